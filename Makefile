@@ -1,0 +1,73 @@
+# Every target sets up what it needs on a machine that has Python 3.11 and make, and nothing else.
+PYTHON ?= python3
+CYCLES ?= 200
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_WHEEL := tools/pip-26.3-py3-none-any.whl
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+INSTALL := $(PIP) --require-hashes --no-build-isolation
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format crash setup pipeline lock clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/runtime ## watch the operation log survive kill -9
+	@$(BIN)/python -m holdfast.cli demo
+
+test: $(VENV)/dev ## everything: format, lint, types, layers, all tests
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest
+
+check: $(VENV)/dev ## the quick half of test: format, lint, types, layers, fast tests
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/python -m pytest -q --ignore=tests/crash
+
+.PHONY: lint
+lint: $(VENV)/dev
+	@$(BIN)/ruff format --check --quiet . || { echo 'not formatted: run make format'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --no-error-summary
+	@PYTHONPATH=src $(BIN)/lint-imports --no-logo > $(VENV)/layers.log || { cat $(VENV)/layers.log; exit 1; }
+
+format: $(VENV)/dev ## format the code and mend what the linter can
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+crash: $(VENV)/dev ## kill -9 and power cuts, CYCLES=200 rounds of each
+	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/crash --timeout=0
+
+setup: $(VENV)/dev ## only install what demo and test need
+
+pipeline: $(VENV)/pipeline ## add the heavy half: Spark, Delta, DuckDB, a Java runtime
+
+lock: ## resolve every dependency anew and pin it in lock/ (needs uv)
+	@tools/lock.sh
+
+clean: ## remove the virtual environment and every cache
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+
+# Debian ships venv without the pip that goes into it, so pip comes from tools/ and is the same everywhere.
+$(VENV)/pip: $(PIP_WHEEL)
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python 3.11 or newer is needed; try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	@echo 'Setting up .venv (once) …'
+	@$(PYTHON) -m venv --without-pip $(VENV)
+	@PIP_NO_INDEX=1 $(BIN)/python $(PIP_WHEEL)/pip install -qq --no-deps $(PIP_WHEEL)
+	@touch $@
+
+$(VENV)/runtime: lock/runtime.txt pyproject.toml $(VENV)/pip
+	@$(INSTALL) --requirement lock/runtime.txt
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/dev: lock/dev.txt $(VENV)/runtime
+	@echo 'Adding the test tools (once) …'
+	@$(INSTALL) --requirement lock/dev.txt
+	@touch $@
+
+$(VENV)/pipeline: lock/pipeline.txt $(VENV)/runtime
+	@echo 'Adding Spark, Delta and a Java runtime (once; about 800 MB) …'
+	@$(INSTALL) --requirement lock/pipeline.txt
+	@touch $@

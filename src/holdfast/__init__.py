@@ -1,0 +1,28 @@
+"""Holdfast carries messages and document snapshots between devices and agents, and never loses one silently."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.device.operation_log import InvalidEntry, OperationLog
+    from holdfast.device.operations import Entry, SequencesExhausted, SequenceTaken
+    from holdfast.store.faults import Fault
+
+__all__ = ["Entry", "Fault", "InvalidEntry", "OperationLog", "SequenceTaken", "SequencesExhausted", "__version__"]
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Entry": "holdfast.device.operations",
+    "Fault": "holdfast.store.faults",
+    "InvalidEntry": "holdfast.device.operation_log",
+    "OperationLog": "holdfast.device.operation_log",
+    "SequenceTaken": "holdfast.device.operations",
+    "SequencesExhausted": "holdfast.device.operations",
+}
+
+
+def __getattr__(name: str) -> object:
+    # Loaded when first asked for: a program that needs one part does not pay for the start of all of them.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
