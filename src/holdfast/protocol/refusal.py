@@ -1,0 +1,300 @@
+"""Every way in which Holdfast says no: one enum, used on the wire, in the log and in the history, and one table about it.
+
+A refusal is deliberate; the world failing (a full disk, a lost connection) is a fault and has no place here. Whether the
+same bytes may be offered again is decided here and nowhere else: `temporary` ones may, `permanent` ones may not.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.protocol.tables import total
+
+PROBLEM_TYPE = "urn:holdfast:refusal:"  # the `type` of a problem document is this and the code
+
+
+class Refusal(StrEnum):
+    """A deliberate no. The value is the code that travels."""
+
+    # to an event that somebody publishes
+    MALFORMED = "malformed"
+    TOO_LARGE = "too_large"
+    BAD_EVENT_ID = "bad_event_id"
+    BAD_SIGNATURE = "bad_signature"
+    UNREADABLE = "unreadable"
+    KIND_UNSUPPORTED = "kind_unsupported"
+    CLOCK_AHEAD = "clock_ahead"
+    EVENT_TOO_OLD = "event_too_old"
+    IDEMPOTENCY_KEY_REUSED = "idempotency_key_reused"
+    NOT_A_MEMBER = "not_a_member"
+    MESH_UNKNOWN = "mesh_unknown"
+    DESTINATION_KIND_UNSUPPORTED = "destination_kind_unsupported"
+    DESTINATION_UNKNOWN = "destination_unknown"
+    MAY_NOT_POST = "may_not_post"
+    RATE_LIMITED = "rate_limited"
+    QUEUE_FULL = "queue_full"
+    HELD_BACK = "held_back"
+    STALE_KEY = "stale_key"
+    WAITING_FOR_KEY = "waiting_for_key"
+    RECEIPT_EARLY = "receipt_early"
+    RECEIPT_UNKNOWN = "receipt_unknown"
+    MAX_AGE_PASSED = "max_age_passed"
+    UNAVAILABLE = "unavailable"
+    # to an event of administration, or to a snapshot
+    NOT_PERMITTED = "not_permitted"
+    COUNTER_NOT_INCREASING = "counter_not_increasing"
+    NAME_TAKEN = "name_taken"
+    EPOCH_SUPERSEDED = "epoch_superseded"
+    GRANT_MISSING = "grant_missing"
+    COUNTERSIGNATURE_MISSING = "countersignature_missing"
+    AUTHOR_NOT_ADMITTED = "author_not_admitted"
+    # to somebody who reads: queue, feed, export
+    AUTH_REQUIRED = "auth_required"
+    AUTH_FAILED = "auth_failed"
+    AUTHOR_ONLY = "author_only"
+    MODE_REQUIRED = "mode_required"
+    KINDS_REQUIRED = "kinds_required"
+    KIND_OUT_OF_RANGE = "kind_out_of_range"
+    ONE_AUTHOR_REQUIRED = "one_author_required"
+    LIMIT_WITH_BOOTSTRAP = "limit_with_bootstrap"
+    LIMIT_WITH_LIVE = "limit_with_live"
+    CURSOR_EXPIRED = "cursor-expired"  # these two are words of the feed's protocol, hyphens and all
+    CURSOR_AHEAD = "cursor-ahead"
+    OTHER_LOG = "other_log"
+    BOOTSTRAP_EXPIRED = "bootstrap_expired"
+    TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
+    TABLE_UNKNOWN = "table_unknown"
+    RANGE_INVALID = "range_invalid"
+    RANGE_PRUNED = "range_pruned"
+    CONSUMER_UNKNOWN = "consumer_unknown"
+    CHECKPOINT_BACKWARDS = "checkpoint_backwards"
+    SOCKET_ONLY = "socket_only"
+    # to a call of the daemon or of the relay over HTTP, or of the library
+    TOKEN_INVALID = "token_invalid"  # noqa: S105 - the code of a refusal, not a secret
+    TOKEN_EXPIRED = "token_expired"  # noqa: S105 - likewise
+    TOKEN_IN_QUERY = "token_in_query"  # noqa: S105 - likewise
+    HOST_NOT_ALLOWED = "host_not_allowed"
+    ORIGIN_NOT_ALLOWED = "origin_not_allowed"
+    DAEMON_BUSY = "daemon_busy"
+    TOO_MANY_STREAMS = "too_many_streams"
+    INSUFFICIENT_STORAGE = "insufficient_storage"
+    IDEMPOTENCY_KEYS_DIFFER = "idempotency_keys_differ"
+    NOT_FOUND = "not_found"
+    REQUEUE_OF_DONE = "requeue_of_done"
+    REQUEUE_OF_ABORTED = "requeue_of_aborted"
+    REQUEUE_OF_INFLIGHT = "requeue_of_inflight"
+    REQUEUE_UNCONFIRMED = "requeue_unconfirmed"
+    SEQUENCE_TAKEN = "sequence_taken"
+    # to a hook event
+    HOOK_INVALID_JSON = "hook_invalid_json"
+    HOOK_PAYLOAD_NOT_OBJECT = "hook_payload_not_object"
+    HOOK_EVENT_UNKNOWN = "hook_event_unknown"
+    HOOK_AGENT_UNKNOWN = "hook_agent_unknown"
+    SESSION_QUEUE_FULL = "session_queue_full"
+    # to a whole connection
+    BINARY_FRAME = "binary_frame"
+    AUTH_TIMEOUT = "auth_timeout"
+    FRAME_TOO_LARGE = "frame_too_large"
+    SHUTTING_DOWN = "shutting_down"
+    TOO_MANY_CONNECTIONS = "too_many_connections"
+    REPLACED_BY_NEWER_CONNECTION = "replaced_by_newer_connection"
+    MEMBER_ALREADY_CONNECTED = "member_already_connected"
+    MEMBER_REVOKED = "member_revoked"
+    FEATURE_UNAVAILABLE = "feature_unavailable"
+    FEATURE_PARAM_INVALID = "feature_param_invalid"
+    FEATURE_PARAM_BELOW_FLOOR = "feature_param_below_floor"
+    # to the start of a program
+    OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW = "outbox_max_age_above_dedupe_window"
+    DURABILITY_OFF = "durability_off"
+
+
+class Subject(StrEnum):
+    """What the no is said to. Only a no to the event itself may end the life of a row that carries one."""
+
+    EVENT = "event"
+    READ = "read"
+    CALL = "call"
+    HOOK = "hook"
+    CONNECTION = "connection"
+    START = "start"
+
+
+class Prefix(StrEnum):
+    """The machine-readable word that opens a NIP-01 message."""
+
+    INVALID = "invalid"
+    BLOCKED = "blocked"
+    RESTRICTED = "restricted"
+    RATE_LIMITED = "rate-limited"
+    AUTH_REQUIRED = "auth-required"
+    UNSUPPORTED = "unsupported"
+    ERROR = "error"
+    DUPLICATE = "duplicate"  # said with a yes; a no must not use it, for clients read it as success
+
+
+class Lasting(StrEnum):
+    """Whether the same bytes, offered again later, may be taken."""
+
+    PERMANENT = "permanent"
+    TEMPORARY = "temporary"
+
+
+class RefusalRow(msgspec.Struct, frozen=True):
+    """How one refusal is said: over HTTP, in a NIP-01 message, in a WebSocket close, and to a person."""
+
+    subject: Subject
+    lasting: Lasting
+    http_status: int
+    prefix: Prefix
+    sentence: str
+    close_code: int | None = None  # only of a refusal that ends the connection
+
+    @property
+    def is_permanent(self) -> bool:
+        return self.lasting is Lasting.PERMANENT
+
+
+class Refused(Exception):  # noqa: N818 - it is the refusal, not an error of ours
+    """Raised where a request is refused; says which refusal, and what exactly was wrong and where."""
+
+    def __init__(self, refusal: Refusal, detail: str) -> None:
+        super().__init__(f"{refusal}: {detail}")
+        self.refusal = refusal
+        self.detail = detail
+
+    def __reduce__(self) -> tuple[type["Refused"], tuple[Refusal, str]]:
+        return type(self), (self.refusal, self.detail)  # so that it crosses a process border whole
+
+
+_EVENT, _READ, _CALL = Subject.EVENT, Subject.READ, Subject.CALL
+_HOOK, _CONNECTION, _START = Subject.HOOK, Subject.CONNECTION, Subject.START
+_PERMANENT, _TEMPORARY = Lasting.PERMANENT, Lasting.TEMPORARY
+_INVALID, _BLOCKED, _RESTRICTED, _ERROR = Prefix.INVALID, Prefix.BLOCKED, Prefix.RESTRICTED, Prefix.ERROR
+_AUTH_REQUIRED, _UNSUPPORTED, _RATE_LIMITED = Prefix.AUTH_REQUIRED, Prefix.UNSUPPORTED, Prefix.RATE_LIMITED
+
+# fmt: off
+REFUSALS = total({
+    Refusal.MALFORMED: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "Mend what the detail names, and send it as a new event."),
+    Refusal.TOO_LARGE: RefusalRow(_EVENT, _PERMANENT, 413, _INVALID, "Send less at once: a shorter body, less meta, fewer mentions."),
+    Refusal.BAD_EVENT_ID: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The id is not the hash of the event. Build the event again; do not edit a signed one."),
+    Refusal.BAD_SIGNATURE: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The signature is not of this key over this id. Sign again with the sender's key."),
+    Refusal.UNREADABLE: RefusalRow(_EVENT, _PERMANENT, 422, _INVALID, "No key at hand opens this. Ask the sender which key it was sealed to."),
+    Refusal.KIND_UNSUPPORTED: RefusalRow(_EVENT, _PERMANENT, 400, _UNSUPPORTED, "This relay takes messages, receipts, administration and snapshots only."),
+    Refusal.CLOCK_AHEAD: RefusalRow(_EVENT, _TEMPORARY, 400, _INVALID, "The event is dated in the future. Set the device's clock; it is offered again by itself."),
+    Refusal.EVENT_TOO_OLD: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The relay no longer remembers ids that old. Requeue it under a new id."),
+    Refusal.IDEMPOTENCY_KEY_REUSED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "This client_message_id belongs to another message for ever. Choose a new one."),
+    Refusal.NOT_A_MEMBER: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This key is no member of the mesh. Ask an admin to admit it."),
+    Refusal.MESH_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _RESTRICTED, "This relay has no such mesh. Check its name and the relay's address."),
+    Refusal.DESTINATION_KIND_UNSUPPORTED: RefusalRow(_EVENT, _PERMANENT, 400, _UNSUPPORTED, "Send to a member or to a topic."),
+    Refusal.DESTINATION_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "The mesh has no such member or topic. Check the name, or create the topic."),
+    Refusal.MAY_NOT_POST: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This member may not post there. Subscribe, or ask an admin of the topic."),
+    Refusal.RATE_LIMITED: RefusalRow(_EVENT, _TEMPORARY, 429, _RATE_LIMITED, "Too many in a short time. Wait as long as Retry-After says; the daemon does so by itself."),
+    # 429 and not 5xx: the relay is in good health, and a full recipient should not wake its operator
+    Refusal.QUEUE_FULL: RefusalRow(_EVENT, _TEMPORARY, 429, _ERROR, "The recipient has too much waiting. It is offered again until there is room."),
+    Refusal.HELD_BACK: RefusalRow(_EVENT, _TEMPORARY, 424, _ERROR, "An earlier message to this destination waits, and order is kept. Nothing to do."),
+    Refusal.STALE_KEY: RefusalRow(_EVENT, _TEMPORARY, 412, _ERROR, "A key was rotated meanwhile. The daemon seals the message anew and offers it again."),
+    Refusal.WAITING_FOR_KEY: RefusalRow(_EVENT, _TEMPORARY, 412, _ERROR, "The topic's key has not been granted yet. An admin's daemon grants it when it is next online."),
+    Refusal.RECEIPT_EARLY: RefusalRow(_EVENT, _TEMPORARY, 424, _ERROR, "The message is not acknowledged yet. The receipt is offered again after the acknowledgement."),
+    Refusal.RECEIPT_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "This member has no such message to receipt, or has done so. Nothing to do."),
+    Refusal.MAX_AGE_PASSED: RefusalRow(_EVENT, _PERMANENT, 410, _ERROR, "It waited too long to be offered safely. Requeue it under a new id if it still matters."),
+    Refusal.UNAVAILABLE: RefusalRow(_EVENT, _TEMPORARY, 503, _ERROR, "Not now. Try again in a moment."),
+
+    Refusal.NOT_PERMITTED: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This takes a role that this key or token does not have. Ask an admin or the operator."),
+    Refusal.COUNTER_NOT_INCREASING: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A later decision of this signer is already in force. Decide again to override it."),
+    Refusal.NAME_TAKEN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "That name is in use. Choose another."),
+    Refusal.EPOCH_SUPERSEDED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Another admin rotated this key first. Fetch the new key; rotate again only if still needed."),
+    Refusal.GRANT_MISSING: RefusalRow(_EVENT, _TEMPORARY, 424, _ERROR, "A subscriber has no grant of the new key yet. Publish the missing grants; it is offered again."),
+    Refusal.COUNTERSIGNATURE_MISSING: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The author's key must countersign. Do this in a home that holds it."),
+    Refusal.AUTHOR_NOT_ADMITTED: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This relay does not keep this author's documents. Let a member admit the author."),
+
+    Refusal.AUTH_REQUIRED: RefusalRow(_READ, _TEMPORARY, 401, _AUTH_REQUIRED, "Answer the AUTH challenge, then ask again."),
+    Refusal.AUTH_FAILED: RefusalRow(_READ, _PERMANENT, 401, _AUTH_REQUIRED, "Sign this connection's own challenge for this relay, with a clock that is right."),
+    Refusal.AUTHOR_ONLY: RefusalRow(_READ, _PERMANENT, 403, _RESTRICTED, "Documents are served to their author alone. Authenticate with the author's key."),
+    Refusal.MODE_REQUIRED: RefusalRow(_READ, _PERMANENT, 400, _INVALID, 'Say mode "bootstrap" or "tail".'),
+    Refusal.KINDS_REQUIRED: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "Name the kinds that you want."),
+    Refusal.KIND_OUT_OF_RANGE: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "The feed carries kinds 40000 to 49999 only. Use REQ for others."),
+    Refusal.ONE_AUTHOR_REQUIRED: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "Name exactly one author; open a subscription for each further one."),
+    Refusal.LIMIT_WITH_BOOTSTRAP: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "A part of the current state is of no use. Leave the limit out."),
+    Refusal.LIMIT_WITH_LIVE: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "A replay cut short would leave a gap before live. Drop limit, or live."),
+    Refusal.CURSOR_EXPIRED: RefusalRow(_READ, _PERMANENT, 410, _INVALID, "What follows this cursor is pruned. Bootstrap, then tail from its snapshot_seq."),
+    Refusal.CURSOR_AHEAD: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "This log does not reach that far; it may have been restored. Compare log ids and bootstrap."),
+    Refusal.OTHER_LOG: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "The cursor belongs to another log. Start over with this one."),
+    Refusal.BOOTSTRAP_EXPIRED: RefusalRow(_READ, _TEMPORARY, 503, _ERROR, "The bootstrap took too long to hold compaction back. Begin it again."),
+    Refusal.TOO_MANY_SUBSCRIPTIONS: RefusalRow(_READ, _TEMPORARY, 429, _RATE_LIMITED, "Close a subscription of this connection first."),
+    Refusal.TABLE_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _INVALID, "Ask for one of the tables that the detail names."),
+    Refusal.RANGE_INVALID: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "Ask for whole positions with after not past until."),
+    Refusal.RANGE_PRUNED: RefusalRow(_READ, _PERMANENT, 410, _INVALID, "The range starts before what is kept. Start at min_seq; the certificate will name the gap."),
+    Refusal.CONSUMER_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _INVALID, "Let an operator register the consumer first."),
+    Refusal.CHECKPOINT_BACKWARDS: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "A checkpoint only moves forward; what lies behind it may be gone."),
+    Refusal.SOCKET_ONLY: RefusalRow(_READ, _PERMANENT, 403, _RESTRICTED, "Bodies are given out on the daemon's Unix socket only. Ask there."),
+
+    Refusal.TOKEN_INVALID: RefusalRow(_CALL, _PERMANENT, 401, _AUTH_REQUIRED, "Send the current token as Authorization: Bearer."),
+    Refusal.TOKEN_EXPIRED: RefusalRow(_CALL, _PERMANENT, 401, _AUTH_REQUIRED, "Let an operator mint a new token."),
+    Refusal.TOKEN_IN_QUERY: RefusalRow(_CALL, _PERMANENT, 400, _INVALID, "A token in a URL ends up in logs. Send it as a header, and replace this one."),
+    Refusal.HOST_NOT_ALLOWED: RefusalRow(_CALL, _PERMANENT, 403, _RESTRICTED, "Use localhost, 127.0.0.1 or [::1] as the host."),
+    Refusal.ORIGIN_NOT_ALLOWED: RefusalRow(_CALL, _PERMANENT, 403, _RESTRICTED, "Pages of other sites may not call the daemon. Use a program, or allow the origin."),
+    Refusal.DAEMON_BUSY: RefusalRow(_CALL, _TEMPORARY, 429, _RATE_LIMITED, "Too many requests at once. Wait for some of yours to end, then repeat it with the same id."),
+    Refusal.TOO_MANY_STREAMS: RefusalRow(_CALL, _TEMPORARY, 429, _RATE_LIMITED, "Close an event stream first."),
+    Refusal.INSUFFICIENT_STORAGE: RefusalRow(_CALL, _TEMPORARY, 507, _ERROR, "The outbox has reached its limit. Let it drain, or prune it, then repeat it with the same id."),
+    Refusal.IDEMPOTENCY_KEYS_DIFFER: RefusalRow(_CALL, _PERMANENT, 400, _INVALID, "Header and body name two different ids. Send one, or the same in both."),
+    Refusal.NOT_FOUND: RefusalRow(_CALL, _PERMANENT, 404, _INVALID, "There is nothing of that name here. Check the id or the path."),
+    Refusal.REQUEUE_OF_DONE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "The relay has this message. Send a new one if it must arrive twice."),
+    Refusal.REQUEUE_OF_ABORTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It was requeued before. Look at its successor instead."),
+    Refusal.REQUEUE_OF_INFLIGHT: RefusalRow(_CALL, _TEMPORARY, 409, _INVALID, "It is being sent this moment. Wait for the answer, then look again."),
+    Refusal.REQUEUE_UNCONFIRMED: RefusalRow(_CALL, _TEMPORARY, 503, _ERROR, "The relay cannot say whether it has this message. Try later, or use --force and risk it twice."),
+    Refusal.SEQUENCE_TAKEN: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "That sequence belongs to another object. Let the log allocate the next one."),
+
+    Refusal.HOOK_INVALID_JSON: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not JSON. Run doctor; the agent may have changed its format."),
+    Refusal.HOOK_PAYLOAD_NOT_OBJECT: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not a JSON object. Run doctor."),
+    Refusal.HOOK_EVENT_UNKNOWN: RefusalRow(_HOOK, _PERMANENT, 422, _UNSUPPORTED, "This event is not on the allow-list. Allow it in the settings if it matters."),
+    Refusal.HOOK_AGENT_UNKNOWN: RefusalRow(_HOOK, _PERMANENT, 400, _UNSUPPORTED, "Name one of the agents that the detail lists."),
+    Refusal.SESSION_QUEUE_FULL: RefusalRow(_HOOK, _TEMPORARY, 429, _RATE_LIMITED, "The session has too much waiting. The row goes back and is fetched again in a second."),
+
+    Refusal.BINARY_FRAME: RefusalRow(_CONNECTION, _PERMANENT, 415, _UNSUPPORTED, "Send JSON in text frames.", 1003),
+    Refusal.AUTH_TIMEOUT: RefusalRow(_CONNECTION, _TEMPORARY, 408, _AUTH_REQUIRED, "The challenge was not answered in time. Connect again and answer it.", 1008),
+    Refusal.FRAME_TOO_LARGE: RefusalRow(_CONNECTION, _PERMANENT, 413, _INVALID, "Split it; the relay's limits are in its information document.", 1009),
+    Refusal.SHUTTING_DOWN: RefusalRow(_CONNECTION, _TEMPORARY, 503, _ERROR, "The relay is restarting. Connect again in a moment.", 1012),
+    Refusal.TOO_MANY_CONNECTIONS: RefusalRow(_CONNECTION, _TEMPORARY, 503, _RATE_LIMITED, "The relay is full. Connect again later.", 1013),
+    Refusal.REPLACED_BY_NEWER_CONNECTION: RefusalRow(_CONNECTION, _PERMANENT, 409, _RESTRICTED, "This member connected from elsewhere. Find the other home; two must not share one key.", 4003),
+    Refusal.MEMBER_ALREADY_CONNECTED: RefusalRow(_CONNECTION, _TEMPORARY, 409, _RESTRICTED, "This member is connected from elsewhere. Stop that one first.", 4004),
+    Refusal.MEMBER_REVOKED: RefusalRow(_CONNECTION, _PERMANENT, 403, _BLOCKED, "This member was revoked. Ask an admin; what was accepted before stays.", 4005),
+    Refusal.FEATURE_UNAVAILABLE: RefusalRow(_CONNECTION, _PERMANENT, 501, _UNSUPPORTED, "The other side lacks a feature that this one needs. Upgrade it.", 4010),
+    Refusal.FEATURE_PARAM_INVALID: RefusalRow(_CONNECTION, _PERMANENT, 400, _INVALID, "The other side offers a feature with a value that makes no sense. Correct its settings.", 4011),
+    Refusal.FEATURE_PARAM_BELOW_FLOOR: RefusalRow(_CONNECTION, _PERMANENT, 400, _INVALID, "The other side offers less than is safe. Raise its setting to the floor that the detail names.", 4012),
+
+    Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW: RefusalRow(_START, _PERMANENT, 500, _INVALID, "Lower max_age_hours_override, or lengthen the relay's dedupe_retention_days."),
+    Refusal.DURABILITY_OFF: RefusalRow(_START, _PERMANENT, 500, _INVALID, "The database may lose what it confirmed. Switch fsync and synchronous_commit on."),
+}, Refusal)
+# fmt: on
+
+_REFUSAL_OF = {refusal.value: refusal for refusal in Refusal}
+
+
+def problem(refusal: Refusal, detail: str = "", **members: object) -> dict[str, object]:
+    """The refusal as an RFC 9457 problem document; `members` are what else this answer carries."""
+    row = REFUSALS[refusal]
+    document: dict[str, object] = {
+        "type": PROBLEM_TYPE + refusal.value,
+        "title": row.sentence,
+        "status": row.http_status,
+        "code": refusal.value,
+        "temporary": not row.is_permanent,
+    }
+    if detail:
+        document["detail"] = detail
+    if shadowed := document.keys() & members:
+        raise TypeError(f"a problem says these by itself: {', '.join(sorted(shadowed))}")
+    return document | members
+
+
+def ok_message(refusal: Refusal, detail: str = "") -> str:
+    """The refusal as the text of a NIP-01 OK, CLOSED or NOTICE, or of a feed's ERR: prefix, code, detail."""
+    row = REFUSALS[refusal]
+    return f"{row.prefix}: {refusal}: {detail or row.sentence}"
+
+
+def refusal_in(message: str) -> Refusal | None:
+    """The refusal that such a text carries; None if it is not one of ours, as from another relay or a newer one."""
+    prefix, _, rest = message.partition(": ")
+    refusal = _REFUSAL_OF.get(rest.partition(": ")[0])
+    return refusal if refusal and REFUSALS[refusal].prefix == prefix else None

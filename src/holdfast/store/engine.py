@@ -1,0 +1,56 @@
+"""The seam between our programs and a database: a transaction, not a list of operations.
+
+Programs bring their own SQL, as named statements with `:name` parameters in the part of the language that SQLite and
+PostgreSQL share. What differs between the two is here and nowhere else.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+Value = int | str | bytes | None
+Row = tuple[Any, ...]
+
+
+class ConstraintViolated(Exception):  # noqa: N818 - the database says no to this one statement
+    """A row broke a constraint. The transaction cannot go on; the store is fine."""
+
+
+class Transaction(Protocol):
+    """Statements that happen together or not at all. Valid inside its `with` block only."""
+
+    def rows(self, statement: str, parameters: Mapping[str, Value] = ...) -> list[Row]:
+        """Run a statement and return what it selects, or what `RETURNING` names."""
+
+    def run(self, statement: str, parameters: Mapping[str, Value] = ...) -> int:
+        """Run a statement and return how many rows it changed."""
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
+        """Insert many rows: one by one is fastest on SQLite, one statement of arrays on PostgreSQL."""
+
+    def script(self, statements: str) -> None:
+        """Run the statements of a migration."""
+
+    def tables(self) -> set[str]:
+        """The names of the tables there are: each database keeps its own catalogue."""
+
+
+class Engine(Protocol):
+    """One open database."""
+
+    where: str
+
+    def prepare(self) -> None:
+        """Set what durability needs, or refuse. Called once the database is known to be ours."""
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        """A transaction that may change things: on disk when the block is left, undone when it raises."""
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        """A consistent view. Keep it short: it holds back the clean-up of what writers replaced."""
+
+    def damage(self) -> list[str]:
+        """What the database itself finds wrong with its files. Reads everything."""
+
+    def close(self) -> None:
+        """Let go of the files. Closing twice is fine."""

@@ -1,0 +1,104 @@
+"""The ways in which the world fails a store. Each says what happened, where, and what to do.
+
+A fault is not a refusal: nobody decided it. `temporary` faults may pass when tried again as they are. After a `fatal` one
+nobody knows what the disk holds, so the store that met it takes nothing more until it is opened anew.
+"""
+
+from typing import ClassVar, Self
+
+
+class Fault(Exception):  # noqa: N818 - a fault of the world, not an error of the caller
+    """The store could not do it."""
+
+    what: ClassVar[str]
+    remedy: ClassVar[str]
+    temporary: ClassVar[bool] = False
+    fatal: ClassVar[bool] = False
+
+    def __init__(self, where: str, detail: str = "") -> None:
+        self.where = where
+        self.detail = detail
+        super().__init__(f"{where}: {self.what}{f' ({detail})' if detail else ''}. {self.remedy}")
+
+    def again(self) -> Self:
+        """The same fault for the next one who asks, pointing at the first."""
+        fault = type(self)(self.where, self.detail)
+        fault.__cause__ = self
+        return fault
+
+    def __reduce__(self) -> tuple[type["Fault"], tuple[str, str]]:
+        return type(self), (self.where, self.detail)  # so that it crosses a process border whole
+
+
+class DirectoryMissing(Fault):
+    what = "the directory for this file does not exist"
+    remedy = "Create the directory first, or correct the path."
+
+
+class FileMissing(Fault):
+    what = "there is no such file"
+    remedy = "Correct the path."
+
+
+class FileThere(Fault):
+    what = "a file of this name exists already; it was left as it is"
+    remedy = "Choose another name, or move that file away."
+
+
+class NoAccess(Fault):
+    what = "the file, or the directory that its journal needs, cannot be read and written by this user"
+    remedy = "Give this user read and write permission on both, or run as their owner."
+
+
+class DiskFull(Fault):
+    what = "the disk is full; nothing was written"
+    remedy = "Free some space, then try again."
+    temporary = True
+
+
+class DiskFailed(Fault):
+    what = "the disk failed, so what it now holds is unknown; nothing was acknowledged"
+    remedy = "See to the disk, then open this file again and run `holdfast check` on it."
+    fatal = True
+
+
+class Corrupt(Fault):
+    what = "the file is damaged"
+    remedy = "Do not write to it. Keep a copy, run `holdfast check` on it, and restore a backup."
+    fatal = True
+
+
+class NotOurs(Fault):
+    what = "this is not a Holdfast database of the expected kind; it was left as it is"
+    remedy = "Correct the path."
+
+
+class NewerStore(Fault):
+    what = "a newer Holdfast wrote this file"
+    remedy = "Upgrade Holdfast; an older one would not understand what is in it."
+
+
+class Outdated(Fault):
+    what = "an older Holdfast wrote this file, and it was opened for reading only"
+    remedy = "Let the program that owns it open it once: that brings it up to date."
+
+
+class Busy(Fault):
+    what = "another process has kept the file locked for too long"
+    remedy = "Try again, or find out which process that is."
+    temporary = True
+
+
+class Forked(Fault):
+    what = "this was opened before the process forked, and a database cannot cross a fork"
+    remedy = "Open it again in the child process."
+
+
+class Closed(Fault):
+    what = "it was closed"
+    remedy = "Open it again."
+
+
+class Unanswered(Fault):
+    what = "the work was interrupted, and whether it was written is unknown"
+    remedy = "Ask again: a repeated request is recognised."

@@ -1,0 +1,177 @@
+"""The history of a database: entries appended in the transaction of the change they tell of, and never altered.
+
+Positions are dense and in the order of commit, because every writer takes the head row first. Old entries leave only as
+a prefix; the anchor keeps the chain of the last one that went, so what remains can still be proved.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from holdfast.protocol.history import (
+    Draft,
+    Entry,
+    Kind,
+    Pruned,
+    Restored,
+    broken_links,
+    genesis,
+    link,
+)
+from holdfast.store.engine import Engine, Row, Transaction, Value
+from holdfast.store.migrations import Migration
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "history.sql")
+_COLUMNS = ("seq", "at", *Draft.__struct_fields__, "chain")
+
+MIGRATION = Migration.load(__package__, "history")
+"""The step of a program's schema that gives it a history."""
+
+CHECKS = Statements(__package__, "checks.sql")
+
+PAGE_ROWS = 10_000
+"""How many entries one read transaction of a long walk takes."""
+
+
+class HistoryPruned(Exception):  # noqa: N818 - says what happened to the history
+    """The entries asked for were pruned: a reader that went on would have a gap without knowing."""
+
+    def __init__(self, after: int, anchor_seq: int) -> None:
+        super().__init__(f"entries up to {anchor_seq} were pruned, so reading cannot start after {after}")
+        self.after = after
+        self.anchor_seq = anchor_seq
+
+
+class EntryDamaged(Exception):  # noqa: N818 - says what happened to the entry
+    """An entry holds something that was never written there."""
+
+    def __init__(self, seq: int, detail: str) -> None:
+        super().__init__(f"entry {seq}: {detail}")
+        self.seq = seq
+        self.detail = detail
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Which log this is, where it ends, and where it begins."""
+
+    log_id: bytes
+    seq: int
+    at: int
+    chain: bytes
+    anchor_seq: int
+    anchor_chain: bytes
+
+
+def create(transaction: Transaction, log_id: bytes) -> None:
+    """Begin a history in a new database; in one that has a history, nothing happens."""
+    transaction.run(_SQL["create_head"], {"log_id": log_id, "chain": genesis(log_id)})
+
+
+def head(transaction: Transaction) -> Head:
+    return Head(*transaction.rows(_SQL["head"])[0])
+
+
+def append(transaction: Transaction, now: int, drafts: Sequence[Draft]) -> list[Entry]:
+    """Give the drafts the next positions. Time never goes back, whatever the clock does."""
+    last = _lock(transaction)
+    seq, chain, at = last.seq, last.chain, max(now, last.at)
+    entries = []
+    for draft in drafts:
+        seq += 1
+        entry = link(chain, seq, at, draft)
+        chain = entry.chain
+        entries.append(entry)
+    if entries:
+        transaction.insert("history", _COLUMNS, map(_to_row, entries))
+        transaction.run(_SQL["move_head"], {"seq": seq, "at": at, "chain": chain})
+    return entries
+
+
+def read(transaction: Transaction, after: int, until: int, limit: int = PAGE_ROWS) -> list[Entry]:
+    """Entries with after < seq ≤ until, in order, at most `limit`."""
+    anchor_seq = head(transaction).anchor_seq
+    if after < anchor_seq:
+        raise HistoryPruned(after, anchor_seq)
+    rows = transaction.rows(_SQL["read"], {"after": after, "until": until, "limit": limit})
+    return [_from_row(row) for row in rows]
+
+
+def prune(transaction: Transaction, now: int, through: int) -> None:
+    """Drop the entries up to `through`, leaving an anchor, and say so in the history."""
+    last = _lock(transaction)
+    if not last.anchor_seq < through <= last.seq:
+        raise ValueError(f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}")
+    ((chain,),) = transaction.rows(_SQL["chain_at"], {"seq": through})
+    append(transaction, now, [Draft(kind=Kind.PRUNED, detail=Pruned(through, chain).encode())])
+    transaction.run(_SQL["move_anchor"], {"seq": through, "chain": chain})
+    transaction.run(_SQL["delete_through"], {"seq": through})
+
+
+def fork(transaction: Transaction, now: int, log_id: bytes, epoch: bytes | None = None) -> None:
+    """Go on under a new log id: this database is a copy, and the original may have gone another way."""
+    last = _lock(transaction)
+    transaction.run(_SQL["rename"], {"log_id": log_id})
+    detail = Restored(last.log_id, log_id, last.seq, last.chain).encode()
+    append(transaction, now, [Draft(kind=Kind.RESTORED, epoch=epoch, detail=detail)])
+
+
+def walk(engine: Engine, page_rows: int = PAGE_ROWS) -> Iterator[Entry]:
+    """Every entry from anchor to head, in short transactions, so that writers are not held up."""
+    with engine.read() as transaction:
+        found = head(transaction)
+    after = found.anchor_seq
+    while after < found.seq:
+        with engine.read() as transaction:
+            page = read(transaction, after, found.seq, page_rows)
+        if not page:
+            return
+        yield from page
+        after = page[-1].seq
+
+
+def verify(engine: Engine) -> Iterator[tuple[int, str]]:
+    """Recompute the chain from the anchor: (position, what is wrong) for each break."""
+    with engine.read() as transaction:
+        found = head(transaction)
+    forks: list[Restored] = []
+    try:
+        yield from broken_links(found.anchor_seq, found.anchor_chain, _noting_forks(walk(engine), forks))
+    except EntryDamaged as damage:
+        yield damage.seq, f"cannot be read: {damage.detail}"
+        return
+    names = [found.log_id] if not forks else [forks[0].old_log_id, *(fork.new_log_id for fork in forks)]
+    if found.anchor_seq == 0 and found.anchor_chain != genesis(names[0]):
+        yield 0, "is not where a log of this id begins"
+    if found.log_id != names[-1]:
+        yield found.seq, "belongs to a log of another id"
+
+
+def _noting_forks(entries: Iterator[Entry], forks: list[Restored]) -> Iterator[Entry]:
+    for entry in entries:
+        if entry.kind is Kind.RESTORED:
+            forks.append(Restored.decode(entry.detail))
+        yield entry
+
+
+def _lock(transaction: Transaction) -> Head:
+    return Head(*transaction.rows(_SQL["lock_head"])[0])
+
+
+def _to_row(entry: Entry) -> tuple[Value, ...]:
+    values = msgspec.structs.asdict(entry)
+    values["recipients"] = msgspec.json.encode(entry.recipients).decode()
+    values["mentions"] = msgspec.json.encode(entry.mentions).decode()
+    return tuple(values[column] for column in _COLUMNS)
+
+
+def _from_row(row: Row) -> Entry:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    try:
+        values["kind"] = Kind(values["kind"])
+        values["recipients"] = msgspec.json.decode(values["recipients"], type=tuple[tuple[str, str], ...])
+        values["mentions"] = msgspec.json.decode(values["mentions"], type=tuple[str, ...])
+    except (ValueError, msgspec.DecodeError) as error:
+        raise EntryDamaged(values["seq"], str(error)) from error
+    values["was_stored"] = None if values["was_stored"] is None else bool(values["was_stored"])
+    return Entry(**values)

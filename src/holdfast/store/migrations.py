@@ -1,0 +1,90 @@
+"""Schemas move forward only, one transaction a step, and a database from the future is refused."""
+
+from collections.abc import Sequence
+from importlib import resources
+
+import msgspec
+
+from holdfast.store import faults
+from holdfast.store.engine import Engine, Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Clock
+
+_SQL = Statements(__package__, "migrations.sql")
+
+
+class Migration(msgspec.Struct, frozen=True):
+    """One step: a name for people, and the statements."""
+
+    name: str
+    statements: str
+
+    @classmethod
+    def load(cls, package: str, name: str) -> "Migration":
+        """The migration in the package's `schema/<name>.sql`."""
+        text = resources.files(package).joinpath("schema", f"{name}.sql").read_text(encoding="utf-8")
+        return cls(name, text)
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """Whose tables these are, how they came to be, and the rules that they keep."""
+
+    program: str
+    migrations: Sequence[Migration]
+    checks: Sequence[Statements]
+
+
+def version(engine: Engine, program: str) -> int:
+    """How far the database has come: 0 if it is empty. Anything that is not the program's own is refused."""
+    with engine.read() as transaction:
+        return _version(transaction, engine.where, program)
+
+
+def owner(engine: Engine) -> str:
+    """The program whose database this is."""
+    with engine.read() as transaction:
+        if "holdfast_migration" not in transaction.tables():
+            raise faults.NotOurs(engine.where)
+        return str(transaction.rows(_SQL["owner"])[0][0])
+
+
+def current(engine: Engine, schema: Schema) -> bool:
+    """Whether the database has every step; a newer one raises."""
+    found = version(engine, schema.program)
+    if found > len(schema.migrations):
+        raise faults.NewerStore(engine.where, f"schema {found}, this one knows {len(schema.migrations)}")
+    return found == len(schema.migrations)
+
+
+def migrate(engine: Engine, schema: Schema, clock: Clock) -> None:
+    """Bring the database up to date. A crash leaves the steps before the one it hit."""
+    while not current(engine, schema):
+        with engine.write() as transaction:
+            found = _version(transaction, engine.where, schema.program)
+            if found >= len(schema.migrations):
+                return  # another process took the last step while we waited
+            _take_step(transaction, schema, found + 1, clock())
+
+
+def _take_step(transaction: Transaction, schema: Schema, number: int, applied_at: int) -> None:
+    if number == 1:
+        transaction.script(_SQL["create"])
+    migration = schema.migrations[number - 1]
+    transaction.script(migration.statements)
+    transaction.run(
+        _SQL["record"],
+        {"version": number, "program": schema.program, "name": migration.name, "applied_at": applied_at},
+    )
+
+
+def _version(transaction: Transaction, where: str, program: str) -> int:
+    tables = transaction.tables()
+    if not tables:
+        return 0
+    if "holdfast_migration" not in tables:
+        raise faults.NotOurs(where, "it has other tables")
+    ((found, by),) = transaction.rows(_SQL["version"])
+    if by != program:
+        raise faults.NotOurs(where, f"it belongs to the {by}, not to the {program}")
+    return int(found)
+

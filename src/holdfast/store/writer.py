@@ -1,0 +1,188 @@
+"""The single writer: takes every request that waits, runs them in one transaction, commits once, answers all.
+
+One sync then serves many requests, and nobody is answered before it: an answer leaves only after the commit that holds
+its effects, and a commit that failed answers nobody with success.
+
+It runs on a thread of its own, or inline: then whoever asks runs the batch, together with all that waited meanwhile.
+The inline form needs no thread, costs one caller no more than a plain transaction, and is what a simulation can step.
+"""
+
+import asyncio
+import threading
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from holdfast.store import faults
+from holdfast.store.engine import Engine, Transaction
+
+INBOX_MAX = 1_000
+"""How many requests of threads, and as many of an event loop, may be under way; the next caller waits for its turn."""
+
+BATCH_MAX = 1_000
+"""How many requests share one commit at most, so that a caller's wait is bounded."""
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+Apply = Callable[[Transaction, Sequence[Q]], Sequence[A]]
+"""Carries out requests inside a transaction and answers each, in order. After it raised it is called again, one by one."""
+
+
+class Writer(Generic[Q, A]):
+    """Everything that changes one store goes through its writer."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        apply: Apply[Q, A],
+        *,
+        inline: bool = False,
+        inbox_max: int = INBOX_MAX,
+        batch_max: int = BATCH_MAX,
+    ) -> None:
+        self._engine = engine
+        self._apply = apply
+        self._batch_max = batch_max
+        self._thread_slots = threading.BoundedSemaphore(inbox_max)
+        self._loop_slots = asyncio.BoundedSemaphore(inbox_max)
+        self._inbox: deque[tuple[Q, _Reply[A]]] = deque()
+        self._changed = threading.Condition()  # guards the inbox and _closed
+        self._closed = False
+        self._turn = threading.Lock()  # held by whoever runs a batch
+        self._thread = None if inline else threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
+        if self._thread is not None:
+            self._thread.start()
+
+    def ask(self, request: Q) -> A:
+        """Have a request carried out: returns when its effects are on disk, raises when they are not."""
+        with self._thread_slots:
+            reply: Future[A] = Future()
+            self._put(request, reply)
+            if self._thread is None:
+                self._run_until(reply)
+            return reply.result()
+
+    async def ask_soon(self, request: Q) -> A:
+        """The same for an event loop. A caller that stops waiting does not undo its request."""
+        await self._loop_slots.acquire()
+        reply: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
+        reply.add_done_callback(self._free_loop_slot)
+        try:
+            self._put(request, reply)
+        except faults.Closed as fault:
+            reply.set_exception(fault)
+        if self._thread is None:
+            self._run_until(reply)
+        return await asyncio.shield(reply)
+
+    def close(self) -> None:
+        """Take nothing new, finish what waits, stop. Everyone who was let in is answered."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        while self._inbox:
+            self._run_batch()
+
+    def _put(self, request: Q, reply: "_Reply[A]") -> None:
+        with self._changed:
+            if self._closed:
+                raise faults.Closed(self._engine.where)
+            self._inbox.append((request, reply))
+            self._changed.notify()
+
+    def _free_loop_slot(self, reply: "asyncio.Future[A]") -> None:
+        self._loop_slots.release()
+        if not reply.cancelled():
+            reply.exception()  # seen here, so that an answer nobody waits for is not reported as forgotten
+
+    def _serve(self) -> None:
+        while self._something_to_do():
+            self._run_batch()
+
+    def _something_to_do(self) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._inbox or self._closed)
+            return bool(self._inbox)
+
+    def _run_until(self, reply: "_Reply[A]") -> None:
+        while not reply.done():
+            self._run_batch(reply)
+
+    def _run_batch(self, wanted: "_Reply[A] | None" = None) -> None:
+        """Run what waits as one batch, unless the wanted reply came while we waited for our turn."""
+        with self._turn:
+            if wanted is not None and wanted.done():
+                return
+            batch = self._take()
+            lost = faults.Unanswered(self._engine.where)
+            outcomes: list[_Outcome[A]] = [lost.again() for _ in batch]
+            try:
+                outcomes = self._carry_out([request for request, _ in batch])
+            finally:  # an interrupt must not leave the other callers of this batch waiting for ever
+                _answer([reply for _, reply in batch], outcomes)
+
+    def _take(self) -> list[tuple[Q, "_Reply[A]"]]:
+        with self._changed:
+            return [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch_max))]
+
+    def _carry_out(self, requests: Sequence[Q]) -> "list[_Outcome[A]]":
+        """All in one transaction; if one of them fails, each in its own, so that it fails alone."""
+        try:
+            with self._engine.write() as transaction:
+                answers = self._apply(transaction, requests)
+        except faults.Fault as fault:  # the store's trouble, not one request's: nothing of the batch is on disk
+            return [fault.again() for _ in requests]
+        except Exception as error:  # noqa: BLE001 - handed to the one who asked
+            if len(requests) == 1:
+                return [error]
+            return [outcome for request in requests for outcome in self._carry_out([request])]
+        return [(answer,) for answer in answers]
+
+
+_Reply = Future[A] | asyncio.Future[A]
+_Outcome = tuple[A] | BaseException
+
+
+def _answer(replies: Sequence[_Reply[A]], outcomes: Sequence[_Outcome[A]]) -> None:
+    of_loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[A], _Outcome[A]]]] = defaultdict(list)
+    for reply, outcome in zip(replies, outcomes, strict=True):
+        if isinstance(reply, Future):
+            _settle(reply, outcome)
+        else:
+            of_loops[reply.get_loop()].append((reply, outcome))
+    for loop, pairs in of_loops.items():
+        _settle_in(loop, pairs)
+
+
+def _settle_in(loop: asyncio.AbstractEventLoop, pairs: list[tuple[asyncio.Future[A], _Outcome[A]]]) -> None:
+    """Wake an event loop once for the whole batch."""
+
+    def settle_all() -> None:
+        for reply, outcome in pairs:
+            _settle(reply, outcome)
+
+    if loop is _running_loop():
+        settle_all()
+    else:
+        with suppress(RuntimeError):  # the loop has ended, and with it everyone who waited there
+            loop.call_soon_threadsafe(settle_all)
+
+
+def _settle(reply: _Reply[A], outcome: _Outcome[A]) -> None:
+    if isinstance(outcome, BaseException):
+        reply.set_exception(outcome)
+    else:
+        reply.set_result(outcome[0])
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
