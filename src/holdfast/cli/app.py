@@ -1,0 +1,50 @@
+"""All commands under one name, and the one place where a failure becomes a message and an exit code."""
+
+import os
+import sys
+
+import typer
+
+from holdfast.cli import check, demo, log
+from holdfast.cli.output import ExitCode, Failure, say_failure
+from holdfast.store import faults
+
+app = typer.Typer(
+    name="holdfast",
+    help="Carries messages between devices and agents, never loses one silently, and can prove it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,  # a bug shows its whole traceback; everything expected is handled below
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(log.app, name="log")
+app.command("check")(check.check)
+app.command("demo")(demo.demo)
+
+# What a fault means to a script that looks at the exit code only; every other one is an error.
+_EXIT_CODES: dict[type[faults.Fault], ExitCode] = {
+    faults.FileMissing: ExitCode.NOT_FOUND,
+    faults.DirectoryMissing: ExitCode.NOT_FOUND,
+    faults.Busy: ExitCode.UNAVAILABLE,
+    faults.DiskFull: ExitCode.UNAVAILABLE,
+    faults.Corrupt: ExitCode.VIOLATION,
+}
+
+
+def run() -> None:
+    """Run the command line; expected failures are one line on stderr."""
+    try:
+        app()
+    except Failure as failure:
+        _stop(failure.code, failure.kind, str(failure))
+    except faults.Fault as fault:
+        _stop(_EXIT_CODES.get(type(fault), ExitCode.ERROR), type(fault).__name__, str(fault))
+    except BrokenPipeError:  # the reader of our output, `head` for one, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitCode.ERROR)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _stop(code: ExitCode, kind: str, message: str) -> None:
+    say_failure(kind, message, as_json="--json" in sys.argv)
+    sys.exit(code)

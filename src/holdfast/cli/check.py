@@ -1,0 +1,49 @@
+"""`holdfast check`: does a database keep all of its rules?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from holdfast.cli.output import AsJson, ExitCode, console, print_json
+from holdfast.device.database import SCHEMA as DEVICE
+from holdfast.store import check as store_check
+from holdfast.store import faults, migrations
+from holdfast.store.check import Finding
+from holdfast.store.sqlite import SqliteEngine
+
+_SCHEMAS = {schema.program: schema for schema in (DEVICE,)}
+
+
+def check(
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="A database of ours.")], as_json: AsJson = False
+) -> None:
+    """Check every rule of a database, and its hash chain. Reads only; exit code 4 if one is broken."""
+    program, findings = inspect(path)
+    if as_json:
+        print_json(
+            {"path": str(path), "program": program, "ok": not findings, "findings": msgspec.to_builtins(findings)}
+        )
+    else:
+        for finding in findings:
+            console().print(f"✗ {finding.check}: {finding.found}\n  {finding.rule}")
+        if not findings:
+            console().print(f"✓ {path}: every rule of a {program} holds, and every entry is in its chain")
+    if findings:
+        raise typer.Exit(ExitCode.VIOLATION)
+
+
+def inspect(path: Path) -> tuple[str, list[Finding]]:
+    """Whose database it is, and all that is wrong with it."""
+    engine = SqliteEngine(path, read_only=True)
+    try:
+        program = migrations.owner(engine)
+        if program not in _SCHEMAS:
+            raise faults.NotOurs(engine.where, f"it belongs to a {program}, which this Holdfast does not know")
+        schema = _SCHEMAS[program]
+        if not migrations.current(engine, schema):
+            raise faults.Outdated(engine.where)
+        return program, list(store_check.check(engine, schema))
+    finally:
+        engine.close()

@@ -1,0 +1,67 @@
+"""What commands print: tables for people on a terminal, JSON for programs, and how they end."""
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class ExitCode(IntEnum):
+    """The same for every command."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    VIOLATION = 4
+    UNAVAILABLE = 5
+
+
+class Failure(Exception):  # noqa: N818 - ends a command, in words for whoever typed it
+    """The command cannot do what was asked."""
+
+    def __init__(self, code: ExitCode, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.kind = kind
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
+
+
+def say_failure(kind: str, message: str, *, as_json: bool) -> None:
+    if as_json:
+        sys.stderr.write(json.dumps({"error": kind, "message": message}, ensure_ascii=False) + "\n")
+    else:
+        sys.stderr.write(f"holdfast: {message}\n")
+
+
+def console() -> Console:
+    # Rich folds at 80 columns when the output is no terminal, which would break lines that a program reads.
+    width = None if sys.stdout.isatty() else 10_000
+    return Console(width=width, highlight=False, markup=False, emoji=False)
+
+
+def show_time(at: int | None) -> str:
+    """Microseconds since 1970 as a person reads them, in UTC."""
+    if at is None:
+        return ""
+    return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,1 @@
+"""The device: one home's operation log. May touch its own database file, through `store`, and nothing else."""

@@ -1,0 +1,40 @@
+-- name: device_has_one_epoch
+-- A device has exactly one current epoch.
+SELECT count(*) FROM device HAVING count(*) <> 1
+
+-- name: only_delivered_entries_lose_their_blob
+-- A blob is dropped only once the relay has confirmed it.
+SELECT sequence, status FROM operation_log WHERE blob IS NULL AND status <> 'done'
+
+-- name: every_enqueued_entry_is_in_the_log
+-- What the history says was enqueued is in the operation log.
+SELECT entry.seq, entry.sequence
+FROM history AS entry
+LEFT JOIN operation_log AS operation ON operation.sequence = entry.sequence
+WHERE entry.kind = 'enqueued'
+  AND (operation.sequence IS NULL OR operation.client_message_id <> entry.client_message_id)
+
+-- name: every_log_entry_was_enqueued_once
+-- What is in the operation log was enqueued exactly once, as far back as the history goes.
+SELECT operation.sequence, count(entry.seq)
+FROM operation_log AS operation
+LEFT JOIN history AS entry ON entry.kind = 'enqueued' AND entry.sequence = operation.sequence
+WHERE (SELECT anchor_seq FROM history_head) = 0
+GROUP BY operation.sequence
+HAVING count(entry.seq) <> 1
+
+-- name: every_relayed_entry_is_delivered
+-- What the history says the relay confirmed is marked so in the operation log.
+SELECT entry.seq, entry.sequence
+FROM history AS entry
+LEFT JOIN operation_log AS operation ON operation.sequence = entry.sequence
+WHERE entry.kind = 'relayed' AND (operation.status IS NULL OR operation.status <> 'done')
+
+-- name: every_delivered_entry_was_relayed_once
+-- What the operation log calls delivered was confirmed exactly once, as far back as the history goes.
+SELECT operation.sequence, count(entry.seq)
+FROM operation_log AS operation
+LEFT JOIN history AS entry ON entry.kind = 'relayed' AND entry.sequence = operation.sequence
+WHERE operation.status = 'done' AND (SELECT anchor_seq FROM history_head) = 0
+GROUP BY operation.sequence
+HAVING count(entry.seq) <> 1

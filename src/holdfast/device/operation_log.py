@@ -1,0 +1,151 @@
+"""`OperationLog`: the durable record of everything a device sent, usable on its own.
+
+A call that returned is on disk. Any number of threads may share one log, and any number of processes one file.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.device import database, operations
+from holdfast.device.operations import SEQUENCE_MAX, Entry
+from holdfast.store.engine import Transaction
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.world import Clock, Random, wall_clock
+from holdfast.store.writer import Writer
+
+OBJECT_ID_BYTES = 32
+BLOB_BYTES_MAX = 1_048_576
+"""The largest blob an entry may hold, in bytes."""
+
+T = TypeVar("T")
+_Request = Callable[[Transaction], Any]
+
+
+class InvalidEntry(ValueError):  # noqa: N818 - reads better where it is caught
+    """An argument that no entry can have. Nothing was touched."""
+
+
+class OperationLog:
+    """Everything a device sent, by one global sequence; the outbox is the part that the relay has not confirmed.
+
+    The sequences of one object are not contiguous: the counter is the device's, so other objects' entries lie between.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock = wall_clock,
+        random: Random = os.urandom,
+        engine: SqliteEngine | None = None,
+    ) -> None:
+        """Open the log at `path`, or create it there. A backup opened as a log takes a new epoch."""
+        self._clock = clock
+        self._random = random
+        self._engine = engine or SqliteEngine(path)
+        try:
+            database.prepare(self._engine, clock, random)
+            with self._engine.read() as transaction:
+                self._epoch = operations.epoch(transaction)
+        except BaseException:
+            self._engine.close()
+            raise
+        self._writer: Writer[_Request, Any] = Writer(self._engine, _one_after_another, inline=True)
+
+    @property
+    def epoch(self) -> bytes:
+        """16 bytes minted when the log was created or restored: (epoch, sequence) names a send for ever."""
+        return self._epoch
+
+    def append(self, object_id: bytes, sequence: int, blob: bytes) -> bool:
+        """Record a blob. The same (object_id, sequence) again is ignored, the first wins; says whether it was written."""
+        object_id, sequence, blob = _object_id(object_id), _sequence(sequence), _blob(blob)
+        return self._do(lambda tx: operations.append(tx, self._clock(), self._random, object_id, sequence, blob))
+
+    def append_next(self, object_id: bytes, blob: bytes) -> int:
+        """Record a blob under the next sequence and return that."""
+        object_id, blob = _object_id(object_id), _blob(blob)
+        return self._do(lambda tx: operations.append_next(tx, self._clock(), self._random, object_id, blob))
+
+    def mark_delivered(self, object_id: bytes, sequence: int) -> bool:
+        """Note that the relay has confirmed an entry; says whether it was in the outbox. An unknown one is no error."""
+        object_id, sequence = _object_id(object_id), _sequence(sequence)
+        return self._do(lambda tx: operations.mark_delivered(tx, self._clock(), object_id, sequence))
+
+    def outbox(self, *, after: int = -1, limit: int | None = None) -> list[Entry]:
+        """The entries not delivered yet, by sequence; `after` and `limit` take it in pages."""
+        with self._engine.read() as transaction:
+            return operations.outbox(transaction, after, limit)
+
+    def entries_from(self, object_id: bytes, sequence: int, *, limit: int | None = None) -> list[Entry]:
+        """One object's entries from a sequence on, in order, delivered ones too."""
+        object_id, sequence = _object_id(object_id), _sequence(sequence)
+        with self._engine.read() as transaction:
+            return operations.entries_of_object(transaction, object_id, sequence - 1, limit)
+
+    def max_sequence(self) -> int | None:
+        """The greatest sequence ever recorded, or None in an empty log."""
+        with self._engine.read() as transaction:
+            return operations.max_sequence(transaction)
+
+    def next_sequence(self) -> int:
+        """What `append_next` would use now. Advisory: another writer may take it first."""
+        with self._engine.read() as transaction:
+            return operations.next_sequence(transaction)
+
+    def prune_blobs(self, through: int) -> int:
+        """Drop the blobs of delivered entries up to a sequence, to save space; says how many. The entries stay."""
+        through = _sequence(through)
+        return self._do(lambda tx: operations.prune_blobs(tx, through))
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the log, as this moment sees it, into a new file. Opened as a log, the copy takes a new epoch."""
+        database.back_up(self._engine, Path(path))
+
+    def close(self) -> None:
+        """Finish what is under way and let go of the file."""
+        self._writer.close()
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _do(self, request: Callable[[Transaction], T]) -> T:
+        answer: T = self._writer.ask(request)
+        return answer
+
+
+def _one_after_another(transaction: Transaction, requests: Sequence[_Request]) -> list[Any]:
+    return [request(transaction) for request in requests]
+
+
+def _object_id(value: bytes) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidEntry(f"object_id must be {OBJECT_ID_BYTES} bytes, not {type(value).__name__}")
+    if memoryview(value).nbytes != OBJECT_ID_BYTES:
+        raise InvalidEntry(f"object_id must be {OBJECT_ID_BYTES} bytes, not {memoryview(value).nbytes}")
+    return bytes(value)
+
+
+def _sequence(value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidEntry(f"sequence must be an integer, not {type(value).__name__}")
+    if not 0 <= value <= SEQUENCE_MAX:
+        raise InvalidEntry(f"sequence must be between 0 and {SEQUENCE_MAX}, not {value}")
+    return value
+
+
+def _blob(value: bytes) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidEntry(f"blob must be bytes, not {type(value).__name__}")
+    if memoryview(value).nbytes > BLOB_BYTES_MAX:
+        raise InvalidEntry(f"blob has {memoryview(value).nbytes} bytes, more than the {BLOB_BYTES_MAX} allowed")
+    return bytes(value)

@@ -1,0 +1,59 @@
+-- name: create_device
+INSERT INTO device (id, epoch) VALUES (1, :epoch) ON CONFLICT (id) DO NOTHING
+
+-- name: device
+SELECT epoch, backup FROM device
+
+-- name: renew_epoch
+UPDATE device SET epoch = :epoch, backup = 0
+
+-- name: mark_backup
+UPDATE device SET backup = 1
+
+-- name: append
+-- First write wins; whether the row that won is the same operation or another one is asked next.
+INSERT INTO operation_log (sequence, object_id, blob, status, enqueued_at, next_attempt_at, id, client_message_id)
+VALUES (:sequence, :object_id, :blob, 'pending', :now, :now, :id, :id)
+ON CONFLICT (sequence) DO NOTHING
+
+-- name: object_at
+SELECT object_id FROM operation_log WHERE sequence = :sequence
+
+-- name: mark_delivered
+UPDATE operation_log SET status = 'done', delivered_at = :now
+WHERE sequence = :sequence AND object_id = :object_id AND status IN ('pending', 'inflight')
+RETURNING client_message_id
+
+-- name: max_sequence
+SELECT max(sequence) FROM operation_log
+
+-- name: entries
+SELECT sequence, object_id, blob, status, enqueued_at, delivered_at
+FROM operation_log
+WHERE sequence > :after
+ORDER BY sequence
+LIMIT :limit
+
+-- name: outbox
+SELECT sequence, object_id, blob, status, enqueued_at, delivered_at
+FROM operation_log
+WHERE sequence > :after AND status IN ('pending', 'inflight')
+ORDER BY sequence
+LIMIT :limit
+
+-- name: entries_of_object
+SELECT sequence, object_id, blob, status, enqueued_at, delivered_at
+FROM operation_log
+WHERE object_id = :object_id AND sequence > :after
+ORDER BY sequence
+LIMIT :limit
+
+-- name: objects_between
+SELECT DISTINCT object_id FROM operation_log WHERE object_id BETWEEN :first AND :last ORDER BY object_id LIMIT 2
+
+-- name: prune_blobs
+-- The row stays, and with it the sequence and the id: neither is ever given out again.
+UPDATE operation_log SET blob = NULL WHERE sequence <= :through AND status = 'done' AND blob IS NOT NULL
+
+-- name: count
+SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'inflight')) FROM operation_log

@@ -1,0 +1,163 @@
+"""What can be done to the operation log inside a transaction; every change of state is told to the history with it."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from holdfast.protocol import ulid
+from holdfast.protocol.history import LOG_ID_BYTES, Draft, Kind
+from holdfast.store import history
+from holdfast.store.engine import Transaction, Value
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+_SQL = Statements(__package__, "operation_log.sql")
+
+EPOCH_BYTES = 16
+SEQUENCE_MAX = 2**63 - 1
+"""The greatest sequence a database integer can hold."""
+
+
+class SequenceTaken(Exception):  # noqa: N818 - what happened, in the caller's words
+    """The sequence belongs to an entry of another object, so this one was not written."""
+
+    def __init__(self, sequence: int) -> None:
+        super().__init__(
+            f"sequence {sequence} belongs to another object; nothing was written. "
+            "Let append_next allocate sequences, or read max_sequence() again."
+        )
+        self.sequence = sequence
+
+
+class SequencesExhausted(Exception):  # noqa: N818 - what happened, in the caller's words
+    """The log holds the greatest sequence there is, so no next one exists."""
+
+    def __init__(self) -> None:
+        super().__init__(f"sequence {SEQUENCE_MAX} is taken and there is none after it; start a new log.")
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry of the operation log. Times are microseconds since 1970, UTC."""
+
+    sequence: int
+    object_id: bytes
+    blob: bytes | None  # None once it was pruned, after delivery
+    status: str
+    enqueued_at: int
+    delivered_at: int | None
+
+    @property
+    def delivered(self) -> bool:
+        """Whether the relay has confirmed it."""
+        return self.status == "done"
+
+
+def take_identity(transaction: Transaction, now: int, random: Random) -> None:
+    """Give a new log an epoch; give a copy that is opened as a log an epoch and a log id of its own."""
+    transaction.run(_SQL["create_device"], {"epoch": random(EPOCH_BYTES)})
+    ((_, backup),) = transaction.rows(_SQL["device"])
+    if backup:
+        epoch = random(EPOCH_BYTES)
+        transaction.run(_SQL["renew_epoch"], {"epoch": epoch})
+        history.fork(transaction, now, random(LOG_ID_BYTES), epoch)
+
+
+def mark_backup(transaction: Transaction) -> None:
+    transaction.run(_SQL["mark_backup"])
+
+
+def epoch(transaction: Transaction) -> bytes:
+    ((found, _),) = transaction.rows(_SQL["device"])
+    return bytes(found)
+
+
+def append(
+    transaction: Transaction, now: int, random: Random, object_id: bytes, sequence: int, blob: bytes
+) -> bool:
+    """Write an entry unless it is there already; says whether it was written."""
+    row_id = ulid.mint(now, random(ulid.RANDOM_BYTES))
+    written = transaction.run(
+        _SQL["append"],
+        {"sequence": sequence, "object_id": object_id, "blob": blob, "now": now, "id": row_id},
+    )
+    if written:
+        draft = Draft(
+            kind=Kind.ENQUEUED,
+            client_message_id=row_id,
+            epoch=epoch(transaction),
+            sequence=sequence,
+            size=len(blob),
+        )
+        history.append(transaction, now, [draft])
+        return True
+    ((holder,),) = transaction.rows(_SQL["object_at"], {"sequence": sequence})
+    if holder != object_id:
+        raise SequenceTaken(sequence)
+    return False
+
+
+def append_next(transaction: Transaction, now: int, random: Random, object_id: bytes, blob: bytes) -> int:
+    """Write an entry under the next sequence, which is safe from every other writer until the commit."""
+    sequence = next_sequence(transaction)
+    if sequence > SEQUENCE_MAX:
+        raise SequencesExhausted
+    append(transaction, now, random, object_id, sequence, blob)
+    return sequence
+
+
+def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequence: int) -> bool:
+    """Take an entry out of the outbox; says whether it was there."""
+    confirmed = transaction.rows(_SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now})
+    if not confirmed:
+        return False
+    ((client_message_id,),) = confirmed
+    draft = Draft(
+        kind=Kind.RELAYED, client_message_id=client_message_id, epoch=epoch(transaction), sequence=sequence
+    )
+    history.append(transaction, now, [draft])
+    return True
+
+
+def prune_blobs(transaction: Transaction, through: int) -> int:
+    """Drop the blobs of delivered entries up to a sequence; says how many."""
+    return transaction.run(_SQL["prune_blobs"], {"through": through})
+
+
+def max_sequence(transaction: Transaction) -> int | None:
+    ((greatest,),) = transaction.rows(_SQL["max_sequence"])
+    return None if greatest is None else int(greatest)
+
+
+def next_sequence(transaction: Transaction) -> int:
+    greatest = max_sequence(transaction)
+    return 0 if greatest is None else greatest + 1
+
+
+def entries(transaction: Transaction, after: int, limit: int | None) -> list[Entry]:
+    return _read(transaction, "entries", {}, after, limit)
+
+
+def outbox(transaction: Transaction, after: int, limit: int | None) -> list[Entry]:
+    return _read(transaction, "outbox", {}, after, limit)
+
+
+def entries_of_object(transaction: Transaction, object_id: bytes, after: int, limit: int | None) -> list[Entry]:
+    return _read(transaction, "entries_of_object", {"object_id": object_id}, after, limit)
+
+
+def objects_between(transaction: Transaction, first: bytes, last: bytes) -> list[bytes]:
+    """Up to two object ids in a range: enough to know whether one is meant."""
+    return [bytes(found) for (found,) in transaction.rows(_SQL["objects_between"], {"first": first, "last": last})]
+
+
+def count(transaction: Transaction) -> tuple[int, int]:
+    """How many entries there are, and how many of them are in the outbox."""
+    ((all_of_them, waiting),) = transaction.rows(_SQL["count"])
+    return all_of_them, waiting
+
+
+def _read(
+    transaction: Transaction, name: str, of: Mapping[str, Value], after: int, limit: int | None
+) -> list[Entry]:
+    page = {**of, "after": after, "limit": SEQUENCE_MAX if limit is None else limit}
+    return [Entry(*row) for row in transaction.rows(_SQL[name], page)]
