@@ -8,7 +8,15 @@ if TYPE_CHECKING:
     from holdfast.device.operations import Entry, SequencesExhausted, SequenceTaken
     from holdfast.store.faults import Fault
 
-__all__ = ["Entry", "Fault", "InvalidEntry", "OperationLog", "SequenceTaken", "SequencesExhausted", "__version__"]
+__all__ = [
+    "Entry",
+    "Fault",
+    "InvalidEntry",
+    "OperationLog",
+    "SequenceTaken",
+    "SequencesExhausted",
+    "__version__",
+]
 __version__ = "0.1.0"
 
 _HOMES = {

@@ -10,7 +10,7 @@ from holdfast.cli.output import AsJson, ExitCode, console, print_json
 from holdfast.device.database import SCHEMA as DEVICE
 from holdfast.store import check as store_check
 from holdfast.store import faults, migrations
-from holdfast.store.check import Finding
+from holdfast.store.finding import Finding
 from holdfast.store.sqlite import SqliteEngine
 
 _SCHEMAS = {schema.program: schema for schema in (DEVICE,)}
@@ -23,7 +23,12 @@ def check(
     program, findings = inspect(path)
     if as_json:
         print_json(
-            {"path": str(path), "program": program, "ok": not findings, "findings": msgspec.to_builtins(findings)}
+            {
+                "path": str(path),
+                "program": program,
+                "ok": not findings,
+                "findings": msgspec.to_builtins(findings),
+            }
         )
     else:
         for finding in findings:
@@ -40,7 +45,9 @@ def inspect(path: Path) -> tuple[str, list[Finding]]:
     try:
         program = migrations.owner(engine)
         if program not in _SCHEMAS:
-            raise faults.NotOurs(engine.where, f"it belongs to a {program}, which this Holdfast does not know")
+            raise faults.NotOurs(
+                engine.where, f"it belongs to a {program}, which this Holdfast does not know"
+            )
         schema = _SCHEMAS[program]
         if not migrations.current(engine, schema):
             raise faults.Outdated(engine.where)

@@ -45,7 +45,11 @@ def demo() -> None:
 
 
 def _append_until_killed(path: Path) -> list[int]:
-    _chapter(1, "Offline, and then dead", "Another process appends as fast as it can, with no relay in reach. We kill -9 it.")
+    _chapter(
+        1,
+        "Offline, and then dead",
+        "Another process appends as fast as it can, with no relay in reach. We kill -9 it.",
+    )
     reported = []
     with _process("append", path) as lines:
         for line in lines:
@@ -60,14 +64,22 @@ def _reopen(path: Path, reported: list[int]) -> None:
     with OperationLog(path) as log:
         waiting = [entry.sequence for entry in log.outbox()]
         missing = set(reported) - set(waiting)
-        _fact(f"{len(waiting)} are in the file ({len(waiting) - len(reported)} died between the disk and their answer)")
+        _fact(
+            f"{len(waiting)} are in the file ({len(waiting) - len(reported)} died between the disk and their answer)"
+        )
         _verdict(not missing, "every append that returned is there", f"lost: {sorted(missing)}")
-        _verdict(waiting == sorted(waiting) == list(range(len(waiting))), "once, and in order", f"found: {waiting}")
+        _verdict(
+            waiting == sorted(waiting) == list(range(len(waiting))), "once, and in order", f"found: {waiting}"
+        )
         _fact(f"the next sequence is {log.next_sequence()}: it goes on, it never goes back")
 
 
 def _replay_until_killed(path: Path) -> list[int]:
-    _chapter(2, "Connected again", "A process replays the outbox in order and marks what got through. We kill -9 that one, too.")
+    _chapter(
+        2,
+        "Connected again",
+        "A process replays the outbox in order and marks what got through. We kill -9 that one, too.",
+    )
     pushed = []
     with _process("replay", path) as lines:
         for line in lines:
@@ -86,26 +98,40 @@ def _replay_the_rest(path: Path, pushed: list[int]) -> None:
             log.mark_delivered(entry.object_id, entry.sequence)
         received = pushed + [entry.sequence for entry in rest]
         _fact(f"{len(rest)} were left in the outbox; {len(again)} of them had been pushed but not yet marked")
-        _verdict(set(received) == set(range(log.next_sequence())), "the other end got every one", "some never arrived")
+        _verdict(
+            set(received) == set(range(log.next_sequence())),
+            "the other end got every one",
+            "some never arrived",
+        )
         _verdict(log.outbox() == [], "the outbox is empty", "the outbox is not empty")
 
 
 def _object_history(path: Path) -> None:
-    _chapter(3, "One object's history", "The counter is the device's, so an object's sequences have gaps. That is intended.")
+    _chapter(
+        3,
+        "One object's history",
+        "The counter is the device's, so an object's sequences have gaps. That is intended.",
+    )
     with OperationLog(path) as log:
         diary = log.entries_from(OBJECTS["diary"], 0)
-        _fact(f"the diary has {len(diary)} entries: sequences {', '.join(str(e.sequence) for e in diary[:6])}, …")
+        _fact(
+            f"the diary has {len(diary)} entries: sequences {', '.join(str(e.sequence) for e in diary[:6])}, …"
+        )
         for entry in diary[:2]:
             _fact(f"{entry.sequence}: {(entry.blob or b'').decode()!r}, delivered: {entry.delivered}")
 
 
 def _repeat(path: Path) -> None:
-    _chapter(4, "Said twice", "A repeated append is recognised, and a sequence is never given to two objects.")
+    _chapter(
+        4, "Said twice", "A repeated append is recognised, and a sequence is never given to two objects."
+    )
     with OperationLog(path) as log:
         first = log.entries_from(OBJECTS["diary"], 0)[0]
         log.append(first.object_id, first.sequence, b"something else")
         kept = log.entries_from(first.object_id, first.sequence)[0]
-        _verdict(kept.blob == first.blob, "the same append again: the first blob stays", "the blob was replaced")
+        _verdict(
+            kept.blob == first.blob, "the same append again: the first blob stays", "the blob was replaced"
+        )
         try:
             log.append(OBJECTS["clipboard"], first.sequence, b"mine now")
             _verdict(False, "", "a taken sequence was given away")
@@ -114,7 +140,11 @@ def _repeat(path: Path) -> None:
 
 
 def _restore(path: Path, backup: Path) -> None:
-    _chapter(5, "Restored from a backup", "A copy may lag behind what was sent, so it becomes a new sender: it gets a new epoch.")
+    _chapter(
+        5,
+        "Restored from a backup",
+        "A copy may lag behind what was sent, so it becomes a new sender: it gets a new epoch.",
+    )
     with OperationLog(path) as log:
         log.backup(backup)
         with OperationLog(backup) as copy:
@@ -124,7 +154,11 @@ def _restore(path: Path, backup: Path) -> None:
 
 
 def _prove(path: Path) -> None:
-    _chapter(6, "Proof", "Every change above is also an entry in a hash-chained history. `holdfast check` recomputes it.")
+    _chapter(
+        6,
+        "Proof",
+        "Every change above is also an entry in a hash-chained history. `holdfast check` recomputes it.",
+    )
     _, findings = inspect(path)
     _verdict(not findings, "every rule holds, and every entry is in its chain", f"{findings}")
     with OperationLog(path) as log:

@@ -99,14 +99,20 @@ def _reading(path: Path) -> Iterator[Transaction]:
 def _find_object(transaction: Transaction, prefix: str) -> bytes:
     digits = prefix.lower()
     if not 0 < len(digits) <= 64 or set(digits) - set("0123456789abcdef"):
-        raise Failure(ExitCode.USAGE, "usage", f"{prefix!r} is not an object id: 64 hex digits, or the first few of them.")
+        raise Failure(
+            ExitCode.USAGE,
+            "usage",
+            f"{prefix!r} is not an object id: 64 hex digits, or the first few of them.",
+        )
     found = operations.objects_between(
         transaction, bytes.fromhex(digits.ljust(64, "0")), bytes.fromhex(digits.ljust(64, "f"))
     )
     if not found:
         raise Failure(ExitCode.NOT_FOUND, "not_found", f"no object in this log begins with {digits}.")
     if len(found) > 1:
-        raise Failure(ExitCode.USAGE, "usage", f"several objects begin with {digits}; give more of its digits.")
+        raise Failure(
+            ExitCode.USAGE, "usage", f"several objects begin with {digits}; give more of its digits."
+        )
     return found[0]
 
 
@@ -158,5 +164,7 @@ def _text(blob: bytes | None, most: int | None = None) -> str:
 
 def _write_blob(entry: Entry) -> None:
     if entry.blob is None:
-        raise Failure(ExitCode.NOT_FOUND, "pruned", f"the blob of entry {entry.sequence} was pruned after delivery.")
+        raise Failure(
+            ExitCode.NOT_FOUND, "pruned", f"the blob of entry {entry.sequence} was pruned after delivery."
+        )
     sys.stdout.buffer.write(entry.blob)

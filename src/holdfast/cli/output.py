@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 5
 
 
-class Failure(Exception):  # noqa: N818 - ends a command, in words for whoever typed it
+class Failure(Exception):
     """The command cannot do what was asked."""
 
     def __init__(self, code: ExitCode, kind: str, message: str) -> None:
@@ -41,7 +41,9 @@ def print_json(value: Mapping[str, Any]) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
+        table.add_column(
+            column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True
+        )
     for row in rows:
         table.add_row(*row)
     console().print(table)
@@ -64,4 +66,6 @@ def show_time(at: int | None) -> str:
     """Microseconds since 1970 as a person reads them, in UTC."""
     if at is None:
         return ""
-    return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )

@@ -16,6 +16,7 @@ SCHEMA = Schema(
     program="device",
     migrations=(history.MIGRATION, Migration.load(__package__, "operation_log")),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
+    walks=(history.verify, operations.verify),
 )
 
 

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _Request = Callable[[Transaction], Any]
 
 
-class InvalidEntry(ValueError):  # noqa: N818 - reads better where it is caught
+class InvalidEntry(ValueError):
     """An argument that no entry can have. Nothing was touched."""
 
 
@@ -63,7 +63,9 @@ class OperationLog:
     def append(self, object_id: bytes, sequence: int, blob: bytes) -> bool:
         """Record a blob. The same (object_id, sequence) again is ignored, the first wins; says whether it was written."""
         object_id, sequence, blob = _object_id(object_id), _sequence(sequence), _blob(blob)
-        return self._do(lambda tx: operations.append(tx, self._clock(), self._random, object_id, sequence, blob))
+        return self._do(
+            lambda tx: operations.append(tx, self._clock(), self._random, object_id, sequence, blob)
+        )
 
     def append_next(self, object_id: bytes, blob: bytes) -> int:
         """Record a blob under the next sequence and return that."""
@@ -147,5 +149,7 @@ def _blob(value: bytes) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidEntry(f"blob must be bytes, not {type(value).__name__}")
     if memoryview(value).nbytes > BLOB_BYTES_MAX:
-        raise InvalidEntry(f"blob has {memoryview(value).nbytes} bytes, more than the {BLOB_BYTES_MAX} allowed")
+        raise InvalidEntry(
+            f"blob has {memoryview(value).nbytes} bytes, more than the {BLOB_BYTES_MAX} allowed"
+        )
     return bytes(value)

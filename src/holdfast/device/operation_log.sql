@@ -12,8 +12,9 @@ UPDATE device SET backup = 1
 
 -- name: append
 -- First write wins; whether the row that won is the same operation or another one is asked next.
-INSERT INTO operation_log (sequence, object_id, blob, status, enqueued_at, next_attempt_at, id, client_message_id)
-VALUES (:sequence, :object_id, :blob, 'pending', :now, :now, :id, :id)
+INSERT INTO operation_log
+    (sequence, object_id, blob, digest, status, enqueued_at, next_attempt_at, id, client_message_id)
+VALUES (:sequence, :object_id, :blob, :digest, 'pending', :now, :now, :id, :id)
 ON CONFLICT (sequence) DO NOTHING
 
 -- name: object_at
@@ -28,21 +29,21 @@ RETURNING client_message_id
 SELECT max(sequence) FROM operation_log
 
 -- name: entries
-SELECT sequence, object_id, blob, status, enqueued_at, delivered_at
+SELECT sequence, object_id, blob, status, enqueued_at, delivered_at, digest
 FROM operation_log
 WHERE sequence > :after
 ORDER BY sequence
 LIMIT :limit
 
 -- name: outbox
-SELECT sequence, object_id, blob, status, enqueued_at, delivered_at
+SELECT sequence, object_id, blob, status, enqueued_at, delivered_at, digest
 FROM operation_log
 WHERE sequence > :after AND status IN ('pending', 'inflight')
 ORDER BY sequence
 LIMIT :limit
 
 -- name: entries_of_object
-SELECT sequence, object_id, blob, status, enqueued_at, delivered_at
+SELECT sequence, object_id, blob, status, enqueued_at, delivered_at, digest
 FROM operation_log
 WHERE object_id = :object_id AND sequence > :after
 ORDER BY sequence

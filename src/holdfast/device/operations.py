@@ -1,24 +1,29 @@
 """What can be done to the operation log inside a transaction; every change of state is told to the history with it."""
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from holdfast.protocol import ulid
 from holdfast.protocol.history import LOG_ID_BYTES, Draft, Kind
-from holdfast.store import history
-from holdfast.store.engine import Transaction, Value
+from holdfast.store import faults, history
+from holdfast.store.engine import Engine, Row, Transaction, Value
+from holdfast.store.finding import Finding
 from holdfast.store.statements import Statements
 from holdfast.store.world import Random
 
 _SQL = Statements(__package__, "operation_log.sql")
 
 EPOCH_BYTES = 16
+PAGE_ROWS = 100
+"""How many entries one read transaction of a long walk takes; they may hold a megabyte each."""
+
 SEQUENCE_MAX = 2**63 - 1
 """The greatest sequence a database integer can hold."""
 
 
-class SequenceTaken(Exception):  # noqa: N818 - what happened, in the caller's words
+class SequenceTaken(Exception):
     """The sequence belongs to an entry of another object, so this one was not written."""
 
     def __init__(self, sequence: int) -> None:
@@ -29,7 +34,7 @@ class SequenceTaken(Exception):  # noqa: N818 - what happened, in the caller's w
         self.sequence = sequence
 
 
-class SequencesExhausted(Exception):  # noqa: N818 - what happened, in the caller's words
+class SequencesExhausted(Exception):
     """The log holds the greatest sequence there is, so no next one exists."""
 
     def __init__(self) -> None:
@@ -78,7 +83,14 @@ def append(
     row_id = ulid.mint(now, random(ulid.RANDOM_BYTES))
     written = transaction.run(
         _SQL["append"],
-        {"sequence": sequence, "object_id": object_id, "blob": blob, "now": now, "id": row_id},
+        {
+            "sequence": sequence,
+            "object_id": object_id,
+            "blob": blob,
+            "digest": _digest(sequence, object_id, blob),
+            "now": now,
+            "id": row_id,
+        },
     )
     if written:
         draft = Draft(
@@ -107,7 +119,9 @@ def append_next(transaction: Transaction, now: int, random: Random, object_id: b
 
 def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequence: int) -> bool:
     """Take an entry out of the outbox; says whether it was there."""
-    confirmed = transaction.rows(_SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now})
+    confirmed = transaction.rows(
+        _SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now}
+    )
     if not confirmed:
         return False
     ((client_message_id,),) = confirmed
@@ -141,13 +155,17 @@ def outbox(transaction: Transaction, after: int, limit: int | None) -> list[Entr
     return _read(transaction, "outbox", {}, after, limit)
 
 
-def entries_of_object(transaction: Transaction, object_id: bytes, after: int, limit: int | None) -> list[Entry]:
+def entries_of_object(
+    transaction: Transaction, object_id: bytes, after: int, limit: int | None
+) -> list[Entry]:
     return _read(transaction, "entries_of_object", {"object_id": object_id}, after, limit)
 
 
 def objects_between(transaction: Transaction, first: bytes, last: bytes) -> list[bytes]:
     """Up to two object ids in a range: enough to know whether one is meant."""
-    return [bytes(found) for (found,) in transaction.rows(_SQL["objects_between"], {"first": first, "last": last})]
+    return [
+        bytes(found) for (found,) in transaction.rows(_SQL["objects_between"], {"first": first, "last": last})
+    ]
 
 
 def count(transaction: Transaction) -> tuple[int, int]:
@@ -156,8 +174,37 @@ def count(transaction: Transaction) -> tuple[int, int]:
     return all_of_them, waiting
 
 
+def verify(engine: Engine) -> Iterator[Finding]:
+    """Read every entry, each page by itself, and report what is not as it was written."""
+    after = -1
+    while True:
+        with engine.read() as transaction:
+            rows = transaction.rows(_SQL["entries"], {"after": after, "limit": PAGE_ROWS})
+        for row in rows:
+            try:
+                _entry(row, engine.where)
+            except faults.Corrupt as fault:
+                yield Finding("entries", "Every entry is what was written.", fault.detail)
+        if not rows:
+            return
+        after = rows[-1][0]
+
+
 def _read(
     transaction: Transaction, name: str, of: Mapping[str, Value], after: int, limit: int | None
 ) -> list[Entry]:
     page = {**of, "after": after, "limit": SEQUENCE_MAX if limit is None else limit}
-    return [Entry(*row) for row in transaction.rows(_SQL[name], page)]
+    return [_entry(row, transaction.where) for row in transaction.rows(_SQL[name], page)]
+
+
+def _entry(row: Row, where: str) -> Entry:
+    """An entry that is what was written: a disk that changed a byte is found out when the byte is read."""
+    *fields, digest = row
+    entry = Entry(*fields)
+    if entry.blob is not None and _digest(entry.sequence, entry.object_id, entry.blob) != digest:
+        raise faults.Corrupt(where, f"entry {entry.sequence} is not what was written")
+    return entry
+
+
+def _digest(sequence: int, object_id: bytes, blob: bytes) -> bytes:
+    return hashlib.sha256(sequence.to_bytes(8, "big") + object_id + blob).digest()

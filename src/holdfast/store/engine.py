@@ -12,12 +12,18 @@ Value = int | str | bytes | None
 Row = tuple[Any, ...]
 
 
-class ConstraintViolated(Exception):  # noqa: N818 - the database says no to this one statement
+class ConstraintViolated(Exception):
     """A row broke a constraint. The transaction cannot go on; the store is fine."""
+
+
+class NotUnderstood(Exception):
+    """The database cannot make sense of a statement: a mistake of ours, or its tables are not as we left them."""
 
 
 class Transaction(Protocol):
     """Statements that happen together or not at all. Valid inside its `with` block only."""
+
+    where: str
 
     def rows(self, statement: str, parameters: Mapping[str, Value] = ...) -> list[Row]:
         """Run a statement and return what it selects, or what `RETURNING` names."""

@@ -7,7 +7,7 @@ nobody knows what the disk holds, so the store that met it takes nothing more un
 from typing import ClassVar, Self
 
 
-class Fault(Exception):  # noqa: N818 - a fault of the world, not an error of the caller
+class Fault(Exception):
     """The store could not do it."""
 
     what: ClassVar[str]

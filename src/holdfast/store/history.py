@@ -19,6 +19,7 @@ from holdfast.protocol.history import (
     link,
 )
 from holdfast.store.engine import Engine, Row, Transaction, Value
+from holdfast.store.finding import Finding
 from holdfast.store.migrations import Migration
 from holdfast.store.statements import Statements
 
@@ -34,7 +35,7 @@ PAGE_ROWS = 10_000
 """How many entries one read transaction of a long walk takes."""
 
 
-class HistoryPruned(Exception):  # noqa: N818 - says what happened to the history
+class HistoryPruned(Exception):
     """The entries asked for were pruned: a reader that went on would have a gap without knowing."""
 
     def __init__(self, after: int, anchor_seq: int) -> None:
@@ -43,7 +44,7 @@ class HistoryPruned(Exception):  # noqa: N818 - says what happened to the histor
         self.anchor_seq = anchor_seq
 
 
-class EntryDamaged(Exception):  # noqa: N818 - says what happened to the entry
+class EntryDamaged(Exception):
     """An entry holds something that was never written there."""
 
     def __init__(self, seq: int, detail: str) -> None:
@@ -101,7 +102,9 @@ def prune(transaction: Transaction, now: int, through: int) -> None:
     """Drop the entries up to `through`, leaving an anchor, and say so in the history."""
     last = _lock(transaction)
     if not last.anchor_seq < through <= last.seq:
-        raise ValueError(f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}")
+        raise ValueError(
+            f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}"
+        )
     ((chain,),) = transaction.rows(_SQL["chain_at"], {"seq": through})
     append(transaction, now, [Draft(kind=Kind.PRUNED, detail=Pruned(through, chain).encode())])
     transaction.run(_SQL["move_anchor"], {"seq": through, "chain": chain})
@@ -130,8 +133,15 @@ def walk(engine: Engine, page_rows: int = PAGE_ROWS) -> Iterator[Entry]:
         after = page[-1].seq
 
 
-def verify(engine: Engine) -> Iterator[tuple[int, str]]:
-    """Recompute the chain from the anchor: (position, what is wrong) for each break."""
+def verify(engine: Engine) -> Iterator[Finding]:
+    """Recompute the chain from the anchor, and with it the names that the log has had."""
+    for seq, wrong in _breaks(engine):
+        yield Finding(
+            "chain", "Every entry hashes, with the one before it, to its chain.", f"entry {seq} {wrong}"
+        )
+
+
+def _breaks(engine: Engine) -> Iterator[tuple[int, str]]:
     with engine.read() as transaction:
         found = head(transaction)
     forks: list[Restored] = []

@@ -1,12 +1,13 @@
 """Schemas move forward only, one transaction a step, and a database from the future is refused."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 
 import msgspec
 
 from holdfast.store import faults
 from holdfast.store.engine import Engine, Transaction
+from holdfast.store.finding import Finding
 from holdfast.store.statements import Statements
 from holdfast.store.world import Clock
 
@@ -31,7 +32,8 @@ class Schema(msgspec.Struct, frozen=True):
 
     program: str
     migrations: Sequence[Migration]
-    checks: Sequence[Statements]
+    checks: Sequence[Statements] = ()
+    walks: Sequence[Callable[[Engine], Iterator[Finding]]] = ()
 
 
 def version(engine: Engine, program: str) -> int:
@@ -87,4 +89,3 @@ def _version(transaction: Transaction, where: str, program: str) -> int:
     if by != program:
         raise faults.NotOurs(where, f"it belongs to the {by}, not to the {program}")
     return int(found)
-

@@ -1,8 +1,8 @@
 """SQLite as an engine, through `apsw`, whose SQLite is current and is the only one that our processes load.
 
-A commit has returned only when the write-ahead log is synced (`synchronous=FULL`). Nothing here opens the database file
-except SQLite: POSIX drops all of a process's locks on a file when *any* of its descriptors closes, so one stray
-`open()` would let another process write in the middle of our transaction.
+A commit has returned only when the write-ahead log is synced (`synchronous` FULL or stricter). Nothing here opens the database file
+except SQLite: POSIX drops all of a process's locks on a file when *any* of its descriptors closes, so one stray `open()`
+would let another process take the journal away from under us.
 """
 
 import errno
@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 
 from holdfast.store import faults
-from holdfast.store.engine import ConstraintViolated, Row, Transaction, Value
+from holdfast.store.engine import ConstraintViolated, NotUnderstood, Row, Transaction, Value
 
 BUSY_TIMEOUT_S = 10.0
 """How long a transaction waits for another process's, in seconds."""
@@ -74,8 +74,12 @@ class SqliteEngine:
     def prepare(self) -> None:
         """Switch the file to the journal and the syncing that our promises rest on; it is known to be ours by now."""
         with self._write_turn:
+            # EXTRA is FULL, and also syncs the removal of the rollback journal that the switch to WAL leaves behind:
+            # a journal that came back after a power cut would undo everything committed since.
+            self._execute(
+                self._writer, "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON"
+            )
             self._execute(self._writer, "PRAGMA journal_mode=WAL")
-            self._execute(self._writer, "PRAGMA synchronous=FULL; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
 
     def write(self) -> AbstractContextManager[Transaction]:
         return self._write()
@@ -110,9 +114,12 @@ class SqliteEngine:
         with self._write_turn, self._read_turn:
             if self._process != os.getpid():
                 return  # these are the parent's connections: closing them here could remove its journal
-            if self._reader is not None:
-                self._reader.close()
-            self._writer.close()
+            try:
+                if self._reader is not None:
+                    self._reader.close()
+                self._writer.close()
+            except apsw.Error as error:
+                raise _meaning(error, self.where) from error
 
     def _connect(self, read_only: bool) -> apsw.Connection:
         mode = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
@@ -130,7 +137,9 @@ class SqliteEngine:
         if exclusive:
             self._execute(self._writer, "PRAGMA locking_mode=EXCLUSIVE")
         self._execute(self._writer, "SELECT count(*) FROM sqlite_schema")
-        self._execute(self._writer, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
+        self._execute(
+            self._writer, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON"
+        )
         if not read_only and self._writer.readonly("main"):
             raise faults.NoAccess(self.where)
 
@@ -184,13 +193,13 @@ class SqliteEngine:
 class _SqliteTransaction:
     def __init__(self, connection: apsw.Connection, where: str) -> None:
         self._connection = connection
-        self._where = where
+        self.where = where
 
     def rows(self, statement: str, parameters: Mapping[str, Value] | None = None) -> list[Row]:
         try:
             return list(self._connection.execute(statement, parameters))
         except apsw.Error as error:
-            raise _meaning(error, self._where) from error
+            raise _meaning(error, self.where) from error
 
     def run(self, statement: str, parameters: Mapping[str, Value] | None = None) -> int:
         before = self._connection.total_changes()
@@ -203,7 +212,7 @@ class _SqliteTransaction:
         try:
             self._connection.executemany(statement, rows)
         except apsw.Error as error:
-            raise _meaning(error, self._where) from error
+            raise _meaning(error, self.where) from error
 
     def script(self, statements: str) -> None:
         self.rows(statements)
@@ -216,6 +225,8 @@ def _meaning(error: apsw.Error, where: str) -> Exception:
     """What an error of SQLite means to whoever asked; a mistake of ours stays as it is."""
     if isinstance(error, apsw.ConstraintError):
         return ConstraintViolated(str(error))
+    if isinstance(error, apsw.SQLError):
+        return NotUnderstood(f"{where}: {error}")
     for kind, fault in _FAULTS:
         if isinstance(error, kind):
             return fault(where, str(error))

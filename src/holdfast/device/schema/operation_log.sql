@@ -11,6 +11,7 @@ CREATE TABLE operation_log (
     sequence            INTEGER PRIMARY KEY CHECK (sequence >= 0),
     object_id           BLOB NOT NULL CHECK (length(object_id) = 32),
     blob                BLOB,
+    digest              BLOB NOT NULL CHECK (length(digest) = 32),
     status              TEXT NOT NULL CHECK (status IN ('pending', 'inflight', 'done', 'dead', 'aborted')),
     enqueued_at         INTEGER NOT NULL,
     attempts            INTEGER NOT NULL DEFAULT 0,

@@ -1,0 +1,183 @@
+"""What our programs may expect of any engine."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast.store import faults
+from holdfast.store.engine import ConstraintViolated, Engine
+from holdfast.store.sqlite import SqliteEngine
+
+TABLE = "CREATE TABLE thing (id INTEGER PRIMARY KEY, name TEXT NOT NULL, body BLOB) STRICT"
+
+
+@pytest.fixture(autouse=True)
+def _table(request: pytest.FixtureRequest) -> None:
+    if "engine" in request.fixturenames:
+        engine: Engine = request.getfixturevalue("engine")
+        with engine.write() as transaction:
+            transaction.script(TABLE)
+
+
+def _things(engine: Engine) -> list[tuple[object, ...]]:
+    with engine.read() as transaction:
+        return transaction.rows("SELECT id, name, body FROM thing ORDER BY id")
+
+
+def test_a_transaction_that_ends_well_is_kept(engine: Engine) -> None:
+    with engine.write() as transaction:
+        assert (
+            transaction.run(
+                "INSERT INTO thing VALUES (:id, :name, :body)", {"id": 1, "name": "a", "body": b"\x00"}
+            )
+            == 1
+        )
+    assert _things(engine) == [(1, "a", b"\x00")]
+
+
+def test_a_transaction_that_raises_leaves_nothing(engine: Engine) -> None:
+    with pytest.raises(ZeroDivisionError), engine.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (1, 'a', NULL)")
+        raise ZeroDivisionError
+    assert _things(engine) == []
+
+
+def test_an_interrupt_inside_a_transaction_undoes_it_and_the_engine_goes_on(engine: Engine) -> None:
+    with pytest.raises(KeyboardInterrupt), engine.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (1, 'a', NULL)")
+        raise KeyboardInterrupt
+    with engine.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (2, 'b', NULL)")
+    assert _things(engine) == [(2, "b", None)]
+
+
+def test_a_broken_constraint_is_told_apart_from_a_fault(engine: Engine) -> None:
+    with pytest.raises(ConstraintViolated), engine.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (1, NULL, NULL)")
+
+
+def test_many_rows_are_inserted_together(engine: Engine) -> None:
+    with engine.write() as transaction:
+        transaction.insert("thing", ("id", "name"), [(number, str(number)) for number in range(5)])
+    assert [row[0] for row in _things(engine)] == [0, 1, 2, 3, 4]
+
+
+def test_run_says_how_many_rows_changed(engine: Engine) -> None:
+    with engine.write() as transaction:
+        transaction.insert("thing", ("id", "name"), [(number, "x") for number in range(5)])
+        assert transaction.run("UPDATE thing SET name = 'y' WHERE id < 3") == 3
+        assert transaction.run("UPDATE thing SET name = 'y' WHERE id > 9") == 0
+        assert transaction.run("INSERT INTO thing VALUES (1, 'z', NULL) ON CONFLICT DO NOTHING") == 0
+
+
+def test_rows_that_a_statement_returns_are_all_seen(engine: Engine) -> None:
+    with engine.write() as transaction:
+        assert transaction.rows("INSERT INTO thing VALUES (1, 'a', NULL), (2, 'b', NULL) RETURNING id") == [
+            (1,),
+            (2,),
+        ]
+
+
+def test_the_tables_of_a_database_can_be_listed(engine: Engine) -> None:
+    with engine.read() as transaction:
+        assert transaction.tables() == {"thing"}
+
+
+def test_a_sound_database_reports_no_damage(engine: Engine) -> None:
+    assert engine.damage() == []
+
+
+def test_a_reader_sees_one_moment_while_a_writer_goes_on(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    with engine.write() as transaction:
+        transaction.script(TABLE)
+    with engine.read() as reading:
+        before = reading.rows("SELECT count(*) FROM thing")
+        with engine.write() as writing:
+            writing.run("INSERT INTO thing VALUES (1, 'a', NULL)")
+        assert reading.rows("SELECT count(*) FROM thing") == before
+    assert _things(engine) == [(1, "a", None)]
+    engine.close()
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    with engine.write() as transaction:
+        transaction.script(TABLE)
+    with pytest.raises(faults.NoAccess), engine.read() as reading:
+        reading.run("INSERT INTO thing VALUES (1, 'a', NULL)")
+    engine.close()
+
+
+def test_two_threads_take_turns_at_writing(engine: Engine) -> None:
+    def work(first: int) -> None:
+        for number in range(first, first + 50):
+            with engine.write() as transaction:
+                transaction.run("INSERT INTO thing VALUES (:id, 'x', NULL)", {"id": number})
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in (0, 100, 200)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(_things(engine)) == 150
+
+
+def test_a_lock_that_another_process_keeps_is_a_temporary_fault(tmp_path: Path) -> None:
+    first = SqliteEngine(tmp_path / "store.db")
+    first.prepare()
+    second = SqliteEngine(tmp_path / "store.db", busy_timeout_s=0.05)
+    second.prepare()
+    with first.write(), pytest.raises(faults.Busy) as raised, second.write():
+        pass
+    assert raised.value.temporary
+    with second.write():
+        pass
+    first.close()
+    second.close()
+
+
+def test_a_store_cannot_cross_a_fork(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    child = os.fork()
+    if child == 0:
+        try:
+            with engine.write():
+                os._exit(1)
+        except faults.Forked:
+            engine.close()  # must not touch the parent's files
+            os._exit(0)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with engine.write() as transaction:
+        transaction.script(TABLE)
+    assert (tmp_path / "store.db-wal").exists()
+    engine.close()
+
+
+def test_the_file_and_its_journal_belong_to_their_owner_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        engine = SqliteEngine(tmp_path / "store.db")
+        engine.prepare()
+        with engine.write() as transaction:
+            transaction.script(TABLE)
+        modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
+        engine.close()
+    finally:
+        os.umask(old)
+    assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
+
+
+def test_commits_are_synced_and_never_less(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    with engine.write() as transaction:
+        assert transaction.rows("PRAGMA journal_mode") == [("wal",)]
+        assert transaction.rows("PRAGMA synchronous") == [(3,)]
+    engine.close()

@@ -1,0 +1,63 @@
+"""Named statements."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.device.database import SCHEMA, prepare
+from holdfast.store.sqlite import MEMORY, SqliteEngine
+from holdfast.store.statements import Statements
+
+FILES = sorted(file for file in Path(holdfast.__file__).parent.rglob("*.sql") if "schema" not in file.parts)
+
+
+def _load(file: Path) -> Statements:
+    package = ".".join(("holdfast", *file.parent.relative_to(Path(holdfast.__file__).parent).parts))
+    return Statements(package, file.name)
+
+
+def test_there_are_statements_to_test() -> None:
+    assert {file.name for file in FILES} >= {
+        "history.sql",
+        "checks.sql",
+        "operation_log.sql",
+        "migrations.sql",
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_every_statement_compiles_against_a_current_database(file: Path) -> None:
+    engine = SqliteEngine(MEMORY)
+    prepare(engine, lambda: 0, bytes)
+    statements = _load(file)
+    assert len(statements) == len(re.findall(r"^-- name:", file.read_text(), re.MULTILINE)) > 0
+    for name, statement in statements.items():
+        parameters = dict.fromkeys(re.findall(r":(\w+)", statement))
+        with engine.write() as transaction:
+            if name != "create":
+                transaction.rows(f"EXPLAIN {statement}", parameters)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [file for file in FILES if file.name != "checks.sql"],  # checks are run by going through all of them
+    ids=lambda file: f"{file.parent.name}/{file.name}",
+)
+def test_every_statement_is_used(file: Path) -> None:
+    code = "".join(source.read_text() for source in file.parent.glob("*.py"))
+    assert [name for name in _load(file) if f'"{name}"' not in code] == []
+
+
+def test_every_check_says_which_rule_it_keeps() -> None:
+    for statements in SCHEMA.checks:
+        for statement in statements.values():
+            assert statement.why.endswith("."), statement.name
+
+
+def test_a_statement_keeps_its_reason_and_loses_its_comments() -> None:
+    statement = _load(next(file for file in FILES if file.name == "history.sql"))["lock_head"]
+    assert statement.startswith("UPDATE history_head")
+    assert "FOR UPDATE" in statement.why
+    assert "--" not in statement

@@ -1,0 +1,382 @@
+"""The single writer: one commit for all that wait, an answer only after it, and no pretending when it fails."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.store import faults
+from holdfast.store.engine import ConstraintViolated, Engine, Transaction
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.writer import Writer
+from tests.disk import Disk
+
+INSERT = "INSERT INTO thing VALUES (:id)"
+
+
+class Gated:
+    """An engine whose transactions start only when the test opens the gate, and are counted."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.where = engine.where
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Event()
+        self.commits = 0
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        self.entered.set()
+        assert self.gate.wait(10)
+        with self._engine.write() as transaction:
+            yield transaction
+        self.commits += 1
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        return self._engine.read()
+
+    def prepare(self) -> None:
+        self._engine.prepare()
+
+    def damage(self) -> list[str]:
+        return self._engine.damage()
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def _insert(transaction: Transaction, ids: Sequence[int]) -> list[str]:
+    """Insert the ids; a negative one is a request that fails halfway through its work."""
+    for number in ids:
+        transaction.run(INSERT, {"id": number})
+        if number < 0:
+            raise ValueError(f"no {number} here")
+    return [f"inserted {number}" for number in ids]
+
+
+@pytest.fixture
+def gated(tmp_path: Path) -> Iterator[Gated]:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    with engine.write() as transaction:
+        transaction.script("CREATE TABLE thing (id INTEGER PRIMARY KEY) STRICT")
+    yield Gated(engine)
+    engine.close()
+
+
+@pytest.fixture(params=["thread", "inline"])
+def writer(request: pytest.FixtureRequest, gated: Gated) -> Iterator[Writer[int, str]]:
+    made: Writer[int, str] = Writer(gated, _insert, inline=request.param == "inline")
+    yield made
+    gated.gate.set()
+    made.close()
+
+
+def _stored(engine: Engine) -> list[int]:
+    with engine.read() as transaction:
+        return [number for (number,) in transaction.rows("SELECT id FROM thing ORDER BY id")]
+
+
+def _in_threads(work: Callable[[int], None], numbers: Sequence[int]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work, args=(number,)) for number in numbers]
+    for thread in threads:
+        thread.start()
+    return threads
+
+
+def _ask_all(
+    writer: Writer[int, str], gated: Gated, numbers: Sequence[int]
+) -> dict[int, str | BaseException]:
+    """Have the first request hold the writer while the others gather, so that they become one batch."""
+    answers: dict[int, str | BaseException] = {}
+
+    def ask(number: int) -> None:
+        try:
+            answers[number] = writer.ask(number)
+        except Exception as error:
+            answers[number] = error
+
+    gated.gate.clear()
+    gated.entered.clear()
+    threads = _in_threads(ask, numbers[:1])
+    assert gated.entered.wait(10)
+    threads += _in_threads(ask, numbers[1:])
+    while len(writer._inbox) < len(numbers) - 1:
+        time.sleep(0.001)
+    gated.gate.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive(), "somebody was never answered"
+    return answers
+
+
+def test_a_request_is_answered_and_on_disk(writer: Writer[int, str], gated: Gated) -> None:
+    assert writer.ask(7) == "inserted 7"
+    assert _stored(gated) == [7]
+
+
+def test_requests_that_wait_share_one_commit(writer: Writer[int, str], gated: Gated) -> None:
+    answers = _ask_all(writer, gated, range(20))
+    assert answers == {number: f"inserted {number}" for number in range(20)}
+    assert gated.commits == 2
+
+
+def test_a_failing_request_fails_alone_and_leaves_nothing(writer: Writer[int, str], gated: Gated) -> None:
+    answers = _ask_all(writer, gated, [1, 2, -3, 4])
+    assert isinstance(answers.pop(-3), ValueError)
+    assert answers == {1: "inserted 1", 2: "inserted 2", 4: "inserted 4"}
+    assert _stored(gated) == [1, 2, 4]
+
+
+def test_a_broken_constraint_fails_one_request_alone(writer: Writer[int, str], gated: Gated) -> None:
+    writer.ask(2)
+    with pytest.raises(ConstraintViolated):
+        writer.ask(2)
+    assert writer.ask(3) == "inserted 3"
+
+
+def test_nobody_is_answered_before_the_commit(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert)
+    gated.gate.clear()
+    gated.entered.clear()
+    answered = threading.Event()
+
+    def ask(number: int) -> None:
+        writer.ask(number)
+        answered.set()
+
+    (thread,) = _in_threads(ask, [1])
+    assert gated.entered.wait(10)
+    assert not answered.wait(0.05)
+    gated.gate.set()
+    thread.join(10)
+    assert answered.is_set()
+    writer.close()
+
+
+def test_no_batch_is_larger_than_its_limit(gated: Gated) -> None:
+    sizes: list[int] = []
+
+    def apply(transaction: Transaction, ids: Sequence[int]) -> list[str]:
+        sizes.append(len(ids))
+        return _insert(transaction, ids)
+
+    writer: Writer[int, str] = Writer(gated, apply, batch_max=8)
+    _ask_all(writer, gated, range(21))
+    writer.close()
+    assert sum(sizes) == 21
+    assert max(sizes) == 8
+
+
+def test_callers_beyond_the_limit_wait_outside(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert, inbox_max=3)
+    gated.gate.clear()
+    threads = _in_threads(lambda number: (writer.ask(number), None)[1], range(10))
+    time.sleep(0.1)
+    assert len(writer._inbox) <= 3
+    gated.gate.set()
+    for thread in threads:
+        thread.join(10)
+    assert _stored(gated) == list(range(10))
+    writer.close()
+
+
+def test_tasks_beyond_the_limit_wait_outside_even_when_callers_lose_patience(gated: Gated) -> None:
+    async def scenario() -> None:
+        writer: Writer[int, str] = Writer(gated, _insert, inbox_max=3)
+        gated.gate.clear()
+        tasks = [asyncio.create_task(writer.ask_soon(number)) for number in range(10)]
+        await asyncio.sleep(0.05)
+        for task in tasks[:5]:
+            task.cancel()
+        await asyncio.sleep(0.05)
+        assert len(writer._inbox) <= 3
+        gated.gate.set()
+        answers = await asyncio.gather(*tasks, return_exceptions=True)
+        assert answers[5:] == [f"inserted {number}" for number in range(5, 10)]
+        await asyncio.to_thread(writer.close)
+
+    asyncio.run(scenario())
+    assert set(_stored(gated)) >= {0, 1, 2, 5, 6, 7, 8, 9}, "a request that was let in is carried out"
+
+
+def test_an_event_loop_gets_its_answers(writer: Writer[int, str], gated: Gated) -> None:
+    async def scenario() -> list[str | BaseException]:
+        return await asyncio.gather(*(writer.ask_soon(n) for n in [1, 2, -3, 4]), return_exceptions=True)
+
+    first, second, failed, fourth = asyncio.run(scenario())
+    assert (first, second, fourth) == ("inserted 1", "inserted 2", "inserted 4")
+    assert isinstance(failed, ValueError)
+    assert _stored(gated) == [1, 2, 4]
+
+
+def test_closing_finishes_what_was_let_in(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert)
+    gated.gate.clear()
+    gated.entered.clear()
+    answers: list[str] = []
+    threads = _in_threads(lambda number: answers.append(writer.ask(number)), [0])
+    assert gated.entered.wait(10)
+    threads += _in_threads(lambda number: answers.append(writer.ask(number)), [1, 2, 3, 4])
+    while len(writer._inbox) < 4:
+        time.sleep(0.001)
+    closing = threading.Thread(target=writer.close)
+    closing.start()
+    gated.gate.set()
+    closing.join(10)
+    for thread in threads:
+        thread.join(10)
+    assert len(answers) == 5
+    assert _stored(gated) == list(range(5))
+
+
+def test_a_closed_writer_says_so(writer: Writer[int, str]) -> None:
+    writer.close()
+    with pytest.raises(faults.Closed):
+        writer.ask(1)
+    with pytest.raises(faults.Closed):
+        asyncio.run(writer.ask_soon(1))
+
+
+def test_an_interrupt_of_whoever_runs_the_batch_leaves_no_other_caller_waiting(gated: Gated) -> None:
+    def apply(transaction: Transaction, ids: Sequence[int]) -> list[str]:
+        if 13 in ids:
+            raise KeyboardInterrupt
+        return _insert(transaction, ids)
+
+    writer: Writer[int, str] = Writer(gated, apply, inline=True)
+    answers: dict[int, BaseException | str] = {}
+
+    def ask(number: int) -> None:
+        try:
+            answers[number] = writer.ask(number)
+        except BaseException as error:
+            answers[number] = error
+
+    gated.gate.clear()
+    gated.entered.clear()
+    threads = _in_threads(ask, [1])
+    assert gated.entered.wait(10)
+    threads += _in_threads(ask, [13, 2, 3])
+    while len(writer._inbox) < 3:
+        time.sleep(0.001)
+    gated.gate.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    assert answers.pop(1) == "inserted 1"
+    kinds = {type(answer) for answer in answers.values()}
+    assert kinds <= {KeyboardInterrupt, faults.Unanswered}
+    assert KeyboardInterrupt in kinds
+    assert _stored(gated) == [1]
+
+
+def _on_disk(disk: Disk) -> tuple[SqliteEngine, Writer[int, str]]:
+    engine = SqliteEngine("store", vfs=disk.boot(), exclusive=True)
+    engine.prepare()
+    if "thing" not in _tables(engine):
+        with engine.write() as transaction:
+            transaction.script("CREATE TABLE thing (id INTEGER PRIMARY KEY) STRICT")
+    return engine, Writer(engine, _insert, inline=True)
+
+
+def _tables(engine: Engine) -> set[str]:
+    with engine.read() as transaction:
+        return transaction.tables()
+
+
+def test_a_full_disk_fails_the_request_loudly_and_the_next_one_is_tried_anew() -> None:
+    disk = Disk()
+    engine, writer = _on_disk(disk)
+    assert writer.ask(1) == "inserted 1"
+
+    def full(step: int, what: str) -> None:
+        if what == "write":
+            raise apsw.FullError("no space")
+
+    disk.trouble = full
+    for _ in range(2):
+        with pytest.raises(faults.DiskFull, match="Free some space"):
+            writer.ask(2)
+    disk.trouble = lambda step, what: None
+    assert writer.ask(2) == "inserted 2"
+    assert _stored(engine) == [1, 2]
+    engine.close()
+
+
+def test_after_a_failed_sync_nothing_is_taken_until_the_store_is_opened_again() -> None:
+    disk = Disk()
+    engine, writer = _on_disk(disk)
+    assert writer.ask(1) == "inserted 1"
+
+    def broken(step: int, what: str) -> None:
+        if what == "sync":
+            raise apsw.IOError("sync failed")
+
+    disk.trouble = broken
+    with pytest.raises(faults.DiskFailed):
+        writer.ask(2)
+    disk.trouble = lambda step, what: None
+    with pytest.raises(faults.DiskFailed, match="open this file again"):
+        writer.ask(3)  # the disk looks well again, but what it kept of the failed commit is unknown
+    engine.close()
+    engine, writer = _on_disk(disk)
+    assert 1 in _stored(engine)
+    assert 3 not in _stored(engine)
+    assert writer.ask(4) == "inserted 4"
+    engine.close()
+
+
+def test_a_failed_sync_fails_the_whole_batch() -> None:
+    disk = Disk()
+    engine, _ = _on_disk(disk)
+    gated = Gated(engine)
+    writer: Writer[int, str] = Writer(gated, _insert)
+
+    def broken(step: int, what: str) -> None:
+        if what == "sync" and gated.commits == 1:
+            raise apsw.IOError("sync failed")
+
+    disk.trouble = broken
+    answers = _ask_all(writer, gated, range(6))
+    assert answers.pop(0) == "inserted 0"
+    assert {type(answer) for answer in answers.values()} == {faults.DiskFailed}
+    assert len({id(answer) for answer in answers.values()}) == 5, "each caller gets an exception of its own"
+    disk.trouble = lambda step, what: None
+    writer.close()
+    engine.close()
+
+
+def test_an_io_error_at_any_step_of_a_commit_is_never_answered_with_success() -> None:
+    """Fail the n-th write or sync, for every n: an answer of success means the row is there after a power cut."""
+    failures = 0
+    for nth in range(1, 40):
+        disk = Disk()
+        engine, writer = _on_disk(disk)
+        start = disk.steps
+
+        def broken(step: int, what: str, nth: int = nth, start: int = start) -> None:
+            if step == start + nth:
+                raise apsw.IOError("failed")
+
+        disk.trouble = broken
+        said = []
+        for number in range(1, 8):
+            try:
+                writer.ask(number)
+                said.append(number)
+            except faults.DiskFailed:
+                failures += 1
+        disk.cut()
+        disk.trouble = lambda step, what: None
+        engine, _ = _on_disk(disk)
+        assert set(said) <= set(_stored(engine)), f"step {nth}"
+        assert engine.damage() == []
+        engine.close()
+    assert failures > 40
