@@ -154,7 +154,7 @@ class RefusalRow(msgspec.Struct, frozen=True):
         return self.lasting is Lasting.PERMANENT
 
 
-class Refused(Exception):  # noqa: N818 - it is the refusal, not an error of ours
+class Refused(Exception):
     """Raised where a request is refused; says which refusal, and what exactly was wrong and where."""
 
     def __init__(self, refusal: Refusal, detail: str) -> None:

@@ -1,0 +1,116 @@
+"""Administration: what changes a mesh, its members, topics and keys, as signed events of kind 4204.
+
+The content is one action in canonical JSON; the tags are the head that every send of a device has, and a counter. The
+counter of a mesh and signer only ever grows, so an old event cannot be played again. Where a key is named that is not the
+signer's own, that key agrees by a signature inside the action.
+"""
+
+import hashlib
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast.protocol import action as actions
+from holdfast.protocol.action import Action, AdmitAuthor, RegisterConsumer, RemoveConsumer, RotateMemberKey
+from holdfast.protocol.envelope import HEAD_TAGS, Head, check_kind, head_from_tags, head_to_tags
+from holdfast.protocol.event import Event, sign_event
+from holdfast.protocol.keys import public_key, sign, verify
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import TagRule, Tags, check_range, read_integer, read_tags
+from holdfast.protocol.ulid import MICROSECONDS_PER_MILLISECOND
+
+ADMINISTRATION_KIND = 4204
+RELAY = "relay"  # stands as the mesh of what concerns the relay as a whole; no mesh may be called so
+
+ADMINISTRATION_TAGS = (*HEAD_TAGS, TagRule("counter"))
+
+_AGREEMENT = b"holdfast agreement 1\x00"  # keeps these signatures apart from those under events
+
+Countersigned: TypeAlias = RotateMemberKey | AdmitAuthor
+
+
+class Administration(msgspec.Struct, frozen=True, kw_only=True):
+    """One action in one mesh, and where it stands among those of its signer."""
+
+    head: Head
+    counter: int
+    action: Action
+
+    def __post_init__(self) -> None:
+        check_range(self.counter, "counter", 1)
+        of_the_relay = isinstance(self.action, RegisterConsumer | RemoveConsumer)
+        if of_the_relay and self.head.mesh != RELAY:
+            raise Refused(Refusal.MALFORMED, f"{actions.name(self.action)} belongs to the mesh '{RELAY}'")
+        if not of_the_relay and self.head.mesh == RELAY:
+            raise Refused(Refusal.MALFORMED, f"{actions.name(self.action)} may not name the mesh '{RELAY}'")
+
+
+def to_tags(administration: Administration) -> Tags:
+    """The tags of an administration event."""
+    return (*head_to_tags(administration.head), ("counter", str(administration.counter)))
+
+
+def from_event(event: Event) -> Administration:
+    """The action in an event, whose id and signature are the event's own matter."""
+    check_kind(event, ADMINISTRATION_KIND)
+    found = read_tags(event.tags, ADMINISTRATION_TAGS)
+    return Administration(
+        head=head_from_tags(found),
+        counter=read_integer(found["counter"][0][0], "counter"),
+        action=actions.read_action(event.content),
+    )
+
+
+def sign_administration(secret: bytes, created_at: int, administration: Administration, aux: bytes) -> Event:
+    """The event that asks the relay for the action."""
+    content = actions.write_action(administration.action)
+    return sign_event(secret, created_at, ADMINISTRATION_KIND, to_tags(administration), content, aux)
+
+
+def next_counter(last: int | None, at: int) -> int:
+    """The counter of the next event: that of the clock (`at` is in microseconds), but always past the last one used."""
+    return max((last or 0) + 1, at // MICROSECONDS_PER_MILLISECOND)
+
+
+def accept_counter(last: int | None, given: int) -> None:
+    """Refuse a counter that does not grow; the last one is that of this mesh and signer."""
+    if last is not None and given <= last:
+        raise Refused(Refusal.COUNTER_NOT_INCREASING, f"counter {given} does not follow {last}")
+
+
+def secret_hash(secret: bytes) -> str:
+    """What an invitation publishes of its secret."""
+    return hashlib.sha256(secret).hexdigest()
+
+
+def rotate_member_key(secret: bytes, mesh: str, member: str, aux: bytes) -> RotateMemberKey:
+    """The action that gives a member this new key, with the key's agreement."""
+    digest = _agreement(RotateMemberKey, mesh, member, public_key(secret))
+    return RotateMemberKey(
+        member=member, key=public_key(secret), countersignature=sign(secret, digest, aux).hex()
+    )
+
+
+def admit_author(secret: bytes, mesh: str, member: str, aux: bytes) -> AdmitAuthor:
+    """The action by which a member vouches for this author key, with the key's agreement."""
+    digest = _agreement(AdmitAuthor, mesh, member, public_key(secret))
+    return AdmitAuthor(
+        member=member, author=public_key(secret), countersignature=sign(secret, digest, aux).hex()
+    )
+
+
+def check_countersignature(mesh: str, action: Countersigned) -> None:
+    """Refuse an action whose named key did not agree to it, for this mesh and member."""
+    key = action.key if isinstance(action, RotateMemberKey) else action.author
+    digest = _agreement(type(action), mesh, action.member, key)
+    if not verify(key, digest, bytes.fromhex(action.countersignature)):
+        raise Refused(
+            Refusal.COUNTERSIGNATURE_MISSING, f"{actions.name(action)}: the key {key} did not agree"
+        )
+
+
+def _agreement(action: type[Countersigned], mesh: str, member: str, key: str) -> bytes:
+    """The digest that a key signs to agree; each field behind its length, so that no two agreements share one."""
+    fields = (field.encode() for field in (str(action.__struct_config__.tag), mesh, member, key))
+    prefixed = (len(field).to_bytes(4, "big") + field for field in fields)
+    return hashlib.sha256(_AGREEMENT + b"".join(prefixed)).digest()

@@ -1,0 +1,232 @@
+"""The bounded queue of one agent session, in memory, between the hook outbox and the handlers.
+
+Critical events are never dropped and never overtake each other: without room they go back to the outbox, and whatever
+comes behind them goes back too until they are here. Bursty ones are worth only their latest: a later one of the same type
+takes the place of an earlier one, as long as no critical event stands between them, and under pressure the oldest goes.
+A queue is a value; each function gives the queue that follows.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.protocol.tables import total
+
+PENDING_MAX = 32  # events waiting in one session
+CRITICAL_RESERVE = 8  # places that bursty events may not take, when guarded
+CLAIM_LOW_DIVISOR = 3  # when guarded, a paused session is claimed from again at a third of the high mark
+SENT_BACK_ERROR = "backpressure:session_queue_full"
+SENT_BACK_WAIT_S = 1  # one poll of the outbox; attempts stay as they are, so order has the best chance
+COALESCED_LABEL = "coalesced:"  # and the type of the event that came in, even where another type had to go
+UNKNOWN_TYPE = "unknown"
+
+
+class HookClass(StrEnum):
+    """How much an event matters under pressure."""
+
+    CRITICAL = "critical"
+    BURSTY = "bursty"
+
+
+# Every type that is not here is bursty.
+CLASSES = {
+    "session_start": HookClass.CRITICAL,
+    "user_prompt_submit": HookClass.CRITICAL,
+    "agent_stop": HookClass.CRITICAL,
+    "session_end": HookClass.CRITICAL,
+    "notification": HookClass.CRITICAL,
+    "error": HookClass.CRITICAL,
+    "subagent_stop": HookClass.CRITICAL,
+    "compact": HookClass.CRITICAL,
+    "subagent_start": HookClass.BURSTY,
+    "tool_use": HookClass.BURSTY,
+    "tool_done": HookClass.BURSTY,
+}
+
+
+class Item(msgspec.Struct, frozen=True):
+    """A claimed row."""
+
+    row_id: int
+    event_type: str
+
+    @property
+    def is_critical(self) -> bool:
+        return CLASSES.get(self.event_type) is HookClass.CRITICAL
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """How much a session may hold. Reserve and watermarks are off unless `guarded`."""
+
+    pending_max: int = PENDING_MAX
+    critical_reserve: int = 0
+    claim_high: int | None = None  # at this depth no more rows of the session are claimed
+    claim_low: int = 0  # until it is down to this
+
+
+def guarded(
+    pending_max: int = PENDING_MAX,
+    critical_reserve: int = CRITICAL_RESERVE,
+    claim_high: int | None = None,
+    claim_low: int | None = None,
+) -> Settings:
+    """Settings with reserve and watermarks on; values that contradict each other are brought into range."""
+    high = min(max(1, pending_max - CRITICAL_RESERVE) if claim_high is None else claim_high, pending_max)
+    low = high // CLAIM_LOW_DIVISOR if claim_low is None else claim_low
+    return Settings(pending_max, max(0, min(critical_reserve, pending_max)), high, min(low, high - 1))
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """What one session has in memory."""
+
+    pending: tuple[Item, ...] = ()
+    handling: Item | None = None
+    sent_back: int | None = (
+        None  # the first row that went back and is not here again: nothing later may pass it
+    )
+    is_paused: bool = False  # no row of this session is to be claimed
+
+
+class Verdict(StrEnum):
+    """What became of the row that was offered."""
+
+    QUEUED = "queued"
+    REPLACED = "replaced"  # it took an earlier one's place
+    DROPPED = "dropped"  # bursty, and no room: it is among the coalesced
+    SENT_BACK = "sent_back"
+    KNOWN = "known"  # it is here already, claimed a second time
+
+
+# Whether the outbox row stays locked by this worker.
+STAYS = total(
+    {
+        Verdict.QUEUED: True,
+        Verdict.REPLACED: True,
+        Verdict.DROPPED: False,
+        Verdict.SENT_BACK: False,
+        Verdict.KNOWN: True,
+    },
+    Verdict,
+)
+
+
+class Coalesced(msgspec.Struct, frozen=True):
+    """A row that another stands for; the label is kept as its error."""
+
+    row_id: int
+    label: str
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What an offer led to."""
+
+    queue: Queue
+    verdict: Verdict
+    coalesced: tuple[Coalesced, ...] = ()
+
+
+SEED = Settings()
+
+
+def offer(queue: Queue, item: Item, settings: Settings = SEED) -> Outcome:
+    """Take a claimed row into the queue, or say what becomes of it instead."""
+    if item.row_id in _row_ids(queue):
+        return Outcome(queue, Verdict.KNOWN)
+    if queue.sent_back is not None and item.row_id > queue.sent_back:
+        return Outcome(queue, Verdict.SENT_BACK)
+    place = _place_critical if item.is_critical else _place_bursty
+    pending, gone, verdict = place(queue.pending, item, settings)
+    sent_back = item.row_id if verdict is Verdict.SENT_BACK else _still_away(queue.sent_back, item)
+    label = COALESCED_LABEL + (item.event_type or UNKNOWN_TYPE)
+    return Outcome(
+        _settled(msgspec.structs.replace(queue, pending=pending, sent_back=sent_back), settings),
+        verdict,
+        tuple(Coalesced(row.row_id, label) for row in gone),
+    )
+
+
+def take(queue: Queue) -> Queue:
+    """Hand the first waiting event to a handler; the one before must be finished."""
+    if queue.handling is not None:
+        raise ValueError(f"row {queue.handling.row_id} is still being handled")
+    if not queue.pending:
+        raise ValueError("nothing waits in this session")
+    return msgspec.structs.replace(queue, pending=queue.pending[1:], handling=queue.pending[0])
+
+
+def finish(queue: Queue, settings: Settings = SEED) -> Queue:
+    """The handler is done with its event, one way or another."""
+    return _settled(msgspec.structs.replace(queue, handling=None), settings)
+
+
+def hold(queue: Queue, settings: Settings = SEED) -> tuple[tuple[Item, ...], Queue]:
+    """The event in hand must be retried: let go of all that waits behind it, and take nothing later before it is back."""
+    if queue.handling is None:
+        raise ValueError("nothing is being handled in this session")
+    held = Queue(sent_back=queue.handling.row_id, is_paused=queue.is_paused)
+    return queue.pending, _settled(held, settings)
+
+
+_Placed = tuple[
+    tuple[Item, ...], tuple[Item, ...], Verdict
+]  # what waits now, what had to go, what became of the item
+
+
+def _place_critical(pending: tuple[Item, ...], item: Item, settings: Settings) -> _Placed:
+    excess = len(pending) + 1 - settings.pending_max
+    bursty = [row for row in pending if not row.is_critical]
+    if excess > len(bursty):
+        return pending, (), Verdict.SENT_BACK
+    gone = tuple(bursty[: max(0, excess)])
+    return (*_without(pending, gone), item), gone, Verdict.QUEUED
+
+
+def _place_bursty(pending: tuple[Item, ...], item: Item, settings: Settings) -> _Placed:
+    earlier = _same_in_segment(pending, item.event_type)
+    if earlier is not None:
+        return _swapped(pending, earlier, item), (earlier,), Verdict.REPLACED
+    bursty = [row for row in pending if not row.is_critical]
+    excess = max(
+        len(pending) + 1 - settings.pending_max,
+        len(bursty) + 1 - (settings.pending_max - settings.critical_reserve),
+    )
+    if excess > len(bursty):
+        return pending, (item,), Verdict.DROPPED
+    gone = tuple(bursty[: max(0, excess)])
+    return (*_without(pending, gone), item), gone, Verdict.QUEUED
+
+
+def _same_in_segment(pending: tuple[Item, ...], event_type: str) -> Item | None:
+    """The waiting event of this type that no critical one follows."""
+    for row in reversed(pending):
+        if row.is_critical:
+            return None
+        if row.event_type == event_type:
+            return row
+    return None
+
+
+def _row_ids(queue: Queue) -> set[int]:
+    in_hand = () if queue.handling is None else (queue.handling,)
+    return {item.row_id for item in (*queue.pending, *in_hand)}
+
+
+def _swapped(pending: tuple[Item, ...], old: Item, new: Item) -> tuple[Item, ...]:
+    return tuple(new if row is old else row for row in pending)
+
+
+def _without(pending: tuple[Item, ...], gone: tuple[Item, ...]) -> tuple[Item, ...]:
+    return tuple(row for row in pending if row not in gone)
+
+
+def _still_away(sent_back: int | None, item: Item) -> int | None:
+    return None if sent_back == item.row_id else sent_back
+
+
+def _settled(queue: Queue, settings: Settings) -> Queue:
+    """The queue with its pause brought up to date: on at the high mark, off only at the low one."""
+    if settings.claim_high is None:
+        return queue
+    depth = len(queue.pending) + (queue.handling is not None)
+    is_paused = depth > settings.claim_low if queue.is_paused else depth >= settings.claim_high
+    return msgspec.structs.replace(queue, is_paused=is_paused)

@@ -1,0 +1,118 @@
+"""The life of a row of the operation log on its way to the relay: what may happen to it, and when an operator may requeue it.
+
+A row is never deleted and its id is never released, so every life ends in a status that says how. The store applies a
+transition by compare-and-set on the status it read.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.tables import total, transitions
+
+
+class Status(StrEnum):
+    """Where a row stands. The outbox is what is pending or inflight."""
+
+    PENDING = "pending"
+    INFLIGHT = "inflight"
+    DONE = "done"
+    DEAD = "dead"
+    ABORTED = "aborted"
+
+
+class Signal(StrEnum):
+    """What happens to a row."""
+
+    CLAIMED = "claimed"  # the sender takes it into a batch; its sealed event is on disk from here on
+    ACCEPTED = "accepted"  # 201
+    DUPLICATE = "duplicate"  # 200, or the relay's word to a requeue that it has this id
+    CONFLICT = "conflict"  # 409: the relay has other bytes under this id
+    REFUSED = "refused"  # permanently
+    POSTPONED = "postponed"  # refused temporarily
+    KEY_STALE = "key_stale"  # refused temporarily, and the sealed event is thrown away to be sealed anew
+    FAULTED = "faulted"  # no answer, or none that can be understood
+    RESTARTED = "restarted"  # the process that had claimed it is gone
+    AGED_OUT = "aged_out"  # past the age at which the relay could still recognise a repetition
+    REQUEUED = "requeued"  # an operator gives its content to a new row with a new id
+    ROLLED_BACK = "rolled_back"  # the relay was restored to a point before it accepted this row
+
+
+# A late yes is kept wherever it arrives. A late no is not a signal at all: the attempt that it answers is over, and the
+# sender drops it.
+TRANSITIONS = transitions(
+    {
+        (Status.PENDING, Signal.CLAIMED): Status.INFLIGHT,
+        # An answer that outlived its timeout, or the relay telling a requeue that the id is committed.
+        (Status.PENDING, Signal.ACCEPTED): Status.DONE,
+        (Status.PENDING, Signal.DUPLICATE): Status.DONE,
+        # Only what waits may age out: a row in flight may be committed this very moment.
+        (Status.PENDING, Signal.AGED_OUT): Status.DEAD,
+        (Status.PENDING, Signal.REQUEUED): Status.ABORTED,
+        (Status.INFLIGHT, Signal.ACCEPTED): Status.DONE,
+        (Status.INFLIGHT, Signal.DUPLICATE): Status.DONE,
+        # The sealed bytes never change, so a conflict cannot heal: the id was used for something else.
+        (Status.INFLIGHT, Signal.CONFLICT): Status.DEAD,
+        (Status.INFLIGHT, Signal.REFUSED): Status.DEAD,
+        (Status.INFLIGHT, Signal.POSTPONED): Status.PENDING,
+        (Status.INFLIGHT, Signal.KEY_STALE): Status.PENDING,
+        # It may have been committed all the same; the same bytes are offered again and the relay recognises them.
+        (Status.INFLIGHT, Signal.FAULTED): Status.PENDING,
+        (Status.INFLIGHT, Signal.RESTARTED): Status.PENDING,
+        # Two attempts were answered: the first after its timeout, the second in time.
+        (Status.DONE, Signal.ACCEPTED): Status.DONE,
+        (Status.DONE, Signal.DUPLICATE): Status.DONE,
+        (Status.DONE, Signal.ROLLED_BACK): Status.PENDING,
+        (Status.DEAD, Signal.REQUEUED): Status.ABORTED,
+        # Given up is final, because somebody was told so; the relay's ids are kept on the row and a receipt still
+        # changes what is shown.
+        (Status.DEAD, Signal.ACCEPTED): Status.DEAD,
+        (Status.DEAD, Signal.DUPLICATE): Status.DEAD,
+        # The successor is on its way under its own id; that this one arrived too is kept for whoever looks.
+        (Status.ABORTED, Signal.ACCEPTED): Status.ABORTED,
+        (Status.ABORTED, Signal.DUPLICATE): Status.ABORTED,
+    }
+)
+
+
+class RelayWord(StrEnum):
+    """What the relay says of an id that an operator wants to retire."""
+
+    NOT_ASKED = "not_asked"  # no attempt was counted, or the status alone decides
+    COMMITTED = "committed"
+    NOT_COMMITTED = "not_committed"
+    UNREACHABLE = "unreachable"
+
+
+class Requeue(msgspec.Struct, frozen=True):
+    """What a requeue does: a signal to the old row, a refusal to the operator, or both."""
+
+    signal: Signal | None = None
+    refusal: Refusal | None = None
+    force_helps: bool = False  # --force turns the refusal into REQUEUED, and is recorded
+
+
+REQUEUES = total(
+    {
+        (Status.PENDING, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
+        (Status.PENDING, RelayWord.NOT_COMMITTED): Requeue(Signal.REQUEUED),
+        # Nothing is stuck: the answer was lost, and asking has found it.
+        (Status.PENDING, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
+        (Status.PENDING, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
+        # A forced requeue here could put one content under two ids into the same moment.
+        (Status.INFLIGHT, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_INFLIGHT),
+        (Status.DONE, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_DONE),
+        (Status.DEAD, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
+        (Status.ABORTED, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_ABORTED),
+    },
+    [
+        *((status, RelayWord.NOT_ASKED) for status in Status),
+        *((Status.PENDING, word) for word in RelayWord),
+    ],
+)
+
+
+def needs_word(status: Status, attempts: int) -> bool:
+    """Whether a requeue must ask the relay first: only a waiting row that was offered may be committed unknown to us."""
+    return status is Status.PENDING and attempts > 0

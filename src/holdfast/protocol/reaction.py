@@ -1,0 +1,94 @@
+"""What the sender does with each answer that a batch in flight can get, the lack of one included.
+
+Whether a refusal is final is not listed again: it follows from the table of refusals, and from one rule beside it, that
+only a no to the event itself may end a row. A closed connection or a busy daemon says nothing about the event.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.protocol.outbox import TRANSITIONS, Signal, Status
+from holdfast.protocol.refusal import REFUSALS, Refusal, Subject
+from holdfast.protocol.tables import move, total
+
+
+class Confirmation(StrEnum):
+    """The relay has it."""
+
+    CREATED = "created"  # 201
+    DUPLICATE = "duplicate"  # 200
+    DUPLICATE_PRUNED = "duplicate_pruned"  # 200, and the relay's history of it is gone
+
+
+class FaultKind(StrEnum):
+    """No word of the relay about the event: it may or may not be committed."""
+
+    TIMEOUT = "timeout"
+    CONNECTION_LOST = "connection_lost"
+    SERVER_ERROR = "server_error"  # 5xx without a refusal's code
+    NOT_UNDERSTOOD = "not_understood"  # a code or status unknown here: a proxy in between, or a newer relay
+
+
+RelaySays = Confirmation | Refusal | FaultKind
+
+
+class Level(StrEnum):
+    """How loudly the log says it."""
+
+    INFO = "info"
+    WARN = "warn"
+
+
+class Reaction(msgspec.Struct, frozen=True):
+    """What happens to the row, and around it."""
+
+    signal: Signal
+    level: Level
+    counts: bool = True  # the attempt adds one to `attempts`, which also sets how long to wait
+    heeds_retry_after: bool = False
+    reseals: bool = False
+
+    @property
+    def status(self) -> Status:
+        """Where the row, which was in flight, stands now."""
+        return move(TRANSITIONS, Status.INFLIGHT, self.signal)
+
+
+# The relay did not look at the row: it waits for the one before it, and its own schedule must not grow meanwhile.
+_HELD_BACK = Reaction(Signal.POSTPONED, Level.INFO, counts=False)
+# New bytes are safe even after an attempt that timed out: the relay says this only when it has nothing under the id. And
+# Retry-After would only delay what a new seal mends at once.
+_STALE_KEY = Reaction(Signal.KEY_STALE, Level.INFO, reseals=True)
+
+
+def _to_refusal(refusal: Refusal) -> Reaction:
+    row = REFUSALS[refusal]
+    match refusal:
+        case Refusal.HELD_BACK:
+            return _HELD_BACK
+        case Refusal.STALE_KEY:
+            return _STALE_KEY
+        case Refusal.IDEMPOTENCY_KEY_REUSED:
+            return Reaction(Signal.CONFLICT, Level.WARN)
+    if row.subject is not Subject.EVENT:
+        return Reaction(Signal.FAULTED, Level.WARN, heeds_retry_after=True)
+    if row.is_permanent:
+        return Reaction(Signal.REFUSED, Level.WARN)
+    return Reaction(Signal.POSTPONED, Level.INFO, heeds_retry_after=True)
+
+
+REACTIONS = total(
+    {
+        Confirmation.CREATED: Reaction(Signal.ACCEPTED, Level.INFO),
+        Confirmation.DUPLICATE: Reaction(Signal.DUPLICATE, Level.INFO),
+        # Done all the same, but nobody can look it up at the relay any more: worth a look at its retention.
+        Confirmation.DUPLICATE_PRUNED: Reaction(Signal.DUPLICATE, Level.WARN),
+        FaultKind.TIMEOUT: Reaction(Signal.FAULTED, Level.WARN),
+        FaultKind.CONNECTION_LOST: Reaction(Signal.FAULTED, Level.WARN),
+        FaultKind.SERVER_ERROR: Reaction(Signal.FAULTED, Level.WARN, heeds_retry_after=True),
+        FaultKind.NOT_UNDERSTOOD: Reaction(Signal.FAULTED, Level.WARN, heeds_retry_after=True),
+        **{refusal: _to_refusal(refusal) for refusal in Refusal},
+    },
+    [*Confirmation, *Refusal, *FaultKind],
+)

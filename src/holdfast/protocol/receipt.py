@@ -1,0 +1,124 @@
+"""The receipt: a recipient's signed word to one sender about each of its messages, an event of kind 4202.
+
+A receipt is not sealed, because the relay must see which deliveries it closes. It is a send of the recipient's device like
+any other, with the head of an envelope, and goes to the sender as a direct message would. A message is named by the id of
+its event: sender, relay and recipient know it alike, and it commits the recipient to the very bytes that it stored.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.protocol.envelope import (
+    DESTINATION_TAGS,
+    HEAD_TAGS,
+    Destination,
+    Head,
+    check_kind,
+    destination_from_tags,
+    destination_to_tags,
+    head_from_tags,
+    head_to_tags,
+)
+from holdfast.protocol.event import Event, sign_event
+from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tables import total
+from holdfast.protocol.tags import TagRule, Tags, check_distinct, check_hex, read_choice, read_tags
+
+RECEIPT_KIND = 4202
+RECEIPTED_MAX = 50  # messages in one receipt
+MESSAGE_ID_BYTES = 32
+
+RECEIPT_TAGS = (*HEAD_TAGS, *DESTINATION_TAGS, TagRule("r", least=0, most=None, values=3))
+
+
+class ReceiptStatus(StrEnum):
+    """What became of a message at its recipient. Each is final: a message is receipted once."""
+
+    STORED = "stored"  # opened, and on the recipient's disk
+    UNREADABLE = "unreadable"  # on the recipient's disk, but sealed with a key it lacks, or broken inside
+    DUPLICATE = (
+        "duplicate"  # not kept: another event of this sender with the same client_message_id was there first
+    )
+
+
+class Flag(StrEnum):
+    """How a truth value is written in a tag."""
+
+    TRUE = "true"
+    FALSE = "false"
+
+
+FLAGS = total({True: Flag.TRUE, False: Flag.FALSE}, (True, False))
+
+
+class Receipted(msgspec.Struct, frozen=True):
+    """One message: its event's id in hex, whether it had waited at the relay, and what became of it."""
+
+    message_id: str
+    was_stored: bool
+    status: ReceiptStatus
+
+    def __post_init__(self) -> None:
+        check_hex(self.message_id, "message_id", MESSAGE_ID_BYTES)
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The word of one recipient to one sender, about 1 to 50 messages in the order it stored them."""
+
+    head: Head
+    destination: Destination  # the member who sent the messages
+    messages: tuple[Receipted, ...]
+
+    def __post_init__(self) -> None:
+        if self.destination.kind is not DestinationKind.DM:
+            raise Refused(Refusal.MALFORMED, f"a receipt goes to a dm, not to a {self.destination.kind}")
+        if not self.messages:
+            raise Refused(Refusal.MALFORMED, "a receipt needs at least one message")
+        if len(self.messages) > RECEIPTED_MAX:
+            raise Refused(
+                Refusal.TOO_LARGE,
+                f"a receipt has {len(self.messages)} messages, at most {RECEIPTED_MAX} allowed",
+            )
+        check_distinct((message.message_id for message in self.messages), "message_id")
+
+
+def to_tags(receipt: Receipt) -> Tags:
+    """The tags of a receipt."""
+    return (
+        *head_to_tags(receipt.head),
+        *destination_to_tags(receipt.destination),
+        *(
+            ("r", message.message_id, FLAGS[message.was_stored].value, message.status.value)
+            for message in receipt.messages
+        ),
+    )
+
+
+def from_event(event: Event) -> Receipt:
+    """The receipt in an event, whose id and signature are the event's own matter."""
+    check_kind(event, RECEIPT_KIND)
+    if event.content:
+        raise Refused(
+            Refusal.MALFORMED, f"a receipt has no content, this one has {len(event.content)} characters"
+        )
+    found = read_tags(event.tags, RECEIPT_TAGS)
+    return Receipt(
+        head=head_from_tags(found),
+        destination=destination_from_tags(found),
+        messages=tuple(_receipted(*values) for values in found["r"]),
+    )
+
+
+def sign_receipt(secret: bytes, created_at: int, receipt: Receipt, aux: bytes) -> Event:
+    """The event that travels back to the sender."""
+    return sign_event(secret, created_at, RECEIPT_KIND, to_tags(receipt), "", aux)
+
+
+def _receipted(message_id: str, was_stored: str, status: str) -> Receipted:
+    return Receipted(
+        message_id,
+        read_choice(Flag, was_stored, "was_stored") is Flag.TRUE,
+        read_choice(ReceiptStatus, status, "status"),
+    )
