@@ -19,9 +19,7 @@ class File:
     def __init__(self, durable: bytearray | None = None) -> None:
         self.durable = durable or bytearray()
         self.content = bytearray(self.durable)
-        self.unsynced: list[
-            tuple[int, bytes] | int
-        ] = []  # (offset, bytes) of a write, or the size of a truncation
+        self.unsynced: list[tuple[int, bytes] | int] = []  # (offset, bytes) of a write, or the size of a truncation
         self.deleted = False  # by a delete that was not synced, so that a cut may bring the file back
 
     def write(self, offset: int, data: bytes) -> None:
@@ -80,14 +78,8 @@ class Disk:
         look at `off` before believing an answer, which nobody would have heard.
         """
         self.off = True
-        gone = {
-            name
-            for name, file in self.files.items()
-            if file.deleted and (luck is None or luck.random() < 0.5)
-        }
-        self.files = {
-            name: file.after_power_cut(luck) for name, file in self.files.items() if name not in gone
-        }
+        gone = {name for name, file in self.files.items() if file.deleted and (luck is None or luck.random() < 0.5)}
+        self.files = {name: file.after_power_cut(luck) for name, file in self.files.items() if name not in gone}
 
     def step(self, machine: "_Vfs", what: str) -> None:
         """Called before the change is made. Trouble may raise, or cut the power: then the change is for nothing."""

@@ -179,11 +179,7 @@ def duplicates() -> Iterable[str]:
                 words(earlier),
                 yes(kept),
                 answer.http_status,
-                "the accept goes on"
-                if answer.goes_on
-                else f"`{answer.refusal}`"
-                if answer.refusal
-                else "it ends here",
+                "the accept goes on" if answer.goes_on else f"`{answer.refusal}`" if answer.refusal else "it ends here",
                 code(answer.conflict),
                 listed(answer.carries),
             )
@@ -348,9 +344,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def moves(
-    transitions: Mapping[tuple[StateT, SignalT], StateT], states: type[StateT], signals: type[SignalT]
-) -> str:
+def moves(transitions: Mapping[tuple[StateT, SignalT], StateT], states: type[StateT], signals: type[SignalT]) -> str:
     """A transition table with a column for each state; empty where nothing can happen."""
     return table(
         ("", *(f"`{state}`" for state in states)),
@@ -369,11 +363,7 @@ def diagram(transitions: Mapping[tuple[StateT, SignalT], StateT], first: StateT)
         "stateDiagram-v2",
         f"[*] --> {first}",
         *(f"{state} --> {after}: {', '.join(signals)}" for (state, after), signals in arrows.items()),
-        *(
-            f"{after} --> [*]"
-            for after in dict.fromkeys(after for _, after in arrows)
-            if after not in leaving
-        ),
+        *(f"{after} --> [*]" for after in dict.fromkeys(after for _, after in arrows) if after not in leaving),
     )
     return "```mermaid\n" + "\n    ".join(lines) + "\n```"
 

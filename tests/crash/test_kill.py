@@ -56,11 +56,7 @@ def test_every_append_that_returned_survives_kill_9_once_and_in_order(tmp_path: 
 
 def _look(path: Path, appended: dict[int, tuple[str, int, int]], delivered: set[int]) -> None:
     with OperationLog(path) as log:
-        found = {
-            entry.sequence: entry
-            for thread in range(THREADS)
-            for entry in log.entries_from(object_id(thread), 0)
-        }
+        found = {entry.sequence: entry for thread in range(THREADS) for entry in log.entries_from(object_id(thread), 0)}
         waiting = [entry.sequence for entry in log.outbox()]
     assert sorted(found) == list(range(len(found)))
     for sequence, (writer, thread, number) in appended.items():

@@ -96,21 +96,15 @@ def _lost(disk: Disk, said: Said) -> list[str]:
         assert list(check(engine, SCHEMA)) == []
         found = {entry.sequence: entry for object_id in OBJECTS for entry in log.entries_from(object_id, 0)}
         assert sorted(found) == list(range(len(found))), "a hole, or an entry out of nowhere"
-        assert len(found) <= len(said.blobs) + 1, (
-            "more than the one operation under way came through unannounced"
-        )
+        assert len(found) <= len(said.blobs) + 1, "more than the one operation under way came through unannounced"
         lost = [f"append {sequence}" for sequence in said.blobs if sequence not in found]
         lost += [f"delivery {s}" for s in said.delivered if s not in found or not found[s].delivered]
-        kept = [
-            entry for sequence, entry in found.items() if sequence in said.blobs and entry.blob is not None
-        ]
+        kept = [entry for sequence, entry in found.items() if sequence in said.blobs and entry.blob is not None]
         assert all(entry.blob == said.blobs[entry.sequence] for entry in kept)
         if said.epoch and log.epoch != said.epoch:
             lost.append("epoch")
         said.epoch = log.epoch
-        said.blobs = {
-            sequence: entry.blob or said.blobs.get(sequence, b"") for sequence, entry in found.items()
-        }
+        said.blobs = {sequence: entry.blob or said.blobs.get(sequence, b"") for sequence, entry in found.items()}
         said.delivered = {sequence for sequence, entry in found.items() if entry.delivered}
         return lost
 
@@ -133,6 +127,4 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(torn: bool) -> None:
 
 def test_the_same_cuts_do_lose_acknowledged_entries_when_commits_are_not_synced() -> None:
     lost = _rounds(LazilySynced, 50, torn=False)
-    assert len(lost) >= 50, (
-        "the disk of this test does not lose what it must, so the test above proves nothing"
-    )
+    assert len(lost) >= 50, "the disk of this test does not lose what it must, so the test above proves nothing"

@@ -1,5 +1,6 @@
 """The operation log's promises, one by one, on real files."""
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from holdfast.cli.check import inspect
 from holdfast.device.operation_log import BLOB_BYTES_MAX
 from holdfast.device.operations import SEQUENCE_MAX
 from holdfast.protocol.history import Entry, Kind
+from holdfast.protocol.outbox import Status
 from holdfast.store import history
 from holdfast.store.sqlite import SqliteEngine
 
@@ -179,9 +181,7 @@ def test_a_new_log_in_the_old_ones_place_has_a_new_epoch(path: Path) -> None:
         assert log.max_sequence() is None
 
 
-def test_a_restored_log_has_a_new_epoch_and_log_id_and_its_sequences_go_on(
-    path: Path, tmp_path: Path
-) -> None:
+def test_a_restored_log_has_a_new_epoch_and_log_id_and_its_sequences_go_on(path: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     with OperationLog(path) as log:
         log.append_next(A, b"before")
@@ -275,16 +275,12 @@ INVALID: dict[str, Callable[[OperationLog], object]] = {
     "sequence must be an integer, not NoneType": lambda log: log.entries_from(A, None),  # type: ignore[arg-type]
     "blob must be bytes, not str": lambda log: log.append(A, 0, "text"),  # type: ignore[arg-type]
     "blob must be bytes, not list": lambda log: log.append_next(A, [1, 2]),  # type: ignore[arg-type]
-    "blob has 1048577 bytes, more than the 1048576 allowed": lambda log: log.append(
-        A, 0, bytes(BLOB_BYTES_MAX + 1)
-    ),
+    "blob has 1048577 bytes, more than the 1048576 allowed": lambda log: log.append(A, 0, bytes(BLOB_BYTES_MAX + 1)),
 }
 
 
 @pytest.mark.parametrize("message", INVALID)
-def test_an_argument_that_no_entry_can_have_is_refused_before_anything_is_touched(
-    path: Path, message: str
-) -> None:
+def test_an_argument_that_no_entry_can_have_is_refused_before_anything_is_touched(path: Path, message: str) -> None:
     with OperationLog(path) as log:
         with pytest.raises(InvalidEntry) as raised:
             INVALID[message](log)
@@ -334,3 +330,11 @@ def test_a_closed_log_says_so(path: Path) -> None:
         log.append_next(A, b"")
     with pytest.raises(Exception, match="it was closed"):
         log.outbox()
+
+
+def test_the_statuses_of_the_table_are_those_of_the_protocol(log: OperationLog) -> None:
+    with log._engine.read() as transaction:
+        ((table,),) = transaction.rows("SELECT sql FROM sqlite_schema WHERE name = 'operation_log'")
+    allowed = re.search(r"status IN \(([^)]*)\)", table)
+    assert allowed is not None
+    assert set(re.findall(r"'(\w+)'", allowed[1])) == set(Status)

@@ -55,9 +55,7 @@ class LogAgainstDictionary(RuleBasedStateMachine):
 
     @rule(through=sequences)
     def prune_blobs(self, through: int) -> None:
-        due = [
-            s for s, (_, blob, done) in self.expected.items() if s <= through and done and blob is not None
-        ]
+        due = [s for s, (_, blob, done) in self.expected.items() if s <= through and done and blob is not None]
         assert self.log.prune_blobs(through) == len(due)
         for sequence in due:
             self.expected[sequence] = (self.expected[sequence][0], None, True)

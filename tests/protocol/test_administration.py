@@ -167,9 +167,7 @@ def test_the_golden_actions_have_not_changed(golden: Callable[[str, object], Non
     for text in stored.values():
         events.verify(events.decode(text))
     assert [administration.action for administration in read] == EXAMPLES
-    assert [administration.counter for administration in read] == [
-        1_700_000_000_000 + n for n in range(len(read))
-    ]
+    assert [administration.counter for administration in read] == [1_700_000_000_000 + n for n in range(len(read))]
 
 
 @pytest.mark.parametrize("action", EXAMPLES, ids=actions.name)
@@ -210,9 +208,7 @@ def test_only_consumers_belong_to_the_relay_as_a_whole(action: Action) -> None:
         if (mesh == "relay") == isinstance(action, OF_THE_RELAY):
             assert Administration(head=head, counter=1, action=action).head.mesh == mesh
         else:
-            with pytest.raises(
-                Refused, match=f"{actions.name(action)} (belongs to|may not name) the mesh 'relay'"
-            ):
+            with pytest.raises(Refused, match=f"{actions.name(action)} (belongs to|may not name) the mesh 'relay'"):
                 Administration(head=head, counter=1, action=action)
 
 
@@ -231,9 +227,7 @@ def test_the_largest_grant_fits_into_an_event() -> None:
 
 
 def test_a_member_opens_the_topic_key_it_was_granted() -> None:
-    event = sign_administration(
-        ALICE, AT_S, asked(GrantTopicKey(topic="t", key_epoch=2, grants=(GRANT,))), AUX
-    )
+    event = sign_administration(ALICE, AT_S, asked(GrantTopicKey(topic="t", key_epoch=2, grants=(GRANT,))), AUX)
     granted = from_event(event).action
     assert isinstance(granted, GrantTopicKey)
     assert open_sealed(conversation_key(BOB, event.pubkey), granted.grants[0].sealed) == TOPIC_KEY
@@ -401,9 +395,7 @@ def test_the_next_counter_follows_the_clock_but_never_back(last: int | None, at:
 
 
 @given(st.none() | whole, st.lists(st.integers(0, 2**52), min_size=1, max_size=20))
-def test_whatever_the_clock_does_counters_are_accepted_once_and_in_order(
-    last: int | None, times: list[int]
-) -> None:
+def test_whatever_the_clock_does_counters_are_accepted_once_and_in_order(last: int | None, times: list[int]) -> None:
     used: list[int] = []
     for at in times:
         counter = next_counter(last, at)

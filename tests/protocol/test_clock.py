@@ -54,9 +54,7 @@ def slow_compare(first: VectorClock, second: VectorClock) -> Order:
 
 def slow_frontier(given_clocks: list[VectorClock]) -> tuple[VectorClock, ...]:
     return tuple(
-        one
-        for one in given_clocks
-        if not any(slow_compare(other, one) is Order.AFTER for other in given_clocks)
+        one for one in given_clocks if not any(slow_compare(other, one) is Order.AFTER for other in given_clocks)
     )
 
 
@@ -111,16 +109,12 @@ def test_compare_read_backwards_is_the_opposite(first: VectorClock, second: Vect
 
 def slow_bound(*given_clocks: VectorClock) -> VectorClock:
     """Some clock that knows all of them."""
-    counters = {
-        device: max(dict(one.entries).get(device, 0) for one in given_clocks) for device in SOME_DEVICES
-    }
+    counters = {device: max(dict(one.entries).get(device, 0) for one in given_clocks) for device in SOME_DEVICES}
     return clock(**{device: counter for device, counter in counters.items() if counter > 0})
 
 
 @given(small_clocks, small_clocks, small_clocks)
-def test_merge_is_the_least_clock_that_knows_both(
-    one: VectorClock, two: VectorClock, more: VectorClock
-) -> None:
+def test_merge_is_the_least_clock_that_knows_both(one: VectorClock, two: VectorClock, more: VectorClock) -> None:
     merged = merge(one, two)
     assert slow_at_most(one, merged)
     assert slow_at_most(two, merged)

@@ -29,9 +29,7 @@ SECRETS = Payload(object_id=b"\xab" * 32, meta=b'{"hidden":"meta"}', body=b"hidd
 SEALED = seal(conversation_key(ALICE, public_key(BOB)), encode(SECRETS), NONCE)
 
 HEAD = Head(mesh="home", client_message_id="01HQX5N5T8J9V0ABCDEFGHJKMN", epoch=bytes(range(16)), sequence=7)
-DIRECT = Envelope(
-    head=HEAD, destination=Destination(DestinationKind.DM, "bob"), recipient_key=public_key(BOB)
-)
+DIRECT = Envelope(head=HEAD, destination=Destination(DestinationKind.DM, "bob"), recipient_key=public_key(BOB))
 FULL = Envelope(
     head=HEAD,
     destination=Destination(DestinationKind.TOPIC, "ops/alerts"),
@@ -50,9 +48,7 @@ QUEUED = Envelope(
 
 LETTERS = "ABCZabcz0189"
 identifiers = st.text(LETTERS + "._-", min_size=1, max_size=64).filter(lambda text: text[0] in LETTERS)
-references = st.text(
-    st.sampled_from([chr(n) for n in range(33, 127) if chr(n) not in '"\\']), min_size=1, max_size=128
-)
+references = st.text(st.sampled_from([chr(n) for n in range(33, 127) if chr(n) not in '"\\']), min_size=1, max_size=128)
 numbers = st.integers(1, INTEGER_MAX)
 heads = st.builds(
     Head,
@@ -130,9 +126,7 @@ def test_the_golden_messages_have_not_changed(golden: Callable[[str, object], No
     direct = conversation_key(ALICE, public_key(BOB))
     keys = {"a direct message": direct}
     signed = {
-        name: sign_message(
-            ALICE, AT_S, envelope, seal(keys.get(name, TOPIC_KEY), encode(SECRETS), NONCE), AUX
-        )
+        name: sign_message(ALICE, AT_S, envelope, seal(keys.get(name, TOPIC_KEY), encode(SECRETS), NONCE), AUX)
         for name, envelope in EXAMPLES.items()
     }
     golden("envelope.json", {name: events.encode(event).decode() for name, event in signed.items()})
@@ -160,9 +154,7 @@ def largest(kind: DestinationKind) -> Envelope:
     if kind is DestinationKind.DM:
         return LARGEST_DIRECT
     destination = Destination(kind, "x" * 64)
-    return msgspec.structs.replace(
-        LARGEST_DIRECT, destination=destination, recipient_key=None, key_epoch=INTEGER_MAX
-    )
+    return msgspec.structs.replace(LARGEST_DIRECT, destination=destination, recipient_key=None, key_epoch=INTEGER_MAX)
 
 
 @pytest.mark.parametrize("kind", DestinationKind)

@@ -61,10 +61,7 @@ def test_the_canonical_bytes_are_spelled_as_the_rules_say() -> None:
     content = 'a\n"\\\r\t\b\f\x00\x01\x1f\x7f/é\u2028😀'
     assert events.canonical_bytes("ab", 1, 2, [["t", content]], content) == (
         b'[0,"ab",1,2,[["t",'
-        + (
-            quoted := b'"a\\n\\"\\\\\\r\\t\\b\\f\\u0000\\u0001\\u001f\x7f/'
-            b'\xc3\xa9\xe2\x80\xa8\xf0\x9f\x98\x80"'
-        )
+        + (quoted := b'"a\\n\\"\\\\\\r\\t\\b\\f\\u0000\\u0001\\u001f\x7f/\xc3\xa9\xe2\x80\xa8\xf0\x9f\x98\x80"')
         + b"]],"
         + quoted
         + b"]"
@@ -79,9 +76,7 @@ def test_the_canonical_bytes_are_those_of_the_standard_library(content: str, tag
 
 @settings(max_examples=50)
 @given(TEXT, TAGS, st.integers(0, 65_535), st.integers(0, events.CREATED_AT_MAX_S))
-def test_any_event_round_trips_and_verifies(
-    content: str, tags: list[list[str]], kind: int, created_at: int
-) -> None:
+def test_any_event_round_trips_and_verifies(content: str, tags: list[list[str]], kind: int, created_at: int) -> None:
     event = events.sign_event(SECRET, created_at, kind, tags, content, AUX)
     assert (event.content, event.kind, event.created_at) == (content, kind, created_at)
     assert event.tags == tuple(tuple(tag) for tag in tags)
@@ -300,9 +295,7 @@ def test_what_would_be_refused_is_not_signed(fields: dict[str, Any]) -> None:
     assert refused.value.refusal is Refusal.MALFORMED
 
 
-@pytest.mark.parametrize(
-    "opening", [b"[", b'{"a":', b'{"tags":[[[', b'{"tags":[[{"a":', b'{"x":[', b'{"id":{"a":']
-)
+@pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"tags":[[[', b'{"tags":[[{"a":', b'{"x":[', b'{"id":{"a":'])
 def test_hostile_nesting_is_refused_quickly_and_without_deep_recursion(opening: bytes) -> None:
     raw = (opening * events.EVENT_BYTES_MAX)[: events.EVENT_BYTES_MAX]
     start = time.perf_counter()

@@ -73,8 +73,7 @@ def test_more_knowledge_never_weakens_what_is_shown() -> None:
 
 def test_the_recipients_word_comes_before_all_others() -> None:
     places = {
-        witness: [place for place, fact in enumerate(PRECEDENCE) if WITNESSES[fact] is witness]
-        for witness in Witness
+        witness: [place for place, fact in enumerate(PRECEDENCE) if WITNESSES[fact] is witness] for witness in Witness
     }
     assert max(places[Witness.RECIPIENT]) < min(places[Witness.RELAY] + places[Witness.SENDER])
     assert {fact for fact in Fact if WITNESSES[fact] is Witness.SENDER} == {

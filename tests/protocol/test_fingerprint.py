@@ -252,9 +252,7 @@ def test_numbers_are_written_as_ecmascript_writes_them(number: float, written: b
     assert canonical_json(number) == written
 
 
-@pytest.mark.skipif(
-    not VECTORS.is_dir(), reason="the published RFC 8785 files are not beside this repository"
-)
+@pytest.mark.skipif(not VECTORS.is_dir(), reason="the published RFC 8785 files are not beside this repository")
 def test_the_published_canonical_files_hold() -> None:
     names = sorted(path.name for path in (VECTORS / "input").iterdir())
     assert len(names) >= 6

@@ -307,9 +307,7 @@ def test_the_queue_is_that_of_the_plain_list(steps: list[str], pending_max: int,
 
 
 @given(steps=st.lists(st.sampled_from([*TYPES, "take", "fail"]), max_size=60), pending_max=st.integers(1, 4))
-def test_every_critical_event_is_handled_once_and_in_order_however_it_went(
-    steps: list[str], pending_max: int
-) -> None:
+def test_every_critical_event_is_handled_once_and_in_order_however_it_went(steps: list[str], pending_max: int) -> None:
     """The outbox side, as plainly as can be: the lowest row that nobody has is offered first, again and again."""
     settings = Settings(pending_max)
     types = [step for step in steps if step in TYPES]

@@ -33,9 +33,7 @@ LOCKED = {
 
 
 @pytest.mark.parametrize(("status", "signal"), list(itertools.product(HookStatus, HookSignal)))
-def test_every_pair_of_status_and_signal_does_what_was_decided(
-    status: HookStatus, signal: HookSignal
-) -> None:
+def test_every_pair_of_status_and_signal_does_what_was_decided(status: HookStatus, signal: HookSignal) -> None:
     if (status, signal) == ("pending", "claimed"):
         assert move(TRANSITIONS, status, signal) == "locked"
     elif status == "locked" and signal.value in LOCKED:

@@ -29,9 +29,7 @@ def test_there_are_eleven_answers() -> None:
 
 
 @pytest.mark.parametrize(("existing", "match"), list(itertools.product((None, *Status), Fingerprint)))
-def test_every_state_of_a_row_has_one_answer_for_each_fingerprint(
-    existing: Status | None, match: Fingerprint
-) -> None:
+def test_every_state_of_a_row_has_one_answer_for_each_fingerprint(existing: Status | None, match: Fingerprint) -> None:
     answer = ANSWERS.get((existing, match))
     decided = ELEVEN.get((existing and existing.value, match.value))
     if decided is None:
@@ -87,8 +85,6 @@ def test_a_reused_id_is_told_which_event_the_relay_has_and_nothing_more() -> Non
         assert answer.conflict == "request_fingerprint_mismatch"
 
 
-@pytest.mark.parametrize(
-    ("dedupe", "seen"), [(None, "nothing"), (b"e" * 32, "same_event"), (b"f" * 32, "other_event")]
-)
+@pytest.mark.parametrize(("dedupe", "seen"), [(None, "nothing"), (b"e" * 32, "same_event"), (b"f" * 32, "other_event")])
 def test_a_repetition_is_known_by_the_id_of_its_event(dedupe: bytes | None, seen: str) -> None:
     assert earlier(dedupe, b"e" * 32) == seen

@@ -22,9 +22,7 @@ def row(
     return Waiting(sequence, lane, priority, next_attempt_at, status)
 
 
-def sequences(
-    rows: list[Waiting], busy: frozenset[Lane] = NOBODY, rows_max: int = BATCH_ROWS_MAX
-) -> list[int]:
+def sequences(rows: list[Waiting], busy: frozenset[Lane] = NOBODY, rows_max: int = BATCH_ROWS_MAX) -> list[int]:
     return [chosen.sequence for chosen in next_batch(rows, busy, NOW, rows_max)]
 
 
@@ -118,9 +116,7 @@ def outboxes(draw: st.DrawFn) -> list[Waiting]:
             draw(st.sampled_from(LANES)),
             draw(st.sampled_from(Priority)),
             draw(st.integers(NOW - 1, NOW + 1)),
-            draw(
-                st.sampled_from([Status.PENDING] * 6 + [status for status in Status if status != "pending"])
-            ),
+            draw(st.sampled_from([Status.PENDING] * 6 + [status for status in Status if status != "pending"])),
         )
         for sequence in order
     ]
@@ -156,9 +152,7 @@ def slow_twin(rows: list[Waiting], busy: frozenset[Lane], rows_max: int) -> list
 
 
 @given(rows=outboxes(), busy=st.frozensets(st.sampled_from(LANES), max_size=2), rows_max=st.integers(1, 6))
-def test_the_choice_is_that_of_the_slow_twin(
-    rows: list[Waiting], busy: frozenset[Lane], rows_max: int
-) -> None:
+def test_the_choice_is_that_of_the_slow_twin(rows: list[Waiting], busy: frozenset[Lane], rows_max: int) -> None:
     assert list(next_batch(rows, busy, NOW, rows_max)) == slow_twin(rows, busy, rows_max)
 
 

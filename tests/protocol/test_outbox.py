@@ -46,9 +46,7 @@ def test_no_signal_but_a_late_yes_can_happen_to_an_aborted_row_and_nothing_bring
         Signal.ACCEPTED,
         Signal.DUPLICATE,
     }
-    assert all(
-        after is Status.ABORTED for (status, _), after in TRANSITIONS.items() if status is Status.ABORTED
-    )
+    assert all(after is Status.ABORTED for (status, _), after in TRANSITIONS.items() if status is Status.ABORTED)
 
 
 def test_from_every_status_but_the_final_one_a_row_can_still_be_finished() -> None:
@@ -86,9 +84,7 @@ def test_every_requeue_is_decided_and_the_relay_is_asked_about_waiting_rows_only
 
 
 @pytest.mark.parametrize(("key", "requeue"), REQUEUES.items())
-def test_the_signal_of_a_requeue_can_happen_to_its_row(
-    key: tuple[Status, RelayWord], requeue: Requeue
-) -> None:
+def test_the_signal_of_a_requeue_can_happen_to_its_row(key: tuple[Status, RelayWord], requeue: Requeue) -> None:
     if requeue.signal is not None:
         move(TRANSITIONS, key[0], requeue.signal)
 
@@ -101,7 +97,5 @@ def test_force_helps_only_where_the_relay_could_not_be_asked() -> None:
 
 
 def test_the_relay_is_asked_about_a_waiting_row_that_was_offered_and_about_no_other() -> None:
-    asked = {
-        (status, attempts) for status in Status for attempts in (0, 1, 7) if needs_word(status, attempts)
-    }
+    asked = {(status, attempts) for status in Status for attempts in (0, 1, 7) if needs_word(status, attempts)}
     assert asked == {(Status.PENDING, 1), (Status.PENDING, 7)}

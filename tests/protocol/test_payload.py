@@ -27,9 +27,7 @@ json_values = st.recursive(
     ),
     max_leaves=8,
 )
-metas = st.dictionaries(
-    st.text(st.characters(exclude_categories=["Cs"]), max_size=5), json_values, max_size=4
-)
+metas = st.dictionaries(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), json_values, max_size=4)
 payload_values = st.builds(
     Payload,
     object_id=st.binary(min_size=32, max_size=32),
@@ -232,9 +230,7 @@ def test_meta_that_is_not_one_canonical_object_is_refused(meta: bytes, detail: s
         Payload(body=b"", meta=meta)
 
 
-@pytest.mark.parametrize(
-    "meta", [nested(32), b'{"a":100000000000000000000}', b'{"a":-9007199254740991}', b'{"":0}']
-)
+@pytest.mark.parametrize("meta", [nested(32), b'{"a":100000000000000000000}', b'{"a":-9007199254740991}', b'{"":0}'])
 def test_meta_at_the_edge_is_taken(meta: bytes) -> None:
     assert decode(raw(meta=meta)).meta == meta
 

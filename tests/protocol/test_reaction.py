@@ -47,9 +47,7 @@ def expected(answer: RelaySays) -> tuple[str, bool, str, bool, bool]:
 @pytest.mark.parametrize("answer", [*Confirmation, *Refusal, *FaultKind])
 def test_the_sender_knows_what_to_do_with_every_answer(answer: RelaySays) -> None:
     found = REACTIONS[answer]
-    assert (found.status, found.counts, found.level, found.heeds_retry_after, found.reseals) == expected(
-        answer
-    )
+    assert (found.status, found.counts, found.level, found.heeds_retry_after, found.reseals) == expected(answer)
 
 
 def test_no_two_answers_share_a_word() -> None:
@@ -61,9 +59,7 @@ def test_every_refusal_that_could_end_a_row_is_listed_here() -> None:
     assert dead == FATAL | {"idempotency_key_reused"}
 
 
-@pytest.mark.parametrize(
-    "refusal", [refusal for refusal in Refusal if REFUSALS[refusal].subject is not Subject.EVENT]
-)
+@pytest.mark.parametrize("refusal", [refusal for refusal in Refusal if REFUSALS[refusal].subject is not Subject.EVENT])
 def test_no_refusal_of_something_else_ends_a_row(refusal: Refusal) -> None:
     assert REACTIONS[refusal].status == "pending"
 

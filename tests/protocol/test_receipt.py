@@ -32,9 +32,7 @@ AT_S = 1_700_000_000
 FIRST, SECOND, THIRD = (f"{number:064x}" for number in (1, 2, 0xF))
 
 RECEIPT = Receipt(
-    head=Head(
-        mesh="home", client_message_id="01HQX5N5T8J9V0ABCDEFGHJKMN", epoch=bytes(range(16)), sequence=12
-    ),
+    head=Head(mesh="home", client_message_id="01HQX5N5T8J9V0ABCDEFGHJKMN", epoch=bytes(range(16)), sequence=12),
     destination=Destination(DestinationKind.DM, "alice"),
     messages=(
         Receipted(SECOND, True, ReceiptStatus.STORED),
@@ -59,9 +57,7 @@ receipt_values = st.builds(
         sequence=st.integers(0, INTEGER_MAX),
     ),
     destination=st.builds(Destination, st.just(DestinationKind.DM), st.text("ab9", min_size=1, max_size=8)),
-    messages=st.lists(receipted, min_size=1, max_size=8, unique_by=lambda message: message.message_id).map(
-        tuple
-    ),
+    messages=st.lists(receipted, min_size=1, max_size=8, unique_by=lambda message: message.message_id).map(tuple),
 )
 
 
@@ -99,9 +95,7 @@ def test_the_largest_receipt_fits_into_an_event() -> None:
     largest = Receipt(
         head=Head(mesh="m" * 64, client_message_id="~" * 128, epoch=b"\xff" * 16, sequence=INTEGER_MAX),
         destination=Destination(DestinationKind.DM, "x" * 64),
-        messages=tuple(
-            Receipted(f"{number:064x}", False, ReceiptStatus.UNREADABLE) for number in range(RECEIPTED_MAX)
-        ),
+        messages=tuple(Receipted(f"{number:064x}", False, ReceiptStatus.UNREADABLE) for number in range(RECEIPTED_MAX)),
     )
     assert len(largest.messages) == 50
     assert from_event(sign_receipt(BOB, events.CREATED_AT_MAX_S, largest, AUX)) == largest

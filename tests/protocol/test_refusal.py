@@ -63,9 +63,9 @@ STATUS = {
 }
 
 PREFIX = {
-    "unsupported": """kind_unsupported destination_kind_unsupported hook_event_unknown hook_agent_unknown binary_frame
+    "unsupported": """destination_kind_unsupported hook_event_unknown hook_agent_unknown binary_frame
                       feature_unavailable""",
-    "blocked": "member_revoked",
+    "blocked": "kind_unsupported member_revoked",
     "restricted": """not_a_member mesh_unknown may_not_post not_permitted author_not_admitted author_only socket_only
                      host_not_allowed origin_not_allowed replaced_by_newer_connection member_already_connected""",
     "rate-limited": """rate_limited too_many_subscriptions daemon_busy too_many_streams session_queue_full
@@ -107,20 +107,14 @@ def test_every_refusal_has_the_prefix_that_was_decided() -> None:
 
 
 def test_exactly_the_refusals_that_may_pass_by_themselves_are_temporary() -> None:
-    assert {
-        refusal.value for refusal, row in REFUSALS.items() if row.lasting is Lasting.TEMPORARY
-    } == TEMPORARY
+    assert {refusal.value for refusal, row in REFUSALS.items() if row.lasting is Lasting.TEMPORARY} == TEMPORARY
     assert {refusal.value for refusal, row in REFUSALS.items() if not row.is_permanent} == TEMPORARY
 
 
 def test_exactly_the_refusals_of_a_connection_close_it_each_with_its_own_code() -> None:
-    closing = {
-        refusal.value: row.close_code for refusal, row in REFUSALS.items() if row.close_code is not None
-    }
+    closing = {refusal.value: row.close_code for refusal, row in REFUSALS.items() if row.close_code is not None}
     assert closing == CLOSE
-    assert {refusal.value for refusal, row in REFUSALS.items() if row.subject is Subject.CONNECTION} == set(
-        CLOSE
-    )
+    assert {refusal.value for refusal, row in REFUSALS.items() if row.subject is Subject.CONNECTION} == set(CLOSE)
     assert len(set(closing.values())) == len(closing)
 
 
@@ -147,9 +141,7 @@ def test_a_code_is_one_plain_word_and_the_name_of_its_member(refusal: Refusal) -
 
 
 def test_codes_are_unique() -> None:
-    assert len(Refusal.__members__) == len(
-        {refusal.value for refusal in Refusal}
-    )  # an alias would be a member too
+    assert len(Refusal.__members__) == len({refusal.value for refusal in Refusal})  # an alias would be a member too
 
 
 @pytest.mark.parametrize("refusal", Refusal)

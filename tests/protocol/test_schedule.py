@@ -82,9 +82,7 @@ def test_a_hook_waits_a_second_and_doubles_up_to_a_minute() -> None:
         (365, 876, 7884, 8736),
     ],
 )
-def test_the_age_limit_follows_from_what_the_relay_remembers(
-    days: int, margin: int, age: int, override: int
-) -> None:
+def test_the_age_limit_follows_from_what_the_relay_remembers(days: int, margin: int, age: int, override: int) -> None:
     assert margin_hours(days) == margin
     assert max_age_hours(SCOPED, days) == age
     assert override_hours_max(days) == override
@@ -148,9 +146,7 @@ AT = AT_S * SECOND
         (AT_S - 7 * 86_400 - 1, Refusal.EVENT_TOO_OLD),
     ],
 )
-def test_an_event_may_be_old_but_neither_forgotten_nor_of_tomorrow(
-    created_at_s: int, refusal: Refusal | None
-) -> None:
+def test_an_event_may_be_old_but_neither_forgotten_nor_of_tomorrow(created_at_s: int, refusal: Refusal | None) -> None:
     assert clock_refusal(created_at_s, AT, window_days=7) is refusal
 
 

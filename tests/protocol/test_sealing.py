@@ -269,9 +269,7 @@ def test_a_declared_length_over_the_limit_is_refused_though_it_would_fit(
 
 
 @settings(max_examples=200)
-@given(
-    st.text(max_size=300) | st.binary(min_size=90, max_size=200).map(lambda data: b64encode(data).decode())
-)
+@given(st.text(max_size=300) | st.binary(min_size=90, max_size=200).map(lambda data: b64encode(data).decode()))
 def test_garbage_is_refused_and_nothing_else_is_raised(payload: str) -> None:
     fault_of(payload)
 
@@ -321,9 +319,7 @@ def vectors() -> dict[str, Any]:
 def test_the_published_conversation_keys_hold(vectors: dict[str, Any]) -> None:
     assert len(vectors["valid"]["get_conversation_key"]) >= 35
     for case in vectors["valid"]["get_conversation_key"]:
-        assert (
-            conversation_key(bytes.fromhex(case["sec1"]), case["pub2"]).hex() == case["conversation_key"]
-        ), case
+        assert conversation_key(bytes.fromhex(case["sec1"]), case["pub2"]).hex() == case["conversation_key"], case
     for case in vectors["invalid"]["get_conversation_key"]:
         with pytest.raises(Refused):
             conversation_key(bytes.fromhex(case["sec1"]), case["pub2"])

@@ -29,9 +29,7 @@ def _things(engine: Engine) -> list[tuple[object, ...]]:
 def test_a_transaction_that_ends_well_is_kept(engine: Engine) -> None:
     with engine.write() as transaction:
         assert (
-            transaction.run(
-                "INSERT INTO thing VALUES (:id, :name, :body)", {"id": 1, "name": "a", "body": b"\x00"}
-            )
+            transaction.run("INSERT INTO thing VALUES (:id, :name, :body)", {"id": 1, "name": "a", "body": b"\x00"})
             == 1
         )
     assert _things(engine) == [(1, "a", b"\x00")]

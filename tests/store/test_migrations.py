@@ -12,9 +12,7 @@ from holdfast.store.sqlite import SqliteEngine
 
 ONE = Migration("one", "CREATE TABLE one (id INTEGER PRIMARY KEY) STRICT; INSERT INTO one VALUES (1)")
 TWO = Migration("two", "ALTER TABLE one ADD COLUMN name TEXT; UPDATE one SET name = 'first'")
-BROKEN = Migration(
-    "broken", "CREATE TABLE other (id INTEGER PRIMARY KEY) STRICT; INSERT INTO nowhere VALUES (1)"
-)
+BROKEN = Migration("broken", "CREATE TABLE other (id INTEGER PRIMARY KEY) STRICT; INSERT INTO nowhere VALUES (1)")
 
 
 def _schema(*steps: Migration, program: str = "test") -> Schema:

@@ -90,9 +90,7 @@ def _in_threads(work: Callable[[int], None], numbers: Sequence[int]) -> list[thr
     return threads
 
 
-def _ask_all(
-    writer: Writer[int, str], gated: Gated, numbers: Sequence[int]
-) -> dict[int, str | BaseException]:
+def _ask_all(writer: Writer[int, str], gated: Gated, numbers: Sequence[int]) -> dict[int, str | BaseException]:
     """Have the first request hold the writer while the others gather, so that they become one batch."""
     answers: dict[int, str | BaseException] = {}
 

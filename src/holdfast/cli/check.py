@@ -45,9 +45,7 @@ def inspect(path: Path) -> tuple[str, list[Finding]]:
     try:
         program = migrations.owner(engine)
         if program not in _SCHEMAS:
-            raise faults.NotOurs(
-                engine.where, f"it belongs to a {program}, which this Holdfast does not know"
-            )
+            raise faults.NotOurs(engine.where, f"it belongs to a {program}, which this Holdfast does not know")
         schema = _SCHEMAS[program]
         if not migrations.current(engine, schema):
             raise faults.Outdated(engine.where)

@@ -64,13 +64,9 @@ def _reopen(path: Path, reported: list[int]) -> None:
     with OperationLog(path) as log:
         waiting = [entry.sequence for entry in log.outbox()]
         missing = set(reported) - set(waiting)
-        _fact(
-            f"{len(waiting)} are in the file ({len(waiting) - len(reported)} died between the disk and their answer)"
-        )
+        _fact(f"{len(waiting)} are in the file ({len(waiting) - len(reported)} died between the disk and their answer)")
         _verdict(not missing, "every append that returned is there", f"lost: {sorted(missing)}")
-        _verdict(
-            waiting == sorted(waiting) == list(range(len(waiting))), "once, and in order", f"found: {waiting}"
-        )
+        _verdict(waiting == sorted(waiting) == list(range(len(waiting))), "once, and in order", f"found: {waiting}")
         _fact(f"the next sequence is {log.next_sequence()}: it goes on, it never goes back")
 
 
@@ -114,24 +110,18 @@ def _object_history(path: Path) -> None:
     )
     with OperationLog(path) as log:
         diary = log.entries_from(OBJECTS["diary"], 0)
-        _fact(
-            f"the diary has {len(diary)} entries: sequences {', '.join(str(e.sequence) for e in diary[:6])}, …"
-        )
+        _fact(f"the diary has {len(diary)} entries: sequences {', '.join(str(e.sequence) for e in diary[:6])}, …")
         for entry in diary[:2]:
             _fact(f"{entry.sequence}: {(entry.blob or b'').decode()!r}, delivered: {entry.delivered}")
 
 
 def _repeat(path: Path) -> None:
-    _chapter(
-        4, "Said twice", "A repeated append is recognised, and a sequence is never given to two objects."
-    )
+    _chapter(4, "Said twice", "A repeated append is recognised, and a sequence is never given to two objects.")
     with OperationLog(path) as log:
         first = log.entries_from(OBJECTS["diary"], 0)[0]
         log.append(first.object_id, first.sequence, b"something else")
         kept = log.entries_from(first.object_id, first.sequence)[0]
-        _verdict(
-            kept.blob == first.blob, "the same append again: the first blob stays", "the blob was replaced"
-        )
+        _verdict(kept.blob == first.blob, "the same append again: the first blob stays", "the blob was replaced")
         try:
             log.append(OBJECTS["clipboard"], first.sequence, b"mine now")
             _verdict(False, "", "a taken sequence was given away")

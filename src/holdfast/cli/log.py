@@ -110,9 +110,7 @@ def _find_object(transaction: Transaction, prefix: str) -> bytes:
     if not found:
         raise Failure(ExitCode.NOT_FOUND, "not_found", f"no object in this log begins with {digits}.")
     if len(found) > 1:
-        raise Failure(
-            ExitCode.USAGE, "usage", f"several objects begin with {digits}; give more of its digits."
-        )
+        raise Failure(ExitCode.USAGE, "usage", f"several objects begin with {digits}; give more of its digits.")
     return found[0]
 
 
@@ -164,7 +162,5 @@ def _text(blob: bytes | None, most: int | None = None) -> str:
 
 def _write_blob(entry: Entry) -> None:
     if entry.blob is None:
-        raise Failure(
-            ExitCode.NOT_FOUND, "pruned", f"the blob of entry {entry.sequence} was pruned after delivery."
-        )
+        raise Failure(ExitCode.NOT_FOUND, "pruned", f"the blob of entry {entry.sequence} was pruned after delivery.")
     sys.stdout.buffer.write(entry.blob)

@@ -41,9 +41,7 @@ def print_json(value: Mapping[str, Any]) -> None:
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(
-            column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True
-        )
+        table.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     console().print(table)
@@ -66,6 +64,4 @@ def show_time(at: int | None) -> str:
     """Microseconds since 1970 as a person reads them, in UTC."""
     if at is None:
         return ""
-    return (
-        datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

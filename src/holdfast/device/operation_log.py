@@ -11,12 +11,12 @@ from typing import Any, Self, TypeVar
 
 from holdfast.device import database, operations
 from holdfast.device.operations import SEQUENCE_MAX, Entry
+from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
 from holdfast.store.engine import Transaction
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.store.writer import Writer
 
-OBJECT_ID_BYTES = 32
 BLOB_BYTES_MAX = 1_048_576
 """The largest blob an entry may hold, in bytes."""
 
@@ -63,9 +63,7 @@ class OperationLog:
     def append(self, object_id: bytes, sequence: int, blob: bytes) -> bool:
         """Record a blob. The same (object_id, sequence) again is ignored, the first wins; says whether it was written."""
         object_id, sequence, blob = _object_id(object_id), _sequence(sequence), _blob(blob)
-        return self._do(
-            lambda tx: operations.append(tx, self._clock(), self._random, object_id, sequence, blob)
-        )
+        return self._do(lambda tx: operations.append(tx, self._clock(), self._random, object_id, sequence, blob))
 
     def append_next(self, object_id: bytes, blob: bytes) -> int:
         """Record a blob under the next sequence and return that."""
@@ -149,7 +147,5 @@ def _blob(value: bytes) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
         raise InvalidEntry(f"blob must be bytes, not {type(value).__name__}")
     if memoryview(value).nbytes > BLOB_BYTES_MAX:
-        raise InvalidEntry(
-            f"blob has {memoryview(value).nbytes} bytes, more than the {BLOB_BYTES_MAX} allowed"
-        )
+        raise InvalidEntry(f"blob has {memoryview(value).nbytes} bytes, more than the {BLOB_BYTES_MAX} allowed")
     return bytes(value)

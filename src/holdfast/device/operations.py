@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from holdfast.protocol import ulid
+from holdfast.protocol.envelope import EPOCH_BYTES
 from holdfast.protocol.history import LOG_ID_BYTES, Draft, Kind
+from holdfast.protocol.outbox import Status
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Row, Transaction, Value
 from holdfast.store.finding import Finding
@@ -15,7 +17,6 @@ from holdfast.store.world import Random
 
 _SQL = Statements(__package__, "operation_log.sql")
 
-EPOCH_BYTES = 16
 PAGE_ROWS = 100
 """How many entries one read transaction of a long walk takes; they may hold a megabyte each."""
 
@@ -54,7 +55,7 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def delivered(self) -> bool:
         """Whether the relay has confirmed it."""
-        return self.status == "done"
+        return self.status == Status.DONE
 
 
 def take_identity(transaction: Transaction, now: int, random: Random) -> None:
@@ -76,9 +77,7 @@ def epoch(transaction: Transaction) -> bytes:
     return bytes(found)
 
 
-def append(
-    transaction: Transaction, now: int, random: Random, object_id: bytes, sequence: int, blob: bytes
-) -> bool:
+def append(transaction: Transaction, now: int, random: Random, object_id: bytes, sequence: int, blob: bytes) -> bool:
     """Write an entry unless it is there already; says whether it was written."""
     row_id = ulid.mint(now, random(ulid.RANDOM_BYTES))
     written = transaction.run(
@@ -119,15 +118,11 @@ def append_next(transaction: Transaction, now: int, random: Random, object_id: b
 
 def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequence: int) -> bool:
     """Take an entry out of the outbox; says whether it was there."""
-    confirmed = transaction.rows(
-        _SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now}
-    )
+    confirmed = transaction.rows(_SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now})
     if not confirmed:
         return False
     ((client_message_id,),) = confirmed
-    draft = Draft(
-        kind=Kind.RELAYED, client_message_id=client_message_id, epoch=epoch(transaction), sequence=sequence
-    )
+    draft = Draft(kind=Kind.RELAYED, client_message_id=client_message_id, epoch=epoch(transaction), sequence=sequence)
     history.append(transaction, now, [draft])
     return True
 
@@ -155,17 +150,13 @@ def outbox(transaction: Transaction, after: int, limit: int | None) -> list[Entr
     return _read(transaction, "outbox", {}, after, limit)
 
 
-def entries_of_object(
-    transaction: Transaction, object_id: bytes, after: int, limit: int | None
-) -> list[Entry]:
+def entries_of_object(transaction: Transaction, object_id: bytes, after: int, limit: int | None) -> list[Entry]:
     return _read(transaction, "entries_of_object", {"object_id": object_id}, after, limit)
 
 
 def objects_between(transaction: Transaction, first: bytes, last: bytes) -> list[bytes]:
     """Up to two object ids in a range: enough to know whether one is meant."""
-    return [
-        bytes(found) for (found,) in transaction.rows(_SQL["objects_between"], {"first": first, "last": last})
-    ]
+    return [bytes(found) for (found,) in transaction.rows(_SQL["objects_between"], {"first": first, "last": last})]
 
 
 def count(transaction: Transaction) -> tuple[int, int]:
@@ -190,9 +181,7 @@ def verify(engine: Engine) -> Iterator[Finding]:
         after = rows[-1][0]
 
 
-def _read(
-    transaction: Transaction, name: str, of: Mapping[str, Value], after: int, limit: int | None
-) -> list[Entry]:
+def _read(transaction: Transaction, name: str, of: Mapping[str, Value], after: int, limit: int | None) -> list[Entry]:
     page = {**of, "after": after, "limit": SEQUENCE_MAX if limit is None else limit}
     return [_entry(row, transaction.where) for row in transaction.rows(_SQL[name], page)]
 

@@ -22,9 +22,7 @@ GRANTS_MAX = 64  # keys granted in one event; more members take more events
 Identifier = Annotated[str, Meta(pattern=IDENTIFIER.pattern)]
 TopicName = Annotated[str, Meta(pattern=TOPIC.pattern)]
 # A name for people: any text on one line that does not start or end with a space.
-Name = Annotated[
-    str, Meta(pattern=rf"\A(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{NAME_CHARACTERS_MAX}}}(?<!\s)\Z")
-]
+Name = Annotated[str, Meta(pattern=rf"\A(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{NAME_CHARACTERS_MAX}}}(?<!\s)\Z")]
 Key = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 Secret = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]

@@ -86,17 +86,13 @@ def secret_hash(secret: bytes) -> str:
 def rotate_member_key(secret: bytes, mesh: str, member: str, aux: bytes) -> RotateMemberKey:
     """The action that gives a member this new key, with the key's agreement."""
     digest = _agreement(RotateMemberKey, mesh, member, public_key(secret))
-    return RotateMemberKey(
-        member=member, key=public_key(secret), countersignature=sign(secret, digest, aux).hex()
-    )
+    return RotateMemberKey(member=member, key=public_key(secret), countersignature=sign(secret, digest, aux).hex())
 
 
 def admit_author(secret: bytes, mesh: str, member: str, aux: bytes) -> AdmitAuthor:
     """The action by which a member vouches for this author key, with the key's agreement."""
     digest = _agreement(AdmitAuthor, mesh, member, public_key(secret))
-    return AdmitAuthor(
-        member=member, author=public_key(secret), countersignature=sign(secret, digest, aux).hex()
-    )
+    return AdmitAuthor(member=member, author=public_key(secret), countersignature=sign(secret, digest, aux).hex())
 
 
 def check_countersignature(mesh: str, action: Countersigned) -> None:
@@ -104,9 +100,7 @@ def check_countersignature(mesh: str, action: Countersigned) -> None:
     key = action.key if isinstance(action, RotateMemberKey) else action.author
     digest = _agreement(type(action), mesh, action.member, key)
     if not verify(key, digest, bytes.fromhex(action.countersignature)):
-        raise Refused(
-            Refusal.COUNTERSIGNATURE_MISSING, f"{actions.name(action)}: the key {key} did not agree"
-        )
+        raise Refused(Refusal.COUNTERSIGNATURE_MISSING, f"{actions.name(action)}: the key {key} did not agree")
 
 
 def _agreement(action: type[Countersigned], mesh: str, member: str, key: str) -> bytes:

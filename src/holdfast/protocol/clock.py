@@ -49,9 +49,7 @@ class VectorClock(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if len(self.entries) > DEVICES_MAX:
-            raise Refused(
-                Refusal.MALFORMED, f"clock has {len(self.entries)} devices, at most {DEVICES_MAX} allowed"
-            )
+            raise Refused(Refusal.MALFORMED, f"clock has {len(self.entries)} devices, at most {DEVICES_MAX} allowed")
         for device, counter in self.entries:
             _check_device(device)
             check_range(counter, f"clock device {shown(device)}: counter", 1, COUNTER_MAX)

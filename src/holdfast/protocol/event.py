@@ -52,9 +52,7 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Event)
 
 
-def canonical_bytes(
-    pubkey: str, created_at: int, kind: int, tags: Sequence[Sequence[str]], content: str
-) -> bytes:
+def canonical_bytes(pubkey: str, created_at: int, kind: int, tags: Sequence[Sequence[str]], content: str) -> bytes:
     """The bytes whose hash is the id: JSON without spaces, with the shortest escapes and only where JSON needs one.
 
     NIP-01 names seven escapes and wants all else verbatim. The other control characters cannot stand verbatim in JSON;

@@ -83,9 +83,7 @@ def canonical_json(value: Any) -> bytes:
     try:
         return rfc8785.dumps(value)
     except rfc8785.IntegerDomainError as error:
-        raise Refused(
-            Refusal.MALFORMED, "meta has an integer beyond 2**53 - 1, write it as a text"
-        ) from error
+        raise Refused(Refusal.MALFORMED, "meta has an integer beyond 2**53 - 1, write it as a text") from error
     except rfc8785.FloatDomainError as error:
         raise Refused(Refusal.MALFORMED, "meta has a number that is not finite") from error
     except UnicodeEncodeError as error:
@@ -107,9 +105,7 @@ def _said(request: Request) -> dict[str, Any]:
     """What a request says beyond the seven fields, without what it leaves open."""
     said: dict[str, Any] = {}
     if request.object_id is not None and len(request.object_id) != OBJECT_ID_BYTES:
-        raise Refused(
-            Refusal.MALFORMED, f"object_id has {len(request.object_id)} bytes, not {OBJECT_ID_BYTES}"
-        )
+        raise Refused(Refusal.MALFORMED, f"object_id has {len(request.object_id)} bytes, not {OBJECT_ID_BYTES}")
     if request.object_id and request.object_id != _NO_OBJECT:  # a log holds zeros where none was given
         said["object_id"] = request.object_id.hex()
     if request.mentions:

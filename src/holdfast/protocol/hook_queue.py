@@ -81,9 +81,7 @@ class Queue(msgspec.Struct, frozen=True):
 
     pending: tuple[Item, ...] = ()
     handling: Item | None = None
-    sent_back: int | None = (
-        None  # the first row that went back and is not here again: nothing later may pass it
-    )
+    sent_back: int | None = None  # the first row that went back and is not here again: nothing later may pass it
     is_paused: bool = False  # no row of this session is to be claimed
 
 
@@ -167,9 +165,7 @@ def hold(queue: Queue, settings: Settings = SEED) -> tuple[tuple[Item, ...], Que
     return queue.pending, _settled(held, settings)
 
 
-_Placed = tuple[
-    tuple[Item, ...], tuple[Item, ...], Verdict
-]  # what waits now, what had to go, what became of the item
+_Placed = tuple[tuple[Item, ...], tuple[Item, ...], Verdict]  # what waits now, what had to go, what became of it
 
 
 def _place_critical(pending: tuple[Item, ...], item: Item, settings: Settings) -> _Placed:

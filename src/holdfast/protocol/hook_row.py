@@ -34,9 +34,7 @@ class HookSignal(StrEnum):
     FAILED = "failed"
     EXHAUSTED = "exhausted"  # failed for the last time
     UNPROCESSABLE = "unprocessable"  # a payload that is not JSON, or a failure that no repetition mends
-    SUPERSEDED = (
-        "superseded"  # a later event of its kind stands for it, or there was no room for a bursty one
-    )
+    SUPERSEDED = "superseded"  # a later event of its kind stands for it, or there was no room for a bursty one
     SENT_BACK = "sent_back"  # no room for a critical one
     RELEASED = "released"  # its worker ends, or a row before it in the session waits for a retry
 

@@ -68,9 +68,7 @@ def encode(payload: Payload) -> bytes:
 def decode(data: bytes) -> Payload:
     """The payload in opened bytes; anything but the one encoding of a value is refused."""
     if len(data) > PAYLOAD_BYTES_MAX:
-        raise Refused(
-            Refusal.TOO_LARGE, f"payload has {len(data)} bytes, at most {PAYLOAD_BYTES_MAX} allowed"
-        )
+        raise Refused(Refusal.TOO_LARGE, f"payload has {len(data)} bytes, at most {PAYLOAD_BYTES_MAX} allowed")
     if data[:1] and data[0] != PAYLOAD_VERSION:
         raise Refused(Refusal.MALFORMED, f"payload version {data[0]} is not {PAYLOAD_VERSION}")
     if len(data) < _HEADER_BYTES:
@@ -101,14 +99,10 @@ def _read_prefixed(data: bytes, start: int, what: str) -> tuple[bytes, int]:
     """The bytes behind the length at `start`, and where they end."""
     length_end = start + _LENGTH_BYTES
     if length_end > len(data):
-        raise Refused(
-            Refusal.MALFORMED, f"payload ends after {len(data)} bytes, inside the length of its {what}"
-        )
+        raise Refused(Refusal.MALFORMED, f"payload ends after {len(data)} bytes, inside the length of its {what}")
     end = length_end + int.from_bytes(data[start:length_end], "big")
     if end > len(data):
-        raise Refused(
-            Refusal.MALFORMED, f"payload ends after {len(data)} bytes, its {what} would end at {end}"
-        )
+        raise Refused(Refusal.MALFORMED, f"payload ends after {len(data)} bytes, its {what} would end at {end}")
     return data[length_end:end], end
 
 

@@ -38,9 +38,7 @@ class ReceiptStatus(StrEnum):
 
     STORED = "stored"  # opened, and on the recipient's disk
     UNREADABLE = "unreadable"  # on the recipient's disk, but sealed with a key it lacks, or broken inside
-    DUPLICATE = (
-        "duplicate"  # not kept: another event of this sender with the same client_message_id was there first
-    )
+    DUPLICATE = "duplicate"  # not kept: another event of this sender with this client_message_id was there first
 
 
 class Flag(StrEnum):
@@ -100,9 +98,7 @@ def from_event(event: Event) -> Receipt:
     """The receipt in an event, whose id and signature are the event's own matter."""
     check_kind(event, RECEIPT_KIND)
     if event.content:
-        raise Refused(
-            Refusal.MALFORMED, f"a receipt has no content, this one has {len(event.content)} characters"
-        )
+        raise Refused(Refusal.MALFORMED, f"a receipt has no content, this one has {len(event.content)} characters")
     found = read_tags(event.tags, RECEIPT_TAGS)
     return Receipt(
         head=head_from_tags(found),

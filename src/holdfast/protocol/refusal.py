@@ -179,7 +179,7 @@ REFUSALS = total({
     Refusal.BAD_EVENT_ID: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The id is not the hash of the event. Build the event again; do not edit a signed one."),
     Refusal.BAD_SIGNATURE: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The signature is not of this key over this id. Sign again with the sender's key."),
     Refusal.UNREADABLE: RefusalRow(_EVENT, _PERMANENT, 422, _INVALID, "No key at hand opens this. Ask the sender which key it was sealed to."),
-    Refusal.KIND_UNSUPPORTED: RefusalRow(_EVENT, _PERMANENT, 400, _UNSUPPORTED, "This relay takes messages, receipts, administration and snapshots only."),
+    Refusal.KIND_UNSUPPORTED: RefusalRow(_EVENT, _PERMANENT, 400, _BLOCKED, "This relay takes messages, receipts, administration and snapshots only."),
     Refusal.CLOCK_AHEAD: RefusalRow(_EVENT, _TEMPORARY, 400, _INVALID, "The event is dated in the future. Set the device's clock; it is offered again by itself."),
     Refusal.EVENT_TOO_OLD: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The relay no longer remembers ids that old. Requeue it under a new id."),
     Refusal.IDEMPOTENCY_KEY_REUSED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "This client_message_id belongs to another message for ever. Choose a new one."),

@@ -15,9 +15,7 @@ DAY = 24 * HOUR
 SEND_WAIT_FIRST = SECOND // 2  # after the first attempt; doubles from there
 SEND_WAIT_MAX = 30 * SECOND
 SEND_JITTER_PERCENT = 25  # taken off, at most, so that the cap stays one
-RETRY_AFTER_S_MAX = (
-    3600  # a relay that asks for more is asked again after this, so that no typo strands an outbox
-)
+RETRY_AFTER_S_MAX = 3600  # a relay that asks for more is asked again after this, so no typo strands an outbox
 HOOK_WAIT_FIRST = SECOND
 HOOK_WAIT_MAX = 60 * SECOND
 

@@ -140,9 +140,7 @@ def _padded(plaintext: bytes) -> bytes:
     if length == 0:
         raise Refused(Refusal.MALFORMED, "an empty plaintext cannot be sealed")
     if length > PLAINTEXT_BYTES_MAX:
-        raise Refused(
-            Refusal.TOO_LARGE, f"plaintext: {length} bytes, at most {PLAINTEXT_BYTES_MAX} are sealed"
-        )
+        raise Refused(Refusal.TOO_LARGE, f"plaintext: {length} bytes, at most {PLAINTEXT_BYTES_MAX} are sealed")
     prefix = (length if length < _LONG_PLAINTEXT_BYTES else 0).to_bytes(2, "big")
     if length >= _LONG_PLAINTEXT_BYTES:
         prefix += length.to_bytes(4, "big")

@@ -102,9 +102,7 @@ def read_tags(tags: Sequence[Sequence[str]], rules: Sequence[TagRule]) -> dict[s
 
 def _values(tag: Sequence[str], rule: TagRule) -> tuple[str, ...]:
     if len(tag) != rule.values + 1:
-        raise Refused(
-            Refusal.MALFORMED, f"tag '{rule.name}' has {len(tag)} elements, it must have {rule.values + 1}"
-        )
+        raise Refused(Refusal.MALFORMED, f"tag '{rule.name}' has {len(tag)} elements, it must have {rule.values + 1}")
     return tuple(tag[1:])
 
 
@@ -112,9 +110,7 @@ def _check_count(count: int, rule: TagRule) -> None:
     if count < rule.least:
         raise Refused(Refusal.MALFORMED, f"tag '{rule.name}' is missing")
     if rule.most is not None and count > rule.most:
-        raise Refused(
-            Refusal.MALFORMED, f"tag '{rule.name}' stands {count} times, at most {rule.most} allowed"
-        )
+        raise Refused(Refusal.MALFORMED, f"tag '{rule.name}' stands {count} times, at most {rule.most} allowed")
 
 
 def read_integer(text: str, what: str) -> int:
@@ -147,9 +143,7 @@ def check_range(value: int, what: str, least: int, most: int = INTEGER_MAX) -> N
 def check_hex(text: str, what: str, size_bytes: int) -> None:
     """Refuse what is not exactly `size_bytes` bytes in lower-case hex."""
     if len(text) != 2 * size_bytes:
-        raise Refused(
-            Refusal.MALFORMED, f"{what} has {len(text)} characters, {2 * size_bytes} hex digits are needed"
-        )
+        raise Refused(Refusal.MALFORMED, f"{what} has {len(text)} characters, {2 * size_bytes} hex digits are needed")
     if not _HEX.fullmatch(text):
         raise Refused(Refusal.MALFORMED, f"{what} {shown(text)} is not lower-case hex")
 

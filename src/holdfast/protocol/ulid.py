@@ -31,13 +31,9 @@ def mint(at: int, random: bytes) -> str:
 def parse(text: str) -> bytes:
     """The sixteen bytes of a ULID in its one spelling."""
     if len(text) != ULID_CHARACTERS:
-        raise Refused(
-            Refusal.MALFORMED, f"a ULID has {ULID_CHARACTERS} characters, this text has {len(text)}"
-        )
+        raise Refused(Refusal.MALFORMED, f"a ULID has {ULID_CHARACTERS} characters, this text has {len(text)}")
     if not _ALPHABET.issuperset(text):
-        raise Refused(
-            Refusal.MALFORMED, "a ULID has digits and upper-case letters only, without I, L, O and U"
-        )
+        raise Refused(Refusal.MALFORMED, "a ULID has digits and upper-case letters only, without I, L, O and U")
     if text[0] not in _FIRST_CHARACTERS:
         raise Refused(Refusal.MALFORMED, "a ULID starts with 0 to 7, this text stands for more than 128 bits")
     return ulid.ULID.from_str(text).bytes

@@ -102,9 +102,7 @@ def prune(transaction: Transaction, now: int, through: int) -> None:
     """Drop the entries up to `through`, leaving an anchor, and say so in the history."""
     last = _lock(transaction)
     if not last.anchor_seq < through <= last.seq:
-        raise ValueError(
-            f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}"
-        )
+        raise ValueError(f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}")
     ((chain,),) = transaction.rows(_SQL["chain_at"], {"seq": through})
     append(transaction, now, [Draft(kind=Kind.PRUNED, detail=Pruned(through, chain).encode())])
     transaction.run(_SQL["move_anchor"], {"seq": through, "chain": chain})
@@ -136,9 +134,7 @@ def walk(engine: Engine, page_rows: int = PAGE_ROWS) -> Iterator[Entry]:
 def verify(engine: Engine) -> Iterator[Finding]:
     """Recompute the chain from the anchor, and with it the names that the log has had."""
     for seq, wrong in _breaks(engine):
-        yield Finding(
-            "chain", "Every entry hashes, with the one before it, to its chain.", f"entry {seq} {wrong}"
-        )
+        yield Finding("chain", "Every entry hashes, with the one before it, to its chain.", f"entry {seq} {wrong}")
 
 
 def _breaks(engine: Engine) -> Iterator[tuple[int, str]]:

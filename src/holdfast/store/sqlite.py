@@ -76,9 +76,7 @@ class SqliteEngine:
         with self._write_turn:
             # EXTRA is FULL, and also syncs the removal of the rollback journal that the switch to WAL leaves behind:
             # a journal that came back after a power cut would undo everything committed since.
-            self._execute(
-                self._writer, "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON"
-            )
+            self._execute(self._writer, "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
             self._execute(self._writer, "PRAGMA journal_mode=WAL")
 
     def write(self) -> AbstractContextManager[Transaction]:
@@ -137,9 +135,7 @@ class SqliteEngine:
         if exclusive:
             self._execute(self._writer, "PRAGMA locking_mode=EXCLUSIVE")
         self._execute(self._writer, "SELECT count(*) FROM sqlite_schema")
-        self._execute(
-            self._writer, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON"
-        )
+        self._execute(self._writer, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
         if not read_only and self._writer.readonly("main"):
             raise faults.NoAccess(self.where)
 

@@ -52,9 +52,7 @@ class Writer(Generic[Q, A]):
         self._changed = threading.Condition()  # guards the inbox and _closed
         self._closed = False
         self._turn = threading.Lock()  # held by whoever runs a batch
-        self._thread = (
-            None if inline else threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
-        )
+        self._thread = None if inline else threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
         if self._thread is not None:
             self._thread.start()
 
@@ -138,9 +136,7 @@ class Writer(Generic[Q, A]):
         try:
             with self._engine.write() as transaction:
                 answers = self._apply(transaction, requests)
-        except (
-            faults.Fault
-        ) as fault:  # the store's trouble, not one request's: nothing of the batch is on disk
+        except faults.Fault as fault:  # the store's trouble, not one request's: nothing of the batch is on disk
             return [fault.again() for _ in requests]
         except Exception as error:  # handed to the one who asked
             if len(requests) == 1:
