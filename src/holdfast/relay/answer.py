@@ -1,0 +1,46 @@
+"""What the relay says to one offered event, in a form that HTTP and WebSocket both speak."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message, problem
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A yes (201 new, 200 known already) with its members, or a refusal with the detail and members of its problem."""
+
+    event_id: str = ""  # as far as the event could be read
+    http_status: int
+    members: dict[str, Any] = {}
+    refusal: Refusal | None = None
+    detail: str = ""
+    retry_after_s: int | None = None
+
+    @property
+    def accepted(self) -> bool:
+        return self.refusal is None
+
+    def body(self) -> dict[str, Any]:
+        """The JSON of this answer."""
+        return dict(self.members) if self.refusal is None else problem(self.refusal, self.detail, **self.members)
+
+    def ok(self) -> tuple[str, str, bool, str]:
+        """The NIP-01 OK frame of this answer."""
+        if self.refusal is not None:
+            return ("OK", self.event_id, False, ok_message(self.refusal, self.detail))
+        word = "duplicate: " if self.members.get("duplicate") else ""
+        return ("OK", self.event_id, True, word + msgspec.json.encode(self.members).decode())
+
+
+def refuse(refusal: Refusal, detail: str = "", *, event_id: str = "", **members: Any) -> Answer:
+    """The answer that refuses; `retry_after_s` among the members becomes the header."""
+    retry_after_s = members.pop("retry_after_s", None)
+    return Answer(
+        event_id=event_id,
+        http_status=REFUSALS[refusal].http_status,
+        refusal=refusal,
+        detail=detail,
+        members=members,
+        retry_after_s=retry_after_s,
+    )
