@@ -8,12 +8,13 @@ import typer
 
 from holdfast.cli.output import AsJson, ExitCode, console, print_json
 from holdfast.device.database import SCHEMA as DEVICE
+from holdfast.relay.database import SCHEMA as RELAY
 from holdfast.store import check as store_check
 from holdfast.store import faults, migrations
 from holdfast.store.finding import Finding
 from holdfast.store.sqlite import SqliteEngine
 
-_SCHEMAS = {schema.program: schema for schema in (DEVICE,)}
+_SCHEMAS = {schema.program: schema for schema in (DEVICE, RELAY)}
 
 
 def check(

@@ -30,6 +30,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     message_retention_days: int = 30  # delivered or closed messages; after it `history_available` is false
     queue_ttl_days: int = 7  # an undelivered message
     history_hold_days: int = 7  # for how long a consumer that does not come may hold back pruning
+    history_retention_days: int | None = None  # entries of the history; None keeps them all
     sweep_interval_s: int = 300
     sweep_rows_max: int = 1_000  # rows that one transaction of a sweep takes
 

@@ -34,6 +34,9 @@ class Transaction(Protocol):
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
         """Insert many rows: one by one is fastest on SQLite, one statement of arrays on PostgreSQL."""
 
+    def lookup(self, statement: str, columns: Sequence[str], wanted: Sequence[Sequence[Value]]) -> list[Row]:
+        """Select for many keys at once: the statement reads them from a relation `wanted` with these columns."""
+
     def script(self, statements: str) -> None:
         """Run the statements of a migration."""
 

@@ -210,6 +210,19 @@ class _SqliteTransaction:
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
 
+    def lookup(self, statement: str, columns: Sequence[str], wanted: Sequence[Sequence[Value]]) -> list[Row]:
+        if not wanted:
+            return []
+        # Filled up to a power of two, so that a few statements serve every size and stay prepared.
+        size = 1 << (len(wanted) - 1).bit_length()
+        rows = [*wanted, *[wanted[-1]] * (size - len(wanted))]
+        places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+        keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"
+        try:
+            return list(self._connection.execute(f"{keys} {statement}", [value for row in rows for value in row]))
+        except apsw.Error as error:
+            raise _meaning(error, self.where) from error
+
     def script(self, statements: str) -> None:
         self.rows(statements)
 

@@ -1,0 +1,55 @@
+-- name: signers
+-- Who signs with these keys, now or before; an old key still finds its member's earlier sends.
+SELECT wanted.mesh, wanted.pubkey, member_key.member, member_key.until, member.status, member.role
+FROM wanted
+JOIN member_key ON member_key.mesh = wanted.mesh AND member_key.pubkey = wanted.pubkey
+JOIN member ON member.mesh = member_key.mesh AND member.member = member_key.member
+
+-- name: meshes
+SELECT mesh.mesh FROM wanted JOIN mesh ON mesh.mesh = wanted.mesh
+
+-- name: earlier
+SELECT dedupe.mesh, dedupe.sender, dedupe.client_message_id, dedupe.event_id, dedupe.message_id, dedupe.seq,
+       dedupe.first_seen_at, dedupe.history_available, dedupe.skipped
+FROM wanted
+JOIN dedupe ON dedupe.mesh = wanted.mesh AND dedupe.sender = wanted.sender
+           AND dedupe.client_message_id = wanted.client_message_id
+
+-- name: members
+SELECT wanted.mesh, wanted.member, member.status, member.queue_count, member_key.pubkey
+FROM wanted
+JOIN member ON member.mesh = wanted.mesh AND member.member = wanted.member
+LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL
+
+-- name: topics
+SELECT topic.mesh, topic.topic, topic.key_epoch
+FROM wanted
+JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
+
+-- name: subscribers
+-- Active subscribers that hold the current key: the others could not read a message, and wait for their key.
+SELECT subscription.mesh, subscription.topic, subscription.member, member.queue_count
+FROM wanted
+JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
+JOIN subscription ON subscription.mesh = topic.mesh AND subscription.topic = topic.topic
+JOIN member ON member.mesh = subscription.mesh AND member.member = subscription.member AND member.status = 'active'
+JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
+                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.member = subscription.member
+ORDER BY subscription.member
+
+-- name: grantees
+-- Which of these members hold the topic's current key, and so may post.
+SELECT wanted.mesh, wanted.topic, wanted.member
+FROM wanted
+JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
+JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
+                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.member = wanted.member
+
+-- name: blockers
+-- Who wants nothing from these senders.
+SELECT block.mesh, block.blocked, block.member
+FROM wanted
+JOIN block ON block.mesh = wanted.mesh AND block.blocked = wanted.blocked
+
+-- name: add_to_queue
+UPDATE member SET queue_count = queue_count + :count WHERE mesh = :mesh AND member = :member

@@ -1,0 +1,83 @@
+-- name: no_id_without_its_message
+-- An id that was consumed has its message, unless that was pruned and the id says so.
+SELECT dedupe.mesh, dedupe.sender, dedupe.client_message_id
+FROM dedupe
+LEFT JOIN message ON message.message_id = dedupe.message_id
+WHERE (message.message_id IS NULL) <> (dedupe.history_available = 0)
+
+-- name: no_message_without_its_id
+-- A message's id is remembered, unless it was forgotten in its time, as the history says.
+SELECT message.seq, message.message_id
+FROM message
+LEFT JOIN dedupe ON dedupe.message_id = message.message_id
+LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotten.message_id = message.message_id
+WHERE dedupe.message_id IS NULL AND forgotten.seq IS NULL
+
+-- name: every_message_is_in_the_history
+-- A message stands in the history at its own position.
+SELECT message.seq, message.message_id
+FROM message
+LEFT JOIN history AS entry
+    ON entry.seq = message.seq AND entry.message_id = message.message_id AND entry.event_id = message.event_id
+   AND entry.kind IN ('accepted', 'admin')
+WHERE entry.seq IS NULL AND message.seq > (SELECT anchor_seq FROM history_head)
+
+-- name: every_accept_left_its_id
+-- What the history says was accepted consumed its id, which is remembered until the history says it was forgotten.
+SELECT entry.seq, entry.message_id
+FROM history AS entry
+LEFT JOIN dedupe ON dedupe.message_id = entry.message_id AND dedupe.seq = entry.seq
+LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotten.message_id = entry.message_id
+WHERE entry.kind IN ('accepted', 'admin') AND dedupe.message_id IS NULL AND forgotten.seq IS NULL
+
+-- name: deliveries_have_their_message
+-- A delivery has its message as long as it is kept.
+SELECT delivery.seq, delivery.member
+FROM delivery
+LEFT JOIN message ON message.seq = delivery.seq AND message.message_id = delivery.message_id
+WHERE message.seq IS NULL
+
+-- name: mentions_have_their_message
+-- A mention has its message.
+SELECT mention.seq, mention.member
+FROM mention
+LEFT JOIN message ON message.seq = mention.seq AND message.message_id = mention.message_id
+WHERE message.seq IS NULL
+
+-- name: queue_counts_are_right
+-- A member's queue count is the number of its open deliveries.
+SELECT member.mesh, member.member, member.queue_count, count(delivery.seq)
+FROM member
+LEFT JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+GROUP BY member.mesh, member.member, member.queue_count
+HAVING member.queue_count <> count(delivery.seq)
+
+-- name: closed_deliveries_have_their_entry
+-- A delivery that is closed was closed once, by an entry of the same word.
+SELECT delivery.seq, delivery.member, delivery.state, count(entry.seq)
+FROM delivery
+LEFT JOIN history AS entry
+    ON entry.kind = delivery.state AND entry.message_id = delivery.message_id AND entry.recipient = delivery.member
+WHERE delivery.state <> 'open' AND (SELECT anchor_seq FROM history_head) = 0
+GROUP BY delivery.mesh, delivery.member, delivery.seq, delivery.state
+HAVING count(entry.seq) <> 1
+
+-- name: revoked_members_have_no_queue
+-- Nothing waits for a member who is out, and it has no current key and no subscription.
+SELECT member.mesh, member.member
+FROM member
+WHERE member.status = 'revoked'
+  AND (member.queue_count <> 0
+       OR EXISTS (SELECT 1 FROM member_key
+                  WHERE member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL)
+       OR EXISTS (SELECT 1 FROM subscription
+                  WHERE subscription.mesh = member.mesh AND subscription.member = member.member))
+
+-- name: active_members_have_one_key
+-- An active member has exactly one current key.
+SELECT member.mesh, member.member, count(member_key.pubkey)
+FROM member
+LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL
+WHERE member.status = 'active'
+GROUP BY member.mesh, member.member
+HAVING count(member_key.pubkey) <> 1

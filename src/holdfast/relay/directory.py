@@ -1,0 +1,125 @@
+"""What an accept needs to know of a batch of offers, fetched with one look-up per table, and kept true while it decides.
+
+The accepts of one batch see each other: an id claimed by one is taken for the next, and a place in a queue is used once.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.protocol.envelope import Envelope
+from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.relay.offer import Offer
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+
+SQL = Statements(__package__, "accept.sql")
+
+
+class Signer(msgspec.Struct, frozen=True):
+    """Whose key it is."""
+
+    member: str
+    until: int | None  # when the key was rotated out
+    status: str
+    role: str
+
+    @property
+    def is_current(self) -> bool:
+        return self.until is None
+
+
+class Earlier(msgspec.Struct):
+    """What was accepted under an id; within a batch its position is filled in when the batch is written."""
+
+    event_id: bytes
+    message_id: str
+    seq: int
+    first_seen_at: int
+    history_available: bool
+    skipped: tuple[str, ...]
+
+
+class Recipient(msgspec.Struct):
+    """A member as the destination of a message."""
+
+    status: str
+    queue_count: int
+    pubkey: str | None
+
+
+class Directory:
+    """The state that decides a batch."""
+
+    def __init__(self, transaction: Transaction, offers: Sequence[Offer]) -> None:
+        self._transaction = transaction
+        self.signers = load_signers(transaction, offers)
+        self.meshes = {row[0] for row in _look(transaction, "meshes", ("mesh",), {(o.head.mesh,) for o in offers})}
+        self.earlier = load_earlier(transaction, offers, self.signers)
+        self._load_destinations(offers)
+
+    def sender(self, offer: Offer) -> str:
+        """The name under which a signer's sends are kept: its member id, or its key where it is no member."""
+        return sender_of(offer, self.signers)
+
+    def _load_destinations(self, offers: Sequence[Offer]) -> None:
+        dms, topics, posts, senders = set(), set(), set(), set()
+        for offer in offers:
+            if not isinstance(offer.said, Envelope):
+                continue
+            mesh, destination, sender = offer.head.mesh, offer.said.destination, self.sender(offer)
+            senders.add((mesh, sender))
+            if destination.kind is DestinationKind.TOPIC:
+                topics.add((mesh, destination.ref))
+                posts.add((mesh, destination.ref, sender))
+            else:
+                dms.add((mesh, destination.ref))
+        self.recipients: dict[tuple[str, str], Recipient] = {
+            (mesh, member): Recipient(*rest)
+            for mesh, member, *rest in _look(self._transaction, "members", ("mesh", "member"), dms)
+        }
+        self.topics: dict[tuple[str, str], int] = {
+            (mesh, topic): epoch for mesh, topic, epoch in _look(self._transaction, "topics", ("mesh", "topic"), topics)
+        }
+        self.subscribers: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for mesh, topic, member, count in _look(self._transaction, "subscribers", ("mesh", "topic"), topics):
+            self.subscribers[mesh, topic].append(member)
+            self.recipients.setdefault((mesh, member), Recipient("active", count, None))
+        self.may_post = set(_look(self._transaction, "grantees", ("mesh", "topic", "member"), posts))
+        self.blocks = set(_look(self._transaction, "blockers", ("mesh", "blocked"), senders))
+
+
+def load_signers(transaction: Transaction, offers: Iterable[Offer]) -> dict[tuple[str, str], Signer]:
+    keys = {(offer.head.mesh, offer.event.pubkey) for offer in offers}
+    rows = _look(transaction, "signers", ("mesh", "pubkey"), keys)
+    return {(mesh, pubkey): Signer(*rest) for mesh, pubkey, *rest in rows}
+
+
+def load_earlier(
+    transaction: Transaction, offers: Iterable[Offer], signers: dict[tuple[str, str], Signer]
+) -> dict[tuple[str, str, str], Earlier]:
+    """The dedupe rows of these offers, by (mesh, sender, client_message_id)."""
+    wanted = {dedupe_key(offer, signers) for offer in offers}
+    rows = _look(transaction, "earlier", ("mesh", "sender", "client_message_id"), wanted)
+    return {
+        (mesh, sender, client_message_id): Earlier(
+            event_id, message_id, seq, first_seen_at, bool(history_available), tuple(json.loads(skipped))
+        )
+        for mesh, sender, client_message_id, event_id, message_id, seq, first_seen_at, history_available, skipped in rows
+    }
+
+
+def sender_of(offer: Offer, signers: dict[tuple[str, str], Signer]) -> str:
+    signer = signers.get((offer.head.mesh, offer.event.pubkey))
+    return offer.event.pubkey if signer is None else signer.member
+
+
+def dedupe_key(offer: Offer, signers: dict[tuple[str, str], Signer]) -> tuple[str, str, str]:
+    return offer.head.mesh, sender_of(offer, signers), offer.head.client_message_id
+
+
+def _look(transaction: Transaction, name: str, columns: Sequence[str], wanted: set[Any]) -> list[tuple[Any, ...]]:
+    return transaction.lookup(SQL[name], columns, sorted(wanted))

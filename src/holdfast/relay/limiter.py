@@ -1,0 +1,73 @@
+"""How fast one sender may publish: a bucket of tokens each, refilled steadily.
+
+The same bytes are free a few times per window: a retry after a lost answer must not cost twice, and somebody who repeats
+one event for ever must not be free. An estimate in memory: it starts full after a restart, and is no part of any promise.
+"""
+
+import threading
+from collections import OrderedDict
+
+import msgspec
+
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay.settings import Limits
+
+SENDERS_MAX = 100_000  # remembered at once; the longest unseen one is forgotten, and would start full again
+EVENTS_MAX = 100_000  # likewise, of events that were counted
+
+
+class _Bucket(msgspec.Struct):
+    tokens: float
+    at: int
+
+
+class _Seen(msgspec.Struct):
+    since: int
+    times: int
+
+
+class Limiter:
+    """Counts what senders publish. May be used from several threads."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+        self._seen: OrderedDict[str, _Seen] = OrderedDict()
+
+    def wait_s(self, mesh: str, pubkey: str, event_id: str, now: int) -> int:
+        """0 if the event may pass; else after how many seconds to try again."""
+        with self._lock:
+            if self._is_free(event_id, now):
+                return 0
+            bucket = self._refilled((mesh, pubkey), now)
+            if bucket.tokens < 1:
+                return max(1, round((1 - bucket.tokens) / self._limits.messages_per_s))
+            bucket.tokens -= 1
+            self._seen[event_id] = _Seen(now, 0)
+            _trim(self._seen, EVENTS_MAX)
+            return 0
+
+    def _is_free(self, event_id: str, now: int) -> bool:
+        """Whether these bytes were counted a moment ago and may be repeated."""
+        seen = self._seen.get(event_id)
+        if seen is None or now - seen.since > self._limits.free_repeats_window_s * SECOND:
+            return False
+        seen.times += 1
+        return seen.times <= self._limits.free_repeats
+
+    def _refilled(self, key: tuple[str, str], now: int) -> _Bucket:
+        bucket = self._buckets.get(key)
+        if bucket is None:
+            bucket = self._buckets[key] = _Bucket(float(self._limits.messages_burst), now)
+            _trim(self._buckets, SENDERS_MAX)
+        gained = max(0, now - bucket.at) / SECOND * self._limits.messages_per_s
+        bucket.tokens = min(float(self._limits.messages_burst), bucket.tokens + gained)
+        bucket.at = max(bucket.at, now)
+        self._buckets.move_to_end(key)
+        return bucket
+
+
+def _trim(remembered: OrderedDict[str, _Seen] | OrderedDict[tuple[str, str], _Bucket], most: int) -> None:
+    while len(remembered) > most:
+        remembered.popitem(last=False)

@@ -1,0 +1,26 @@
+-- name: counts
+SELECT (SELECT count(*) FROM mesh) AS meshes,
+       (SELECT count(*) FROM member WHERE status = 'active') AS members,
+       (SELECT count(*) FROM member WHERE status = 'revoked') AS members_revoked,
+       (SELECT count(*) FROM topic) AS topics,
+       (SELECT count(*) FROM message) AS messages,
+       (SELECT count(*) FROM dedupe) AS ids,
+       (SELECT count(*) FROM delivery WHERE state = 'open') AS deliveries_open
+
+-- name: open_by_age
+-- How many deliveries are open, by the age of their message. Open rows are few: queues have a limit.
+SELECT count(CASE WHEN accepted_at > :now - :minute THEN 1 END),
+       count(CASE WHEN accepted_at <= :now - :minute AND accepted_at > :now - :hour THEN 1 END),
+       count(CASE WHEN accepted_at <= :now - :hour AND accepted_at > :now - :day THEN 1 END),
+       count(CASE WHEN accepted_at <= :now - :day AND accepted_at > :now - :week THEN 1 END),
+       count(CASE WHEN accepted_at <= :now - :week THEN 1 END),
+       min(accepted_at)
+FROM delivery
+JOIN message ON message.seq = delivery.seq
+WHERE delivery.state = 'open'
+
+-- name: last_accepted_at
+SELECT accepted_at FROM message ORDER BY seq DESC LIMIT 1
+
+-- name: consumers
+SELECT name, log_id, seq, moved_at FROM consumer ORDER BY name

@@ -1,0 +1,60 @@
+"""What the relay tells about its state to those who may know: a mesh to its members, grants to their owner."""
+
+from collections import defaultdict
+from typing import Any
+
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.store import history
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "views.sql")
+
+
+def mesh(transaction: Transaction, mesh_id: str, reader: str, *, is_operator: bool) -> dict[str, Any]:
+    """A mesh with its members and topics, as its members and the operators see it."""
+    name = _admitted(transaction, mesh_id, reader, is_operator)[0]
+    subscribers: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for topic, member, has_key in transaction.rows(_SQL["subscribers"], {"mesh": mesh_id}):
+        subscribers[topic].append({"member": member, "has_key": bool(has_key)})
+    return {
+        "mesh": mesh_id,
+        "name": name,
+        "members": [
+            {"member": member, "pubkey": pubkey, "name": member_name, "role": role, "status": status}
+            for member, pubkey, member_name, role, status in transaction.rows(_SQL["members"], {"mesh": mesh_id})
+        ],
+        "topics": [
+            {"topic": topic, "key_epoch": epoch, "created_by": created_by, "subscribers": subscribers[topic]}
+            for topic, epoch, created_by in transaction.rows(_SQL["topics"], {"mesh": mesh_id})
+        ],
+    }
+
+
+def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> dict[str, Any]:
+    """The keys of a topic that were sealed to the reader."""
+    member = _admitted(transaction, mesh_id, reader, False)[1]
+    found = transaction.rows(_SQL["topic"], {"mesh": mesh_id, "topic": topic})
+    if not found:
+        raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
+    rows = transaction.rows(_SQL["grants"], {"mesh": mesh_id, "topic": topic, "member": member})
+    names = ("key_epoch", "key", "sealed", "granted_by")
+    return {"topic": topic, "key_epoch": found[0][0], "grants": [dict(zip(names, row, strict=True)) for row in rows]}
+
+
+def counts(transaction: Transaction) -> dict[str, int]:
+    """How much there is."""
+    ((meshes, members, messages, waiting),) = transaction.rows(_SQL["counts"])
+    head = history.head(transaction)
+    return {"meshes": meshes, "members": members, "messages": messages, "deliveries_open": waiting, "seq": head.seq}
+
+
+def _admitted(transaction: Transaction, mesh_id: str, reader: str, is_operator: bool) -> tuple[str, str | None]:
+    """The mesh's name and the reader's member id; whoever is neither member nor operator learns nothing."""
+    found = transaction.rows(_SQL["mesh"], {"mesh": mesh_id})
+    member = transaction.rows(_SQL["reader"], {"mesh": mesh_id, "pubkey": reader})
+    if not member and not is_operator:
+        raise Refused(Refusal.NOT_A_MEMBER, f"{reader} is no key of a member")
+    if not found:
+        raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {mesh_id}")
+    return found[0][0], member[0][0] if member else None

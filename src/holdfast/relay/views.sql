@@ -1,0 +1,41 @@
+-- name: mesh
+SELECT name FROM mesh WHERE mesh = :mesh
+
+-- name: reader
+SELECT member_key.member
+FROM member_key
+JOIN member ON member.mesh = member_key.mesh AND member.member = member_key.member
+WHERE member_key.mesh = :mesh AND member_key.pubkey = :pubkey AND member_key.until IS NULL AND member.status = 'active'
+
+-- name: members
+SELECT member.member, member_key.pubkey, member.name, member.role, member.status
+FROM member
+LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL
+WHERE member.mesh = :mesh
+ORDER BY member.joined_at, member.member
+
+-- name: topics
+SELECT topic, key_epoch, created_by FROM topic WHERE mesh = :mesh ORDER BY topic
+
+-- name: subscribers
+SELECT subscription.topic, subscription.member, topic_grant.member IS NOT NULL
+FROM subscription
+JOIN topic ON topic.mesh = subscription.mesh AND topic.topic = subscription.topic
+LEFT JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
+                     AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.member = subscription.member
+WHERE subscription.mesh = :mesh
+ORDER BY subscription.topic, subscription.member
+
+-- name: topic
+SELECT key_epoch FROM topic WHERE mesh = :mesh AND topic = :topic
+
+-- name: grants
+SELECT key_epoch, key, sealed, granted_by FROM topic_grant
+WHERE mesh = :mesh AND topic = :topic AND member = :member
+ORDER BY key_epoch
+
+-- name: counts
+SELECT (SELECT count(*) FROM mesh),
+       (SELECT count(*) FROM member WHERE status = 'active'),
+       (SELECT count(*) FROM message),
+       (SELECT coalesce(sum(queue_count), 0) FROM member)

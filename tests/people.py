@@ -1,0 +1,143 @@
+"""People for tests: keys, homes' counters, and the signed events that they publish, the same on every run."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.protocol import administration, envelope, keys, payload, sealing
+from holdfast.protocol.action import (
+    Action,
+    AdvanceTopicKey,
+    CreateMesh,
+    CreateTopic,
+    Grant,
+    GrantTopicKey,
+    Invite,
+    Join,
+    Role,
+    Subscribe,
+)
+from holdfast.protocol.envelope import Destination, Envelope, Head
+from holdfast.protocol.event import Event, encode
+from holdfast.protocol.fingerprint import DestinationKind
+
+MESH = "01MESH"
+
+
+def secret_of(name: str) -> bytes:
+    """A key from a name; a real one is random."""
+    return hashlib.sha256(b"a person of the tests: " + name.encode()).digest()
+
+
+@dataclass
+class Person:
+    """A member's home, reduced to what signs events."""
+
+    name: str
+    now_s: int = 1_800_000_000
+    mesh: str = MESH
+    sequences: Any = field(default_factory=itertools.count)
+    counter: int = 0
+
+    @property
+    def secret(self) -> bytes:
+        return secret_of(self.name)
+
+    @property
+    def key(self) -> str:
+        return keys.public_key(self.secret)
+
+    @property
+    def member(self) -> str:
+        return f"member-{self.name}"
+
+    def head(self, client_message_id: str | None = None, mesh: str | None = None) -> Head:
+        sequence = next(self.sequences)
+        epoch = hashlib.sha256(self.name.encode()).digest()[:16]
+        return Head(
+            mesh=mesh or self.mesh,
+            client_message_id=client_message_id or f"{self.name}-{sequence}",
+            epoch=epoch,
+            sequence=sequence,
+        )
+
+    def administer(self, action: Action, *, mesh: str | None = None, client_message_id: str | None = None) -> Event:
+        self.counter += 1
+        said = administration.Administration(
+            head=self.head(client_message_id, mesh), counter=self.counter, action=action
+        )
+        return administration.sign_administration(self.secret, self.now_s, said, bytes(32))
+
+    def found_mesh(self) -> Event:
+        return self.administer(CreateMesh(name="friends", member=self.member, member_name=self.name, key=self.key))
+
+    def invite(self, secret: bytes, *, role: Role = Role.MEMBER, hours: int = 24) -> Event:
+        hashed = administration.secret_hash(secret)
+        return self.administer(
+            Invite(secret_hash=hashed, expires_at=(self.now_s + hours * 3600) * 1_000_000, role=role)
+        )
+
+    def join(self, secret: bytes) -> Event:
+        return self.administer(Join(secret=secret.hex(), member=self.member, name=self.name))
+
+    def message(
+        self, to: "Person", body: bytes = b"hello", *, client_message_id: str | None = None, **more: Any
+    ) -> Event:
+        sealed = sealing.seal(
+            sealing.conversation_key(self.secret, to.key), payload.encode(payload.Payload(body=body)), _nonce(body)
+        )
+        said = Envelope(
+            head=self.head(client_message_id),
+            destination=Destination(DestinationKind.DM, to.member),
+            recipient_key=more.pop("recipient_key", to.key),
+            **more,
+        )
+        return envelope.sign_message(self.secret, self.now_s, said, sealed, bytes(32))
+
+    def post(self, topic: str, body: bytes = b"hello all", *, key_epoch: int = 1, **more: Any) -> Event:
+        sealed = sealing.seal(topic_key(topic, key_epoch), payload.encode(payload.Payload(body=body)), _nonce(body))
+        said = Envelope(
+            head=self.head(more.pop("client_message_id", None)),
+            destination=Destination(DestinationKind.TOPIC, topic),
+            key_epoch=key_epoch,
+            **more,
+        )
+        return envelope.sign_message(self.secret, self.now_s, said, sealed, bytes(32))
+
+    def create_topic(self, topic: str) -> Event:
+        return self.administer(CreateTopic(topic=topic))
+
+    def subscribe(self, topic: str) -> Event:
+        return self.administer(Subscribe(topic=topic))
+
+    def grant(self, topic: str, key_epoch: int, to: "Sequence[Person]") -> Event:
+        grants = tuple(
+            Grant(
+                member=person.member,
+                key=person.key,
+                sealed=sealing.seal(
+                    sealing.conversation_key(self.secret, person.key),
+                    topic_key(topic, key_epoch),
+                    _nonce(topic.encode()),
+                ),
+            )
+            for person in to
+        )
+        return self.administer(GrantTopicKey(topic=topic, key_epoch=key_epoch, grants=grants))
+
+    def advance(self, topic: str, key_epoch: int) -> Event:
+        return self.administer(AdvanceTopicKey(topic=topic, key_epoch=key_epoch))
+
+
+def topic_key(topic: str, key_epoch: int) -> bytes:
+    return hashlib.sha256(f"{topic} {key_epoch}".encode()).digest()
+
+
+def _nonce(of: bytes) -> bytes:
+    return hashlib.sha256(b"nonce " + of).digest()
+
+
+def raw(event: Event) -> bytes:
+    return encode(event)
