@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.device.operation_log import InvalidEntry, OperationLog
     from holdfast.device.operations import Entry, SequencesExhausted, SequenceTaken
+    from holdfast.store import faults
     from holdfast.store.faults import Fault
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "SequenceTaken",
     "SequencesExhausted",
     "__version__",
+    "faults",
 ]
 __version__ = "0.1.0"
 
@@ -30,6 +32,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "faults":
+        return import_module("holdfast.store.faults")
     # Loaded when first asked for: a program that needs one part does not pay for the start of all of them.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,9 +1,11 @@
 """The operation log's promises, one by one, on real files."""
 
+import pickle
 import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from holdfast.device.operation_log import BLOB_BYTES_MAX
 from holdfast.device.operations import SEQUENCE_MAX
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.outbox import Status
-from holdfast.store import history
+from holdfast.store import faults, history
 from holdfast.store.sqlite import SqliteEngine
 
 A = b"a" * 32
@@ -338,3 +340,71 @@ def test_the_statuses_of_the_table_are_those_of_the_protocol(log: OperationLog) 
     allowed = re.search(r"status IN \(([^)]*)\)", table)
     assert allowed is not None
     assert set(re.findall(r"'(\w+)'", allowed[1])) == set(Status)
+
+
+@pytest.mark.parametrize("limit", [0, -1, "x", 1.0, True, 2**70])
+def test_a_limit_that_makes_no_sense_is_refused(log: OperationLog, limit: Any) -> None:
+    with pytest.raises(InvalidEntry, match="limit must be"):
+        log.outbox(limit=limit)
+    with pytest.raises(InvalidEntry, match="limit must be"):
+        log.entries_from(A, 0, limit=limit)
+
+
+@pytest.mark.parametrize("after", [None, "q", -2, 2**63])
+def test_a_start_that_makes_no_sense_is_refused(log: OperationLog, after: Any) -> None:
+    with pytest.raises(InvalidEntry, match="sequence must be"):
+        log.outbox(after=after)
+
+
+def test_an_objects_history_can_be_limited(log: OperationLog) -> None:
+    for _ in range(4):
+        log.append_next(A, b"")
+    assert [entry.sequence for entry in log.entries_from(A, 1, limit=2)] == [1, 2]
+
+
+def test_a_log_in_memory_is_refused() -> None:
+    with pytest.raises(InvalidEntry, match="lives in a file"):
+        OperationLog(":memory:")
+
+
+@pytest.mark.parametrize("error", [SequenceTaken(5), SequencesExhausted(), faults.DiskFull("there", "why")])
+def test_errors_cross_a_process_border_whole(error: Exception) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))
+
+
+def test_backups_to_one_name_at_once_leave_one_whole_backup(path: Path, tmp_path: Path) -> None:
+    with OperationLog(path) as log:
+        log.append_next(A, b"x" * 1000)
+        answers: list[str] = []
+
+        def back_up() -> None:
+            try:
+                log.backup(tmp_path / "copy")
+                answers.append("made")
+            except faults.FileThere:
+                answers.append("refused")
+
+        threads = [threading.Thread(target=back_up) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(answers) == ["made", "refused", "refused", "refused"]
+    assert {file.name for file in tmp_path.iterdir()} == {path.name, "copy"}
+    assert inspect(tmp_path / "copy") == ("device", [])
+
+
+def test_a_backup_is_one_file_that_can_be_carried_away(log: OperationLog, tmp_path: Path) -> None:
+    log.append_next(A, b"x")
+    log.backup(tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes()[18:20] == b"\x01\x01", "it needs no journal beside it"
+
+
+def test_a_relative_path_stays_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with OperationLog("log") as log:
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        log.append_next(A, b"x")
+        assert len(log.outbox()) == 1

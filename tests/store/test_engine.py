@@ -179,3 +179,22 @@ def test_commits_are_synced_and_never_less(tmp_path: Path) -> None:
         assert transaction.rows("PRAGMA journal_mode") == [("wal",)]
         assert transaction.rows("PRAGMA synchronous") == [(3,)]
     engine.close()
+
+
+def test_a_transaction_cannot_be_used_after_its_end(engine: Engine) -> None:
+    with engine.write() as transaction:
+        pass
+    with pytest.raises(RuntimeError, match="after its end"):
+        transaction.run("INSERT INTO thing VALUES (1, 'a', NULL)")
+    assert _things(engine) == []
+
+
+def test_many_keys_are_looked_up_at_once(engine: Engine) -> None:
+    with engine.write() as transaction:
+        transaction.insert("thing", ("id", "name"), [(number, f"n{number}") for number in range(20)])
+        statement = (
+            "SELECT thing.name FROM wanted JOIN thing ON thing.id = wanted.id AND thing.name = wanted.name ORDER BY 1"
+        )
+        wanted = [(1, "n1"), (7, "n7"), (8, "n9"), (99, "n99"), (7, "n7")]
+        assert transaction.lookup(statement, ("id", "name"), wanted) == [("n1",), ("n7",)]
+        assert transaction.lookup(statement, ("id", "name"), []) == []

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.device.database import SCHEMA, prepare
+from holdfast.device import database as device
+from holdfast.relay import database as relay
 from holdfast.store.sqlite import MEMORY, SqliteEngine
 from holdfast.store.statements import Statements
 
@@ -30,13 +31,16 @@ def test_there_are_statements_to_test() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_every_statement_compiles_against_a_current_database(file: Path) -> None:
     engine = SqliteEngine(MEMORY)
-    prepare(engine, lambda: 0, bytes)
+    (relay if file.parent.name == "relay" else device).prepare(engine, lambda: 0, bytes)
     statements = _load(file)
     assert len(statements) == len(re.findall(r"^-- name:", file.read_text(), re.MULTILINE)) > 0
     for name, statement in statements.items():
         parameters = dict.fromkeys(re.findall(r":(\w+)", statement))
+        columns = sorted(set(re.findall(r"\bwanted\.(\w+)", statement)))
         with engine.write() as transaction:
-            if name != "create":
+            if columns:
+                transaction.lookup(statement, columns, [("",) * len(columns)])
+            elif name != "create":
                 transaction.rows(f"EXPLAIN {statement}", parameters)
 
 
@@ -51,7 +55,7 @@ def test_every_statement_is_used(file: Path) -> None:
 
 
 def test_every_check_says_which_rule_it_keeps() -> None:
-    for statements in SCHEMA.checks:
+    for statements in (*device.SCHEMA.checks, *relay.SCHEMA.checks):
         for statement in statements.values():
             assert statement.why.endswith("."), statement.name
 

@@ -378,3 +378,66 @@ def test_an_io_error_at_any_step_of_a_commit_is_never_answered_with_success() ->
         assert engine.damage() == []
         engine.close()
     assert failures > 40
+
+
+def test_threads_and_an_event_loop_may_share_an_inline_writer(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert, inline=True)
+
+    async def scenario() -> list[str]:
+        return [await writer.ask_soon(number) for number in range(1000, 1100)]
+
+    threads = _in_threads(lambda first: [writer.ask(first + n) for n in range(100)] and None, [0, 100, 200])
+    assert asyncio.run(asyncio.wait_for(scenario(), 30))[-1] == "inserted 1099"
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert len(_stored(gated)) == 400
+
+
+def test_threads_that_ask_at_once_share_commits(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert, inline=True)
+    threads = _in_threads(lambda first: [writer.ask(first * 1000 + n) for n in range(20)] and None, range(16))
+    for thread in threads:
+        thread.join(30)
+    assert len(_stored(gated)) == 320
+    assert gated.commits < 200, "most commits served one caller only"
+
+
+def test_too_few_answers_are_a_bug_that_everybody_hears_of(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, lambda transaction, ids: [])
+    with pytest.raises(RuntimeError, match="0 answers to 1 requests"):
+        writer.ask(1)
+    assert _stored(gated) == []
+    writer.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_writer_that_died(gated: Gated) -> None:
+    def apply(transaction: Transaction, ids: Sequence[int]) -> list[str]:
+        raise SystemExit
+
+    writer: Writer[int, str] = Writer(gated, apply)
+    with pytest.raises(faults.Unanswered):
+        writer.ask(1)
+    assert writer._thread is not None
+    writer._thread.join(10)
+    with pytest.raises(faults.Closed):
+        writer.ask(2)
+
+
+def test_an_event_loop_that_ended_with_requests_under_way_leaves_room_for_the_next(gated: Gated) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert, inbox_max=2)
+
+    async def impatient() -> None:
+        gated.gate.clear()
+        for number in range(2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(writer.ask_soon(number), 0.01)
+
+    async def patient() -> str:
+        return await asyncio.wait_for(writer.ask_soon(9), 10)
+
+    asyncio.run(impatient())
+    gated.gate.set()
+    assert asyncio.run(patient()) == "inserted 9"
+    writer.close()

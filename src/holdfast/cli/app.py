@@ -1,11 +1,12 @@
 """All commands under one name, and the one place where a failure becomes a message and an exit code."""
 
+import io
 import os
 import sys
 
 import typer
 
-from holdfast.cli import check, demo, log
+from holdfast.cli import check, demo, log, member, mesh, topic
 from holdfast.cli.output import ExitCode, Failure, say_failure
 from holdfast.store import faults
 
@@ -17,6 +18,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(log.app, name="log")
+app.add_typer(mesh.app, name="mesh")
+app.add_typer(member.app, name="member")
+app.add_typer(topic.app, name="topic")
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
 
@@ -32,6 +36,9 @@ _EXIT_CODES: dict[type[faults.Fault], ExitCode] = {
 
 def run() -> None:
     """Run the command line; expected failures are one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Unicode shows a question mark, not a traceback
     try:
         app()
     except Failure as failure:

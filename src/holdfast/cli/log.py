@@ -12,7 +12,8 @@ import typer
 from holdfast.cli.output import AsJson, ExitCode, Failure, print_json, print_table, show_time
 from holdfast.device import operations
 from holdfast.device.database import open_to_read
-from holdfast.device.operations import Entry
+from holdfast.device.database import restore as restore_log
+from holdfast.device.operations import SEQUENCE_MAX, Entry
 from holdfast.store.engine import Transaction
 
 app = typer.Typer(help="Look into an operation log.", no_args_is_help=True)
@@ -24,8 +25,8 @@ PREVIEW_BYTES = 40
 """How much of a blob a listing shows."""
 
 LogPath = Annotated[Path, typer.Argument(metavar="PATH", help="The operation log's file.")]
-After = Annotated[int, typer.Option(help="Start behind this sequence.")]
-Limit = Annotated[int, typer.Option(min=1, help="Show at most so many entries.")]
+After = Annotated[int, typer.Option(min=-1, max=SEQUENCE_MAX, help="Start behind this sequence.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000_000, help="Show at most so many entries.")]
 
 
 @app.command("list")
@@ -50,7 +51,7 @@ def outbox(path: LogPath, after: After = -1, limit: Limit = LIMIT, as_json: AsJs
 def history(
     path: LogPath,
     object_id: Annotated[str, typer.Argument(help="The object's 64 hex digits, or the first few of them.")],
-    from_: Annotated[int, typer.Option("--from", min=0, help="Start at this sequence.")] = 0,
+    from_: Annotated[int, typer.Option("--from", min=0, max=SEQUENCE_MAX, help="Start at this sequence.")] = 0,
     limit: Limit = LIMIT,
     as_json: AsJson = False,
 ) -> None:
@@ -58,13 +59,13 @@ def history(
     with _reading(path) as transaction:
         found = _find_object(transaction, object_id)
         page = operations.entries_of_object(transaction, found, from_ - 1, limit + 1)
-    _print_page(page, limit, as_json, {"object_id": found.hex()})
+    _print_page(page, limit, as_json, {"object_id": found.hex()}, "from")
 
 
 @app.command()
 def show(
     path: LogPath,
-    sequence: Annotated[int, typer.Argument(min=0, help="The entry's sequence.")],
+    sequence: Annotated[int, typer.Argument(min=0, max=SEQUENCE_MAX, help="The entry's sequence.")],
     raw: Annotated[bool, typer.Option("--raw", help="Write the blob's bytes and nothing else.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -84,6 +85,22 @@ def show(
         for name in ("enqueued_at", "delivered_at"):
             fields[name] = show_time(fields[name])
         print_table(("field", "value"), [(name, str(value)) for name, value in fields.items()])
+
+
+@app.command()
+def restore(
+    backup: Annotated[Path, typer.Argument(metavar="BACKUP", help="A copy made by `OperationLog.backup`.")],
+    path: LogPath,
+    as_json: AsJson = False,
+) -> None:
+    """Put a copy of a backup at PATH, which must be free. Opened as a log it is a new sender, with a new epoch."""
+    restore_log(backup, path)
+    with _reading(path) as transaction:
+        total, waiting = operations.count(transaction)
+    if as_json:
+        print_json({"path": str(path), "total": total, "outbox": waiting})
+    else:
+        print(f"restored {path}: {total} entries, {waiting} of them in the outbox")
 
 
 @contextmanager
@@ -114,11 +131,12 @@ def _find_object(transaction: Transaction, prefix: str) -> bytes:
     return found[0]
 
 
-def _print_page(page: list[Entry], limit: int, as_json: bool, summary: dict[str, Any]) -> None:
+def _print_page(page: list[Entry], limit: int, as_json: bool, summary: dict[str, Any], option: str = "after") -> None:
+    """A page of entries and, if there are more, the option that shows the next page."""
     shown, more = page[:limit], len(page) > limit
+    following = None if not more else shown[-1].sequence + (option == "from")
     if as_json:
-        next_after = shown[-1].sequence if more else None
-        print_json({**summary, "entries": [_fields(entry) for entry in shown], "next_after": next_after})
+        print_json({**summary, "entries": [_fields(entry) for entry in shown], f"next_{option}": following})
         return
     print_table(
         ("sequence", "object", "status", "enqueued", "bytes", "blob"),
@@ -136,7 +154,7 @@ def _print_page(page: list[Entry], limit: int, as_json: bool, summary: dict[str,
         right=("sequence", "bytes"),
     )
     if more:
-        print(f"… more: --after {shown[-1].sequence}")
+        print(f"… more: --{option} {following}")
 
 
 def _fields(entry: Entry) -> dict[str, Any]:
@@ -156,8 +174,14 @@ def _text(blob: bytes | None, most: int | None = None) -> str:
     if blob is None:
         return "(pruned)"
     cut = blob[:most]
-    text = cut.decode("utf-8", errors="ignore" if len(cut) < len(blob) else "replace")
-    return (text if text.isprintable() else cut.hex()) + ("…" if len(cut) < len(blob) else "")
+    more = "…" if len(cut) < len(blob) else ""
+    for spare in range(4 if more else 1):  # a cut may fall inside a character
+        try:
+            text = cut[: len(cut) - spare].decode()
+        except UnicodeDecodeError:
+            continue
+        return (text if text.isprintable() else cut.hex()) + more
+    return cut.hex() + more
 
 
 def _write_blob(entry: Entry) -> None:

@@ -64,4 +64,7 @@ def show_time(at: int | None) -> str:
     """Microseconds since 1970 as a person reads them, in UTC."""
     if at is None:
         return ""
-    return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError):  # no time of any calendar: a damaged file
+        return str(at)

@@ -38,3 +38,31 @@ LEFT JOIN history AS entry ON entry.kind = 'relayed' AND entry.sequence = operat
 WHERE operation.status = 'done' AND (SELECT anchor_seq FROM history_head) = 0
 GROUP BY operation.sequence
 HAVING count(entry.seq) <> 1
+
+-- name: the_epoch_is_the_one_that_was_minted_last
+-- The device's epoch is that of its latest entries: it changes only together with an entry that says so.
+SELECT device.epoch, entry.epoch
+FROM device
+JOIN history AS entry ON entry.seq = (SELECT max(seq) FROM history WHERE epoch IS NOT NULL)
+WHERE device.epoch <> entry.epoch
+
+-- name: what_was_given_up_is_in_the_history
+-- An entry is dead or aborted only if the history says so: nothing leaves the outbox in silence.
+SELECT operation.sequence, operation.status
+FROM operation_log AS operation
+LEFT JOIN history AS entry ON entry.kind = operation.status AND entry.sequence = operation.sequence
+WHERE operation.status IN ('dead', 'aborted') AND entry.seq IS NULL AND (SELECT anchor_seq FROM history_head) = 0
+
+-- name: blobs_have_the_size_that_was_enqueued
+-- A blob is as long as the history says it was.
+SELECT operation.sequence, length(operation.blob), entry.size
+FROM operation_log AS operation
+JOIN history AS entry ON entry.kind = 'enqueued' AND entry.sequence = operation.sequence
+WHERE operation.blob IS NOT NULL AND length(operation.blob) <> entry.size
+
+-- name: entries_were_enqueued_when_the_history_says
+-- An entry's time of enqueueing is never later than the history's.
+SELECT operation.sequence, operation.enqueued_at, entry.at
+FROM operation_log AS operation
+JOIN history AS entry ON entry.kind = 'enqueued' AND entry.sequence = operation.sequence
+WHERE operation.enqueued_at > entry.at

@@ -1,20 +1,21 @@
 """The device's database: its schema, and what opening it means."""
 
 import os
+import secrets
 from pathlib import Path
 
 from holdfast.device import operations
 from holdfast.protocol.history import LOG_ID_BYTES
-from holdfast.store import faults, history, migrations
+from holdfast.store import faults, files, history, migrations
 from holdfast.store.engine import Engine
 from holdfast.store.migrations import Migration, Schema
-from holdfast.store.sqlite import SqliteEngine, sync_directory
+from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.statements import Statements
 from holdfast.store.world import Clock, Random
 
 SCHEMA = Schema(
     program="device",
-    migrations=(history.MIGRATION, Migration.load(__package__, "operation_log")),
+    migrations=(history.MIGRATION, *(Migration.load(__package__, name) for name in ("operation_log", "topic_key"))),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, operations.verify),
 )
@@ -32,28 +33,36 @@ def prepare(engine: Engine, clock: Clock, random: Random) -> None:
 
 def open_to_read(path: str | os.PathLike[str]) -> SqliteEngine:
     """Open a device's database without the power to change it."""
-    engine = SqliteEngine(path, read_only=True)
-    try:
-        if not migrations.current(engine, SCHEMA):
-            raise faults.Outdated(engine.where)
-    except BaseException:
-        engine.close()
-        raise
-    return engine
+    return migrations.open_to_read(path, SCHEMA)
 
 
 def back_up(engine: SqliteEngine, path: Path) -> None:
     """Copy the database into a new file, marked as a copy; the name appears only when the copy is whole."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        engine.backup(partial)
+        copy = SqliteEngine(partial)
+        try:
+            with copy.write() as transaction:
+                operations.mark_backup(transaction)
+        finally:
+            copy.close()
+        files.give_name(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def restore(backup: Path, path: Path) -> None:
+    """Put a copy of a backup where a log was, or is to be. The place must be free; what a dead log left beside it goes.
+
+    Opening it as a log then takes a new epoch, because a backup is marked.
+    """
     if path.exists():
         raise faults.FileThere(str(path))
-    partial = path.with_name(path.name + ".partial")
-    partial.unlink(missing_ok=True)
-    engine.backup(partial)
-    copy = SqliteEngine(partial)
+    source = open_to_read(backup)
     try:
-        with copy.write() as transaction:
-            operations.mark_backup(transaction)
+        for ending in ("-wal", "-shm", "-journal"):
+            path.with_name(path.name + ending).unlink(missing_ok=True)
+        back_up(source, path)
     finally:
-        copy.close()
-    partial.rename(path)
-    sync_directory(path.parent)
+        source.close()

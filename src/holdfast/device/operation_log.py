@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.device import database, operations
-from holdfast.device.operations import SEQUENCE_MAX, Entry
+from holdfast.device.operations import SEQUENCE_MAX, Entry, SequencesExhausted, SequenceTaken
 from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
 from holdfast.store.engine import Transaction
-from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.sqlite import MEMORY, SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.store.writer import Writer
 
@@ -40,12 +40,14 @@ class OperationLog:
         *,
         clock: Clock = wall_clock,
         random: Random = os.urandom,
-        engine: SqliteEngine | None = None,
+        open_engine: Callable[[str | os.PathLike[str]], SqliteEngine] = SqliteEngine,
     ) -> None:
         """Open the log at `path`, or create it there. A backup opened as a log takes a new epoch."""
+        if os.fspath(path) == MEMORY:
+            raise InvalidEntry("an operation log lives in a file: what is only in memory is not kept")
         self._clock = clock
         self._random = random
-        self._engine = engine or SqliteEngine(path)
+        self._engine = open_engine(path)
         try:
             database.prepare(self._engine, clock, random)
             with self._engine.read() as transaction:
@@ -77,12 +79,13 @@ class OperationLog:
 
     def outbox(self, *, after: int = -1, limit: int | None = None) -> list[Entry]:
         """The entries not delivered yet, by sequence; `after` and `limit` take it in pages."""
+        after, limit = _after(after), _limit(limit)
         with self._engine.read() as transaction:
             return operations.outbox(transaction, after, limit)
 
     def entries_from(self, object_id: bytes, sequence: int, *, limit: int | None = None) -> list[Entry]:
         """One object's entries from a sequence on, in order, delivered ones too."""
-        object_id, sequence = _object_id(object_id), _sequence(sequence)
+        object_id, sequence, limit = _object_id(object_id), _sequence(sequence), _limit(limit)
         with self._engine.read() as transaction:
             return operations.entries_of_object(transaction, object_id, sequence - 1, limit)
 
@@ -119,12 +122,21 @@ class OperationLog:
         self.close()
 
     def _do(self, request: Callable[[Transaction], T]) -> T:
-        answer: T = self._writer.ask(request)
+        answer: T | SequenceTaken | SequencesExhausted = self._writer.ask(request)
+        if isinstance(answer, SequenceTaken | SequencesExhausted):
+            raise answer
         return answer
 
 
 def _one_after_another(transaction: Transaction, requests: Sequence[_Request]) -> list[Any]:
-    return [request(transaction) for request in requests]
+    return [_outcome(transaction, request) for request in requests]
+
+
+def _outcome(transaction: Transaction, request: _Request) -> Any:
+    try:
+        return request(transaction)
+    except (SequenceTaken, SequencesExhausted) as refused:
+        return refused  # nothing was written for it, so the others of its batch need not be run again
 
 
 def _object_id(value: bytes) -> bytes:
@@ -140,6 +152,16 @@ def _sequence(value: int) -> int:
         raise InvalidEntry(f"sequence must be an integer, not {type(value).__name__}")
     if not 0 <= value <= SEQUENCE_MAX:
         raise InvalidEntry(f"sequence must be between 0 and {SEQUENCE_MAX}, not {value}")
+    return value
+
+
+def _after(value: int) -> int:
+    return -1 if isinstance(value, int) and value == -1 else _sequence(value)
+
+
+def _limit(value: int | None) -> int | None:
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= SEQUENCE_MAX):
+        raise InvalidEntry(f"limit must be a positive integer, not {value!r}")
     return value
 
 

@@ -13,8 +13,10 @@ UPDATE device SET backup = 1
 -- name: append
 -- First write wins; whether the row that won is the same operation or another one is asked next.
 INSERT INTO operation_log
-    (sequence, object_id, blob, digest, status, enqueued_at, next_attempt_at, id, client_message_id)
-VALUES (:sequence, :object_id, :blob, :digest, 'pending', :now, :now, :id, :id)
+    (sequence, object_id, blob, digest, status, enqueued_at, next_attempt_at, id, client_message_id,
+     destination_kind, destination_ref)
+VALUES (:sequence, :object_id, :blob, :digest, 'pending', :now, :now, :id, :client_message_id,
+        :destination_kind, :destination_ref)
 ON CONFLICT (sequence) DO NOTHING
 
 -- name: object_at
@@ -58,3 +60,41 @@ UPDATE operation_log SET blob = NULL WHERE sequence <= :through AND status = 'do
 
 -- name: count
 SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'inflight')) FROM operation_log
+
+-- name: waiting_for
+-- What is still to be sent to a destination, in the order of sending.
+SELECT sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+       last_error, object_id, digest
+FROM operation_log
+WHERE destination_kind = :destination_kind AND destination_ref = :destination_ref AND status IN ('pending', 'inflight')
+ORDER BY sequence
+
+-- name: operation_called
+SELECT sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+       last_error, object_id, digest
+FROM operation_log
+WHERE client_message_id = :client_message_id
+
+-- name: last_administration
+-- Administration is signed in the order of its sequences, so the last event has the greatest counter.
+SELECT event FROM operation_log
+WHERE destination_kind = 'admin' AND event IS NOT NULL
+ORDER BY sequence DESC
+LIMIT 1
+
+-- name: claim
+-- From here on the event is what is sent under this id: it is on disk before its first byte leaves.
+UPDATE operation_log SET status = :status, event = :event WHERE sequence = :sequence AND status = :was
+
+-- name: settle
+-- Compare and set: whoever read another status decides on something that is no longer so.
+UPDATE operation_log
+SET status = :status, event = :event, attempts = :attempts, next_attempt_at = :next_attempt_at, last_error = :last_error,
+    delivered_at = :delivered_at, broker_message_id = :broker_message_id, history_id = :history_id
+WHERE sequence = :sequence AND status = :was
+
+-- name: abort
+-- Its successor has its own id; this one keeps the name of it, for whoever follows the chain.
+UPDATE operation_log
+SET status = :status, aborted_at = :now, aborted_by = :aborted_by, superseded_by = :superseded_by
+WHERE sequence = :sequence AND status = :was

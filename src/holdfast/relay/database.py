@@ -3,7 +3,7 @@
 import os
 
 from holdfast.protocol.history import LOG_ID_BYTES
-from holdfast.store import faults, history, migrations
+from holdfast.store import history, migrations
 from holdfast.store.engine import Engine
 from holdfast.store.migrations import Migration, Schema
 from holdfast.store.sqlite import SqliteEngine
@@ -40,11 +40,4 @@ def open_relay(path: str | os.PathLike[str], *, clock: Clock = wall_clock, rando
 
 def open_to_read(path: str | os.PathLike[str]) -> SqliteEngine:
     """Open a relay's database without the power to change it."""
-    engine = SqliteEngine(path, read_only=True)
-    try:
-        if not migrations.current(engine, SCHEMA):
-            raise faults.Outdated(engine.where)
-    except BaseException:
-        engine.close()
-        raise
-    return engine
+    return migrations.open_to_read(path, SCHEMA)

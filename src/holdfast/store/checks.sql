@@ -18,3 +18,7 @@ WHERE (last.seq IS NULL AND (head.seq <> head.anchor_seq OR head.chain <> head.a
 SELECT found.seq, found.at, found.previous_at
 FROM (SELECT seq, at, lag(at) OVER (ORDER BY seq) AS previous_at FROM history) AS found
 WHERE found.at < found.previous_at
+
+-- name: every_schema_step_was_taken_once
+-- The steps of the schema are recorded without a hole.
+SELECT max(version), count(*) FROM holdfast_migration HAVING max(version) <> count(*) OR min(version) <> 1

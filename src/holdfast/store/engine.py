@@ -16,10 +16,6 @@ class ConstraintViolated(Exception):
     """A row broke a constraint. The transaction cannot go on; the store is fine."""
 
 
-class NotUnderstood(Exception):
-    """The database cannot make sense of a statement: a mistake of ours, or its tables are not as we left them."""
-
-
 class Transaction(Protocol):
     """Statements that happen together or not at all. Valid inside its `with` block only."""
 

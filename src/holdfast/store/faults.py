@@ -40,6 +40,11 @@ class FileMissing(Fault):
     remedy = "Correct the path."
 
 
+class NameInvalid(Fault):
+    what = "this name cannot be a file's"
+    remedy = "Correct the path."
+
+
 class FileThere(Fault):
     what = "a file of this name exists already; it was left as it is"
     remedy = "Choose another name, or move that file away."
@@ -83,6 +88,21 @@ class Outdated(Fault):
     remedy = "Let the program that owns it open it once: that brings it up to date."
 
 
+class StaleJournal(Fault):
+    what = "beside it lies the journal of another file, which would be played into this one"
+    remedy = "If a backup was put here by hand, remove the files ending in -wal and -shm; `holdfast log restore` does all of it."
+
+
+class NotUnderstood(Fault):
+    what = "the database does not understand us: its tables are not as we left them"
+    remedy = "Run `holdfast check` on it, and restore a backup."
+
+
+class Unexpected(Fault):
+    what = "the database failed in a way we do not know"
+    remedy = "Please report this, with the text in brackets."
+
+
 class Busy(Fault):
     what = "another process has kept the file locked for too long"
     remedy = "Try again, or find out which process that is."
@@ -90,8 +110,8 @@ class Busy(Fault):
 
 
 class Forked(Fault):
-    what = "this was opened before the process forked, and a database cannot cross a fork"
-    remedy = "Open it again in the child process."
+    what = "this file was open when the process forked, and neither it nor the file can be used in the child"
+    remedy = "Start the child with spawn instead of fork, or fork before the file is opened."
 
 
 class Closed(Fault):

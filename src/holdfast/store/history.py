@@ -35,6 +35,10 @@ PAGE_ROWS = 10_000
 """How many entries one read transaction of a long walk takes."""
 
 
+BREAKS_SHOWN_MAX = 20
+"""How many breaks of the chain are reported."""
+
+
 class HistoryPruned(Exception):
     """The entries asked for were pruned: a reader that went on would have a gap without knowing."""
 
@@ -42,6 +46,9 @@ class HistoryPruned(Exception):
         super().__init__(f"entries up to {anchor_seq} were pruned, so reading cannot start after {after}")
         self.after = after
         self.anchor_seq = anchor_seq
+
+    def __reduce__(self) -> tuple[type["HistoryPruned"], tuple[int, int]]:
+        return type(self), (self.after, self.anchor_seq)  # so that it crosses a process border whole
 
 
 class EntryDamaged(Exception):
@@ -51,6 +58,9 @@ class EntryDamaged(Exception):
         super().__init__(f"entry {seq}: {detail}")
         self.seq = seq
         self.detail = detail
+
+    def __reduce__(self) -> tuple[type["EntryDamaged"], tuple[int, str]]:
+        return type(self), (self.seq, self.detail)  # likewise
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -132,9 +142,15 @@ def walk(engine: Engine, page_rows: int = PAGE_ROWS) -> Iterator[Entry]:
 
 
 def verify(engine: Engine) -> Iterator[Finding]:
-    """Recompute the chain from the anchor, and with it the names that the log has had."""
-    for seq, wrong in _breaks(engine):
-        yield Finding("chain", "Every entry hashes, with the one before it, to its chain.", f"entry {seq} {wrong}")
+    """Every entry hashes, with the one before it, to its chain."""
+    while True:
+        try:
+            breaks = list(_breaks(engine))
+        except HistoryPruned:
+            continue  # somebody pruned while we walked: begin again at the new anchor
+        for seq, wrong in breaks[:BREAKS_SHOWN_MAX]:
+            yield Finding("chain", verify.__doc__ or "", f"entry {seq} {wrong}")
+        return
 
 
 def _breaks(engine: Engine) -> Iterator[tuple[int, str]]:
@@ -168,6 +184,7 @@ def _to_row(entry: Entry) -> tuple[Value, ...]:
     values = msgspec.structs.asdict(entry)
     values["recipients"] = msgspec.json.encode(entry.recipients).decode()
     values["mentions"] = msgspec.json.encode(entry.mentions).decode()
+    values["was_stored"] = None if entry.was_stored is None else int(entry.was_stored)
     return tuple(values[column] for column in _COLUMNS)
 
 

@@ -1,5 +1,6 @@
 """Schemas move forward only, one transaction a step, and a database from the future is refused."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
 
@@ -8,6 +9,7 @@ import msgspec
 from holdfast.store import faults
 from holdfast.store.engine import Engine, Transaction
 from holdfast.store.finding import Finding
+from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.statements import Statements
 from holdfast.store.world import Clock
 
@@ -56,6 +58,18 @@ def current(engine: Engine, schema: Schema) -> bool:
     if found > len(schema.migrations):
         raise faults.NewerStore(engine.where, f"schema {found}, this one knows {len(schema.migrations)}")
     return found == len(schema.migrations)
+
+
+def open_to_read(path: str | os.PathLike[str], schema: Schema) -> SqliteEngine:
+    """Open a program's database without the power to change it."""
+    engine = SqliteEngine(path, read_only=True)
+    try:
+        if not current(engine, schema):
+            raise faults.Outdated(engine.where)
+    except BaseException:
+        engine.close()
+        raise
+    return engine
 
 
 def migrate(engine: Engine, schema: Schema, clock: Clock) -> None:

@@ -1,31 +1,43 @@
 """SQLite as an engine, through `apsw`, whose SQLite is current and is the only one that our processes load.
 
-A commit has returned only when the write-ahead log is synced (`synchronous` FULL or stricter). Nothing here opens the database file
-except SQLite: POSIX drops all of a process's locks on a file when *any* of its descriptors closes, so one stray `open()`
-would let another process take the journal away from under us.
+A commit has returned only when the write-ahead log is synced (`synchronous` FULL or stricter). Nothing here opens the
+database file except SQLite: POSIX drops all of a process's locks on a file when *any* of its descriptors closes, so one
+stray `open()` would let another process take the journal away from under us.
 """
 
-import errno
 import os
+import random
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import apsw
 
-from holdfast.store import faults
-from holdfast.store.engine import ConstraintViolated, NotUnderstood, Row, Transaction, Value
+from holdfast.store import faults, files
+from holdfast.store.engine import ConstraintViolated, Row, Transaction, Value
 
 BUSY_TIMEOUT_S = 10.0
 """How long a transaction waits for another process's, in seconds."""
 
+BUSY_PAUSE_S = 0.002
+"""How long, at most, it waits between two looks: SQLite's own growing pauses let one process starve another."""
+
+QUICK_CHECK_BYTES_MAX = 268_435_456
+"""Up to this size a file is looked through whenever it is opened to be written; `holdfast check` does it at any size."""
+
 MEMORY = ":memory:"
+
+sync_directory = files.sync_directory
+
+_ROLLBACK_HEADER = b"\x01\x01"  # bytes 18 and 19 of a file whose last writer used no write-ahead log
 
 # Each error of SQLite by what it means for whoever asked. Order matters: the first match counts.
 _FAULTS: tuple[tuple[type[apsw.Error], type[faults.Fault]], ...] = (
     (apsw.BusyError, faults.Busy),
     (apsw.LockedError, faults.Busy),
+    (apsw.ProtocolError, faults.Busy),
     (apsw.FullError, faults.DiskFull),
     (apsw.ReadOnlyError, faults.NoAccess),
     (apsw.PermissionsError, faults.NoAccess),
@@ -34,8 +46,9 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[faults.Fault]], ...] = (
     (apsw.NotADBError, faults.NotOurs),
     (apsw.CorruptError, faults.Corrupt),
     (apsw.IOError, faults.DiskFailed),
-    (apsw.ProtocolError, faults.Busy),
     (apsw.ConnectionClosedError, faults.Closed),
+    (apsw.SQLError, faults.NotUnderstood),
+    (apsw.Error, faults.Unexpected),
 )
 
 
@@ -52,7 +65,8 @@ class SqliteEngine:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
     ) -> None:
         """`exclusive` keeps the lock and needs no shared memory: for a `vfs` that has none."""
-        self.where = os.fspath(path)
+        self._is_file = os.fspath(path) != MEMORY and vfs is None
+        self.where = os.path.abspath(path) if self._is_file else os.fspath(path)
         self._vfs = vfs
         self._busy_timeout_s = busy_timeout_s
         self._process = os.getpid()
@@ -62,8 +76,8 @@ class SqliteEngine:
         # A memory database and an exclusive lock belong to one connection, which then serves readers too.
         self._alone = exclusive or self.where == MEMORY
         self._reader: apsw.Connection | None = None
-        if self.where != MEMORY and vfs is None:
-            _find(Path(self.where), create=not read_only)
+        if self._is_file:
+            files.find(Path(self.where), create=not read_only)
         self._writer = self._connect(read_only)
         try:
             self._look(read_only, exclusive)
@@ -73,6 +87,8 @@ class SqliteEngine:
 
     def prepare(self) -> None:
         """Switch the file to the journal and the syncing that our promises rest on; it is known to be ours by now."""
+        if self._is_file and os.stat(self.where).st_size <= QUICK_CHECK_BYTES_MAX:
+            self._look_through()
         with self._write_turn:
             # EXTRA is FULL, and also syncs the removal of the rollback journal that the switch to WAL leaves behind:
             # a journal that came back after a power cut would undo everything committed since.
@@ -86,32 +102,32 @@ class SqliteEngine:
         return self._read()
 
     def damage(self) -> list[str]:
-        with self.read() as transaction:
-            try:
-                lines = [str(line) for (line,) in transaction.rows("PRAGMA integrity_check")]
-            except faults.Corrupt as fault:
-                return [fault.detail]
-        return [] if lines == ["ok"] else lines
+        return self._damage("PRAGMA integrity_check")
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the database, as one moment saw it, into a new file. Writers may go on meanwhile."""
-        target_path = Path(path)
-        _create(target_path)
-        with self._read(), self._read_turn:
-            target = apsw.Connection(str(target_path), flags=apsw.SQLITE_OPEN_READWRITE)
+        """Copy the database, as one moment saw it, into a new file. Readers and writers go on meanwhile."""
+        self._stay_in_process()
+        target_path = os.path.abspath(path)
+        files.create(Path(target_path))
+        source = self._writer if self._alone else self._connect(read_only=True)
+        try:
+            target = apsw.Connection(target_path, flags=apsw.SQLITE_OPEN_READWRITE)
             try:
-                with target.backup("main", self._reader or self._writer, "main") as copying:
+                with target.backup("main", source, "main") as copying:
                     copying.step()
                 self._execute(target, "PRAGMA journal_mode=DELETE")  # one file that can be carried away
-            except apsw.Error as error:
-                raise _meaning(error, str(target_path)) from error
             finally:
                 target.close()
+        except apsw.Error as error:
+            raise _meaning(error, target_path) from error
+        finally:
+            if source is not self._writer:
+                source.close()
 
     def close(self) -> None:
+        if self._process != os.getpid():
+            return  # these are the parent's connections
         with self._write_turn, self._read_turn:
-            if self._process != os.getpid():
-                return  # these are the parent's connections: closing them here could remove its journal
             try:
                 if self._reader is not None:
                     self._reader.close()
@@ -121,58 +137,100 @@ class SqliteEngine:
 
     def _connect(self, read_only: bool) -> apsw.Connection:
         mode = apsw.SQLITE_OPEN_READONLY if read_only else apsw.SQLITE_OPEN_READWRITE
-        if self._vfs is not None or self.where == MEMORY:
+        if not self._is_file:
             mode |= apsw.SQLITE_OPEN_CREATE
         try:
             connection = apsw.Connection(self.where, flags=mode, vfs=self._vfs)
+            if self._is_file:
+                files.remember(self.where, connection)
+            connection.set_busy_handler(_patience(self._busy_timeout_s))
+            connection.execute("PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
-        connection.set_busy_timeout(round(self._busy_timeout_s * 1000))
         return connection
 
     def _look(self, read_only: bool, exclusive: bool) -> None:
         """Read before anything is set: a file that is no database must be refused unchanged."""
+        if self._is_file:
+            self._check_journal()
         if exclusive:
             self._execute(self._writer, "PRAGMA locking_mode=EXCLUSIVE")
         self._execute(self._writer, "SELECT count(*) FROM sqlite_schema")
-        self._execute(self._writer, "PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
         if not read_only and self._writer.readonly("main"):
             raise faults.NoAccess(self.where)
 
-    @contextmanager
-    def _write(self) -> Iterator[Transaction]:
-        with self._write_turn:
-            self._stay_in_process()
-            if self._fatal is not None:
-                raise self._fatal.again()
+    def _check_journal(self) -> None:
+        """Refuse a journal that belongs to another file: SQLite would play it into this one without a word."""
+        with suppress(OSError):
+            if os.stat(f"{self.where}-wal").st_size > 0 and self._header()[18:20] == _ROLLBACK_HEADER:
+                raise faults.StaleJournal(self.where)
+
+    def _header(self) -> bytes:
+        """The file's first bytes, read through SQLite's own layer, which knows which locks a close would drop."""
+        try:
+            file = apsw.VFSFile("", self.where, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
             try:
-                with self._transaction(self._writer, "BEGIN IMMEDIATE") as transaction:
-                    yield transaction
-            except faults.Fault as fault:
-                if fault.fatal:
-                    self._fatal = fault
-                raise
+                return file.xRead(100, 0)
+            finally:
+                file.xClose()
+        except apsw.Error as error:
+            raise _meaning(error, self.where) from error
+
+    def _look_through(self) -> None:
+        found = self._damage("PRAGMA quick_check(1)")
+        if found:
+            raise faults.Corrupt(self.where, found[0])
+
+    def _damage(self, pragma: str) -> list[str]:
+        try:
+            with self.read() as transaction:
+                lines = [str(line) for (line,) in transaction.rows(pragma)]
+        except faults.Corrupt as fault:
+            return [fault.detail]
+        return [] if lines == ["ok"] else lines
 
     @contextmanager
-    def _read(self) -> Iterator[Transaction]:
-        with self._write_turn if self._alone else self._read_turn:
-            self._stay_in_process()
-            if self._reader is None and not self._alone:
-                self._reader = self._connect(read_only=True)
-            with self._transaction(self._reader or self._writer, "BEGIN") as transaction:
+    def _write(self) -> Iterator[Transaction]:
+        self._stay_in_process()
+        with self._write_turn:
+            if self._fatal is not None:
+                raise self._fatal.again()
+            with self._remembering(), self._transaction(self._writer, "BEGIN IMMEDIATE") as transaction:
                 yield transaction
 
     @contextmanager
+    def _read(self) -> Iterator[Transaction]:
+        self._stay_in_process()
+        with self._write_turn if self._alone else self._read_turn:
+            if self._reader is None and not self._alone:
+                self._reader = self._connect(read_only=True)
+            with self._remembering(), self._transaction(self._reader or self._writer, "BEGIN") as transaction:
+                yield transaction
+
+    @contextmanager
+    def _remembering(self) -> Iterator[None]:
+        """After a fatal fault nothing more is written, whoever met it."""
+        try:
+            yield
+        except faults.Fault as fault:
+            if fault.fatal:
+                self._fatal = fault
+            raise
+
+    @contextmanager
     def _transaction(self, connection: apsw.Connection, begin: str) -> Iterator[Transaction]:
+        transaction = _SqliteTransaction(connection, self.where)
         try:
             self._execute(connection, begin)
-            yield _SqliteTransaction(connection, self.where)
+            yield transaction
             self._execute(connection, "COMMIT")
         except BaseException:
             with suppress(apsw.Error):  # the error that brought us here is the one to report
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             raise
+        finally:
+            transaction.end()
 
     def _execute(self, connection: apsw.Connection, statements: str) -> None:
         try:
@@ -182,13 +240,13 @@ class SqliteEngine:
             raise _meaning(error, self.where) from error
 
     def _stay_in_process(self) -> None:
-        if self._process != os.getpid():
+        if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
             raise faults.Forked(self.where)
 
 
 class _SqliteTransaction:
     def __init__(self, connection: apsw.Connection, where: str) -> None:
-        self._connection = connection
+        self._open: apsw.Connection | None = connection
         self.where = where
 
     def rows(self, statement: str, parameters: Mapping[str, Value] | None = None) -> list[Row]:
@@ -196,6 +254,8 @@ class _SqliteTransaction:
             return list(self._connection.execute(statement, parameters))
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
+        except UnicodeDecodeError as error:
+            raise faults.Corrupt(self.where, f"a text is not UTF-8: {error}") from error
 
     def run(self, statement: str, parameters: Mapping[str, Value] | None = None) -> int:
         before = self._connection.total_changes()
@@ -217,7 +277,7 @@ class _SqliteTransaction:
         size = 1 << (len(wanted) - 1).bit_length()
         rows = [*wanted, *[wanted[-1]] * (size - len(wanted))]
         places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
-        keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"
+        keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"  # noqa: S608 - likewise
         try:
             return list(self._connection.execute(f"{keys} {statement}", [value for row in rows for value in row]))
         except apsw.Error as error:
@@ -229,56 +289,40 @@ class _SqliteTransaction:
     def tables(self) -> set[str]:
         return {name for (name,) in self.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
+    def end(self) -> None:
+        self._open = None
+
+    @property
+    def _connection(self) -> apsw.Connection:
+        if self._open is None:
+            raise RuntimeError("a transaction was used after its end")
+        return self._open
+
+
+def _patience(timeout_s: float) -> "_BusyHandler":
+    return _BusyHandler(timeout_s)
+
+
+class _BusyHandler:
+    """Waits for another process's transaction in short pauses of random length, so that nobody starves."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._since = 0.0
+
+    def __call__(self, prior: int) -> bool:
+        now = time.monotonic()
+        if prior == 0:
+            self._since = now
+        if now - self._since >= self._timeout_s:
+            return False
+        time.sleep(random.uniform(0, BUSY_PAUSE_S))  # noqa: S311 - nothing secret about a pause
+        return True
+
 
 def _meaning(error: apsw.Error, where: str) -> Exception:
-    """What an error of SQLite means to whoever asked; a mistake of ours stays as it is."""
+    """What an error of SQLite means to whoever asked."""
     if isinstance(error, apsw.ConstraintError):
         return ConstraintViolated(str(error))
-    if isinstance(error, apsw.SQLError):
-        return NotUnderstood(f"{where}: {error}")
-    for kind, fault in _FAULTS:
-        if isinstance(error, kind):
-            return fault(where, str(error))
-    return error
-
-
-def _find(path: Path, *, create: bool) -> None:
-    """Tell a wrong path apart from a broken file before SQLite, which calls both 'unable to open'."""
-    if not path.parent.is_dir():
-        raise faults.DirectoryMissing(str(path))
-    if path.is_dir():
-        raise faults.NotOurs(str(path), "it is a directory")
-    if not path.exists():
-        if not create:
-            raise faults.FileMissing(str(path))
-        with suppress(faults.FileThere):  # another process was faster
-            _create(path)
-
-
-def _create(path: Path) -> None:
-    """Make an empty file that only its owner can read, its name durable; the journal takes over its mode."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        sync_directory(path.parent)
-    except OSError as error:
-        raise _CREATION.get(error.errno, faults.DiskFailed)(str(path), error.strerror or "") from error
-
-
-_CREATION: dict[int | None, type[faults.Fault]] = {
-    errno.EEXIST: faults.FileThere,
-    errno.ENOENT: faults.DirectoryMissing,
-    errno.EACCES: faults.NoAccess,
-    errno.EPERM: faults.NoAccess,
-    errno.EROFS: faults.NoAccess,
-    errno.ENOSPC: faults.DiskFull,
-    errno.EDQUOT: faults.DiskFull,
-}
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory as durable as the files' contents."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    fault = next(fault for kind, fault in _FAULTS if isinstance(error, kind))
+    return fault(where, str(error))

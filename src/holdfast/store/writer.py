@@ -3,23 +3,26 @@
 One sync then serves many requests, and nobody is answered before it: an answer leaves only after the commit that holds
 its effects, and a commit that failed answers nobody with success.
 
-It runs on a thread of its own, or inline: then whoever asks runs the batch, together with all that waited meanwhile.
-The inline form needs no thread, costs one caller no more than a plain transaction, and is what a simulation can step.
+It runs on a thread of its own, or inline: then one of those who ask runs the batch for all who wait, and the next of them
+the next batch. The inline form needs no thread, costs one caller no more than a plain transaction, and is what a
+simulation can step.
 """
 
 import asyncio
+import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 from holdfast.store import faults
 from holdfast.store.engine import Engine, Transaction
 
 INBOX_MAX = 1_000
-"""How many requests of threads, and as many of an event loop, may be under way; the next caller waits for its turn."""
+"""How many requests of threads, and as many of each event loop, may be under way; the next caller waits for its turn."""
 
 BATCH_MAX = 1_000
 """How many requests share one commit at most, so that a caller's wait is bounded."""
@@ -45,38 +48,40 @@ class Writer(Generic[Q, A]):
     ) -> None:
         self._engine = engine
         self._apply = apply
+        self._inbox_max = inbox_max
         self._batch_max = batch_max
+        self._process = os.getpid()
         self._thread_slots = threading.BoundedSemaphore(inbox_max)
-        self._loop_slots = asyncio.BoundedSemaphore(inbox_max)
-        self._inbox: deque[tuple[Q, _Reply[A]]] = deque()
-        self._changed = threading.Condition()  # guards the inbox and _closed
+        self._loop_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._inbox: deque[_Item[Q, A]] = deque()
+        self._changed = threading.Condition()  # guards the inbox, _closed and _busy
         self._closed = False
-        self._turn = threading.Lock()  # held by whoever runs a batch
+        self._busy = False  # somebody runs a batch
         self._thread = None if inline else threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
         if self._thread is not None:
             self._thread.start()
 
     def ask(self, request: Q) -> A:
         """Have a request carried out: returns when its effects are on disk, raises when they are not."""
+        self._stay_in_process()
         with self._thread_slots:
             reply: Future[A] = Future()
-            self._put(request, reply)
-            if self._thread is None:
-                self._run_until(reply)
+            self._put(_Item(request, reply))
             return reply.result()
 
     async def ask_soon(self, request: Q) -> A:
         """The same for an event loop. A caller that stops waiting does not undo its request."""
-        await self._loop_slots.acquire()
-        reply: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._stay_in_process()
+        loop = asyncio.get_running_loop()
+        slots = self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
+        await slots.acquire()
+        reply: asyncio.Future[A] = loop.create_future()
         # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
-        reply.add_done_callback(self._free_loop_slot)
+        reply.add_done_callback(lambda answered: _free(slots, answered))
         try:
-            self._put(request, reply)
+            self._put(_Item(request, reply))
         except faults.Closed as fault:
             reply.set_exception(fault)
-        if self._thread is None:
-            self._run_until(reply)
         return await asyncio.shield(reply)
 
     def close(self) -> None:
@@ -89,53 +94,75 @@ class Writer(Generic[Q, A]):
         while self._inbox:
             self._run_batch()
 
-    def _put(self, request: Q, reply: "_Reply[A]") -> None:
+    def _put(self, item: "_Item[Q, A]") -> None:
         with self._changed:
             if self._closed:
                 raise faults.Closed(self._engine.where)
-            self._inbox.append((request, reply))
-            self._changed.notify()
-
-    def _free_loop_slot(self, reply: "asyncio.Future[A]") -> None:
-        self._loop_slots.release()
-        if not reply.cancelled():
-            reply.exception()  # seen here, so that an answer nobody waits for is not reported as forgotten
+            self._inbox.append(item)
+            if self._thread is not None:
+                self._changed.notify_all()
+                return
+        self._lead_until_taken(item)
 
     def _serve(self) -> None:
-        while self._something_to_do():
-            self._run_batch()
+        try:
+            while self._something_to_do():
+                self._run_batch()
+        finally:  # whatever ended this thread, nobody may wait for it
+            self._abandon()
 
     def _something_to_do(self) -> bool:
         with self._changed:
             self._changed.wait_for(lambda: self._inbox or self._closed)
             return bool(self._inbox)
 
-    def _run_until(self, reply: "_Reply[A]") -> None:
-        while not reply.done():
-            self._run_batch(reply)
-
-    def _run_batch(self, wanted: "_Reply[A] | None" = None) -> None:
-        """Run what waits as one batch, unless the wanted reply came while we waited for our turn."""
-        with self._turn:
-            if wanted is not None and wanted.done():
-                return
-            batch = self._take()
-            lost = faults.Unanswered(self._engine.where)
-            outcomes: list[_Outcome[A]] = [lost.again() for _ in batch]
-            try:
-                outcomes = self._carry_out([request for request, _ in batch])
-            finally:  # an interrupt must not leave the other callers of this batch waiting for ever
-                _answer([reply for _, reply in batch], outcomes)
-
-    def _take(self) -> list[tuple[Q, "_Reply[A]"]]:
+    def _abandon(self) -> None:
         with self._changed:
-            return [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch_max))]
+            self._closed = True
+            left = [item.reply for item in self._inbox]
+            self._inbox.clear()
+        _answer(left, [faults.Closed(self._engine.where) for _ in left])
+
+    def _lead_until_taken(self, item: "_Item[Q, A]") -> None:
+        """Wait while somebody else runs a batch; if ours was not in it, run the next one ourselves."""
+        while not item.taken:
+            with self._changed:
+                self._changed.wait_for(lambda: item.taken or not self._busy)
+            if not item.taken:
+                self._run_batch()
+
+    def _run_batch(self) -> None:
+        """Run what waits as one batch, unless somebody else is at it."""
+        batch: list[_Item[Q, A]] = []
+        outcomes: list[_Outcome[A]] | None = None
+        try:
+            batch = self._take()
+            outcomes = self._carry_out([item.request for item in batch]) if batch else []
+        finally:  # an interrupt must not leave the other callers of this batch waiting for ever
+            lost = [faults.Unanswered(self._engine.where) for _ in batch]
+            _answer([item.reply for item in batch], lost if outcomes is None else outcomes)
+            with self._changed:
+                self._busy = self._busy and not batch
+                self._changed.notify_all()
+
+    def _take(self) -> "list[_Item[Q, A]]":
+        """The next batch, and with it the right to run it; nothing while another has that."""
+        with self._changed:
+            if self._busy or not self._inbox:
+                return []
+            batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch_max))]
+            for item in batch:
+                item.taken = True
+            self._busy = True
+            return batch
 
     def _carry_out(self, requests: Sequence[Q]) -> "list[_Outcome[A]]":
         """All in one transaction; if one of them fails, each in its own, so that it fails alone."""
         try:
             with self._engine.write() as transaction:
                 answers = self._apply(transaction, requests)
+                if len(answers) != len(requests):
+                    raise RuntimeError(f"{len(answers)} answers to {len(requests)} requests")
         except faults.Fault as fault:  # the store's trouble, not one request's: nothing of the batch is on disk
             return [fault.again() for _ in requests]
         except Exception as error:  # handed to the one who asked
@@ -144,9 +171,30 @@ class Writer(Generic[Q, A]):
             return [outcome for request in requests for outcome in self._carry_out([request])]
         return [(answer,) for answer in answers]
 
+    def _stay_in_process(self) -> None:
+        if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
+            raise faults.Forked(self._engine.where)
+
 
 _Reply = Future[A] | asyncio.Future[A]
 _Outcome = tuple[A] | BaseException
+
+
+class _Item(Generic[Q, A]):
+    """A request on its way: who waits for it, and whether it is in a batch yet."""
+
+    __slots__ = ("reply", "request", "taken")
+
+    def __init__(self, request: Q, reply: _Reply[A]) -> None:
+        self.request = request
+        self.reply = reply
+        self.taken = False
+
+
+def _free(slots: asyncio.Semaphore, reply: asyncio.Future[A]) -> None:
+    slots.release()
+    if not reply.cancelled():
+        reply.exception()  # seen here, so that an answer nobody waits for is not reported as forgotten
 
 
 def _answer(replies: Sequence[_Reply[A]], outcomes: Sequence[_Outcome[A]]) -> None:

@@ -1,0 +1,167 @@
+"""`holdfast mesh`: make a mesh, let others in, join one, look at it."""
+
+import asyncio
+import getpass
+import socket
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+
+from holdfast.cli import session as sessions
+from holdfast.cli.output import AsJson, console, print_json, print_table, show_time
+from holdfast.cli.session import plain
+from holdfast.device import invitation, mesh, topics
+from holdfast.device.device import Device, at_work
+from holdfast.device.home import Home, Membership
+from holdfast.device.mesh import Session
+from holdfast.device.publish import Publisher
+from holdfast.protocol import keys
+from holdfast.protocol.action import NAME_CHARACTERS_MAX, Role
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import HOUR
+from holdfast.wire.client import RelayClient, relay_url
+
+app = typer.Typer(help="Make a mesh, let others in, join one.", no_args_is_help=True)
+
+INVITE_HOURS = 24
+INVITE_HOURS_MAX = 24 * 30
+
+_SUFFIX_CHARACTERS = 6  # of the key, where somebody else has the user's name already
+
+As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Your name in the mesh; USER@HOST if not given.")]
+Enter = Callable[[Device, Publisher, RelayClient, str], Awaitable[Membership]]
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="A name for people.")],
+    relay: Annotated[str, typer.Option("--relay", metavar="URL", help="The relay's address.")],
+    member_name: As = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new mesh at a relay, with this home as its first member and admin."""
+
+    async def enter(device: Device, publisher: Publisher, client: RelayClient, called: str) -> Membership:
+        return await mesh.found(device, publisher, client, name, called)
+
+    advice = "This relay lets only its operators make meshes, and callers on its own machine."
+    membership = _enter(relay, member_name, enter, advice)
+    _say_entered(membership, "made", as_json)
+
+
+@app.command()
+def join(
+    invite: Annotated[str, typer.Argument(metavar="INVITE", help="The invitation's text; - reads it from stdin.")],
+    member_name: As = None,
+    as_json: AsJson = False,
+) -> None:
+    """Join the mesh that an invitation is for."""
+    with sessions.failures(Home.find()):
+        invited = invitation.read(sys.stdin.readline() if invite == "-" else invite)
+
+    async def enter(device: Device, publisher: Publisher, client: RelayClient, called: str) -> Membership:
+        return await mesh.join(device, publisher, client, invited, called)
+
+    membership = _enter(invited.relay, member_name, enter, "Ask for a new invitation.")
+    _say_entered(membership, "joined", as_json)
+
+
+@app.command()
+def invite(
+    role: Annotated[Role, typer.Option(help="What the new member may do.")] = Role.MEMBER,
+    hours: Annotated[
+        int, typer.Option(min=1, max=INVITE_HOURS_MAX, help="For how long the invitation is good.")
+    ] = INVITE_HOURS,
+    as_json: AsJson = False,
+) -> None:
+    """Print an invitation: one person may join with it, once, until it expires."""
+
+    async def work(session: Session) -> None:
+        expires_at = session.device.clock() + hours * HOUR
+        text = invitation.write(await session.invite(role, expires_at))
+        if as_json:
+            print_json({"invite": text, "role": role.value, "expires_at": expires_at})
+        else:
+            print(text)
+            note = f"good for one new {role} until {show_time(expires_at)}; whoever has the text can join"
+            sessions.teller(as_json=False)(note)
+
+    sessions.in_mesh(work, as_json=as_json)
+
+
+@app.command()
+def show(as_json: AsJson = False) -> None:
+    """The mesh of this home, and who this home is in it."""
+
+    async def work(session: Session) -> None:
+        active = [member for member in session.mesh.members if member.is_active]
+        states = [topics.key_state(session, topic) for topic in session.mesh.topics]
+        fields: dict[str, str | int] = {
+            "mesh": session.mesh.mesh,
+            "name": session.mesh.name,
+            "relay": session.client.url,
+            "member": session.me.member,
+            "member_name": session.me.name,
+            "role": session.me.role,
+            "pubkey": session.device.pubkey,
+            "npub": keys.npub(session.device.pubkey),
+            "home": str(session.device.home.path),
+            "members": len(active),
+            "topics": len(states),
+            "topics_waiting_for_key": states.count(topics.KeyState.WAITING),
+        }
+        if as_json:
+            print_json(fields)
+        else:
+            print_table(("field", "value"), [(field, plain(str(value))) for field, value in fields.items()])
+
+    sessions.in_mesh(work, as_json=as_json)
+
+
+def _enter(relay: str, member_name: str | None, enter: Enter, advice: str) -> Membership:
+    """Bring this home into a mesh; a new home comes to be by this."""
+    home = Home.find()
+    with sessions.failures(home):
+        url = relay_url(relay)
+        with at_work(home, create=True) as device:
+            try:
+                return asyncio.run(_meet(device, url, member_name, enter))
+            except Refused as refused:
+                if refused.refusal is Refusal.NOT_PERMITTED:
+                    raise sessions.refusal(refused.refusal, refused.detail, advice) from refused
+                raise
+
+
+async def _meet(device: Device, url: str, member_name: str | None, enter: Enter) -> Membership:
+    async with RelayClient(url, device.secret, clock=device.clock, random=device.random) as client:
+        publisher = Publisher(device, client)
+        called = member_name or _user_name()
+        try:
+            return await enter(device, publisher, client, called)
+        except Refused as refused:
+            if refused.refusal is not Refusal.NAME_TAKEN or member_name is not None:
+                raise
+        # Two homes of one user on one machine: the name was ours to choose, so another one is, too.
+        return await enter(device, publisher, client, f"{called}-{device.pubkey[:_SUFFIX_CHARACTERS]}")
+
+
+def _user_name() -> str:
+    name = f"{getpass.getuser()}@{socket.gethostname()}"
+    return plain(name).strip()[: NAME_CHARACTERS_MAX - 1 - _SUFFIX_CHARACTERS]
+
+
+def _say_entered(membership: Membership, did: str, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "mesh": membership.mesh,
+                "name": membership.mesh_name,
+                "relay": membership.relay,
+                "member": membership.member,
+                "member_name": membership.member_name,
+            }
+        )
+    else:
+        console().print(f"{did} mesh {membership.mesh_name} at {membership.relay} as {membership.member_name}")

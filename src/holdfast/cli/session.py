@@ -1,0 +1,167 @@
+"""What the commands of `mesh`, `member` and `topic` share: entering the home, meeting the relay, and saying what went wrong.
+
+A command does its own work and, because it talks to the relay anyway, what the home owes its mesh: it offers what earlier
+commands left waiting, keeps the keys that were granted to it, and grants those that others wait for.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast.cli.output import ExitCode, Failure
+from holdfast.device import topics
+from holdfast.device.device import Device, at_work
+from holdfast.device.home import VARIABLE, Damaged, Home, InUse
+from holdfast.device.invitation import InvalidInvitation
+from holdfast.device.mesh import HasMesh, InvalidName, NoMesh, Session, Standing, UnknownMember, in_session
+from holdfast.device.publish import PutOff, Settled
+from holdfast.device.topics import Deed, Need
+from holdfast.protocol import action as actions
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
+from holdfast.wire.client import InvalidUrl, Unreachable
+
+Work = Callable[[Session], Awaitable[None]]
+Tell = Callable[[str], None]
+
+
+def in_mesh(work: Work, *, as_json: bool) -> None:
+    """Do some work with the relay of this home's mesh, and then what the home owes its mesh."""
+    home = Home.find()
+    with failures(home):
+        if not home.exists():
+            raise NoMesh
+        with at_work(home) as device:
+            asyncio.run(_meet(device, work, teller(as_json=as_json)))
+
+
+async def _meet(device: Device, work: Work, tell: Tell) -> None:
+    async with in_session(device) as session:
+        for settled in session.publisher.healed:
+            tell(_told(settled))
+        await work(session)
+        await _keep_house(session, tell)
+
+
+async def _keep_house(session: Session, tell: Tell) -> None:
+    """Keys for this device, keys for others. What does not succeed now is left to the next command."""
+    try:
+        await topics.collect(session)
+        for deed in await topics.tend(session):
+            tell(told_deed(session, deed))
+    except (Refused, PutOff, Unreachable) as trouble:
+        tell(f"keys of topics could not all be seen to now ({plain(str(trouble))}); the next command tries again")
+
+
+def told_deed(session: Session, deed: Deed) -> str:
+    """What a keeper did, for people."""
+    names = ", ".join(plain(session.member(member).name) for member in deed.members) or "nobody else"
+    if deed.did is Need.GRANT:
+        return f"granted the key of topic {deed.topic} to {names}"
+    return f"topic {deed.topic} has a new key (epoch {deed.key_epoch}), granted to {names}"
+
+
+def _told(settled: Settled) -> str:
+    what = actions.name(settled.action)
+    if settled.is_done:
+        return f"an earlier {what} that had got no answer is done"
+    return f"an earlier {what} was given up: {plain(settled.operation.last_error or str(settled.said.says))}"
+
+
+@contextmanager
+def failures(home: Home) -> Iterator[None]:
+    """Turn what can go wrong into one message and an exit code."""
+    try:
+        yield
+    except NoMesh as error:
+        raise Failure(ExitCode.NOT_FOUND, "no_mesh", _no_mesh(home)) from error
+    except HasMesh as error:
+        raise Failure(ExitCode.VIOLATION, "has_mesh", _has_mesh(home, error)) from error
+    except UnknownMember as error:
+        raise _unknown_member(error) from error
+    except (InvalidUrl, InvalidInvitation, InvalidName) as error:
+        raise Failure(ExitCode.USAGE, "usage", f"{error}.") from error
+    except PutOff as error:
+        raise Failure(ExitCode.UNAVAILABLE, str(error.says), _put_off(error)) from error
+    except Unreachable as error:
+        raise Failure(ExitCode.UNAVAILABLE, str(error.fault), _no_answer(error.url, error.detail)) from error
+    except Refused as error:
+        raise refusal(error.refusal, error.detail) from error
+    except InUse as error:
+        raise Failure(ExitCode.UNAVAILABLE, "in_use", str(error)) from error
+    except Damaged as error:
+        raise Failure(ExitCode.VIOLATION, "damaged", str(error)) from error
+
+
+def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
+    """A no, as a failure; `advice` replaces what is said of such a no in general."""
+    row = REFUSALS[code]
+    exit_code = _EXIT_CODES.get(row.http_status, ExitCode.ERROR) if row.is_permanent else ExitCode.UNAVAILABLE
+    said = plain(detail)
+    return Failure(exit_code, str(code), f"{said or code}. {row.sentence if advice is None else advice}")
+
+
+_EXIT_CODES = {404: ExitCode.NOT_FOUND, 410: ExitCode.NOT_FOUND, 409: ExitCode.VIOLATION}
+
+
+def _no_mesh(home: Home) -> str:
+    return (
+        f"the home {home.path} is in no mesh. Make one (holdfast mesh create NAME --relay URL), join one "
+        f"(holdfast mesh join INVITE), or name another home in {VARIABLE}."
+    )
+
+
+def _has_mesh(home: Home, error: HasMesh) -> str:
+    found = error.membership
+    if error.standing is Standing.UNFINISHED:
+        return (
+            f"the home {home.path} has asked {found.relay} for mesh {found.mesh_name} and has no answer yet. Run "
+            f"the same command as then again, or name another home in {VARIABLE}. If that relay is gone for good, "
+            f"remove {home.path / 'home.json'}."
+        )
+    return (
+        f"the home {home.path} is in mesh {found.mesh_name} at {found.relay}, and a home has one mesh. "
+        f"Name another home in {VARIABLE}."
+    )
+
+
+def _unknown_member(error: UnknownMember) -> Failure:
+    if error.found:
+        message = f"{error.found} members go by {error.who}; give the member id or the key of the one you mean."
+        return Failure(ExitCode.USAGE, "ambiguous", message)
+    message = f"nobody in this mesh goes by {error.who}; see holdfast member list."
+    return Failure(ExitCode.NOT_FOUND, "not_found", message)
+
+
+def _put_off(error: PutOff) -> str:
+    if isinstance(error.says, Refusal):
+        message = f"the relay {error.url} puts it off: {plain(error.detail)}. {REFUSALS[error.says].sentence}"
+    else:
+        message = _no_answer(error.url, error.detail)
+    if error.kept:
+        return message + " What you asked for is written down, and the next command offers it again."
+    return message + " What earlier commands asked for is still waiting; this one was not written down."
+
+
+def _no_answer(url: str, detail: str) -> str:
+    return f"the relay {url} does not answer: {plain(detail)}. Check that it runs and that the address is right."
+
+
+def teller(*, as_json: bool) -> Tell:
+    """Says on stderr what a command did beside what it was asked for, so that its output stays its own."""
+
+    def tell(text: str) -> None:
+        sys.stderr.write((json.dumps({"note": text}, ensure_ascii=False) if as_json else f"holdfast: {text}") + "\n")
+
+    return tell
+
+
+def print_list(rows: Sequence[dict[str, Any]]) -> None:
+    sys.stdout.write(json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+def plain(text: str) -> str:
+    """Somebody else's text as a terminal may show it: nothing in it moves the cursor."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -1,0 +1,78 @@
+"""A device at work: one home entered, its key at hand, its database open. Whoever has one is alone in that home."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from holdfast.device import database, operations
+from holdfast.device.home import LOCK_WAIT_S, Home
+from holdfast.protocol import keys, ulid
+from holdfast.store.engine import Transaction
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.world import Clock, Random, wall_clock
+from holdfast.store.writer import Writer
+
+T = TypeVar("T")
+
+
+class Device:
+    """What a home can do: remember, look up, sign."""
+
+    def __init__(self, home: Home, engine: SqliteEngine, secret: bytes, clock: Clock, random: Random) -> None:
+        self.home = home
+        self.secret = secret
+        self.pubkey = keys.public_key(secret)
+        self.clock = clock
+        self.random = random
+        self._engine = engine
+        self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(engine, _one_after_another, inline=True)
+        self.epoch = self.look(operations.epoch)
+
+    def do(self, request: Callable[[Transaction], T]) -> T:
+        """Have something written: on disk when this returns."""
+        answer: T = self._writer.ask(request)
+        return answer
+
+    def look(self, query: Callable[[Transaction], T]) -> T:
+        """Read something, as one moment sees it."""
+        with self._engine.read() as transaction:
+            return query(transaction)
+
+    def mint(self) -> str:
+        """A new id."""
+        return ulid.mint(self.clock(), self.random(ulid.RANDOM_BYTES))
+
+    def close(self) -> None:
+        self._writer.close()
+        self._engine.close()
+
+
+@contextmanager
+def at_work(
+    home: Home,
+    *,
+    create: bool = False,
+    clock: Clock = wall_clock,
+    random: Random = os.urandom,
+    wait_s: float = LOCK_WAIT_S,
+) -> Iterator[Device]:
+    """Enter a home and open what is in it; `create` makes a new home where there is none."""
+    with home.entered(create=create, wait_s=wait_s):
+        secret = home.secret(random)
+        home.membership()  # a damaged home is refused before anything in it is touched
+        engine = SqliteEngine(home.database)
+        try:
+            database.prepare(engine, clock, random)
+            device = Device(home, engine, secret, clock, random)
+        except BaseException:
+            engine.close()
+            raise
+        try:
+            yield device
+        finally:
+            device.close()
+
+
+def _one_after_another(transaction: Transaction, requests: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
+    return [request(transaction) for request in requests]

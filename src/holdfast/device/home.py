@@ -1,0 +1,230 @@
+"""A home: the directory that makes one device, with one key, in one mesh.
+
+    member.key   the member's secret key, as nsec
+    home.json    which mesh this home is in, at which relay, as which member
+    device.db    the operation log and the keys of topics
+    lock         held by whoever works here; one at a time
+
+Only its owner may look into it. What is written here is whole and on disk, or not there.
+"""
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from holdfast.protocol import keys
+from holdfast.protocol.action import Identifier, Name
+from holdfast.protocol.refusal import Refused
+from holdfast.store import faults
+from holdfast.store.sqlite import sync_directory
+from holdfast.store.world import Random
+
+VARIABLE = "HOLDFAST_HOME"
+DEFAULT = "~/.holdfast"
+LOCK_WAIT_S = 10.0  # for another command in the same home to end
+LOCK_POLL_S = 0.05
+FILE_BYTES_MAX = 16_384  # of the key and of home.json; both are far smaller
+
+_VERSION = 1
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+
+
+class Exposed(faults.Fault):
+    what = "others than its owner can open this"
+    remedy = "If nobody has read or changed it, take their access away (chmod 700 a directory, 600 a file)."
+
+
+class Damaged(faults.Fault):
+    what = "this is not what Holdfast wrote"
+    remedy = "Put the file back from a backup; while it is missing or changed this home cannot be used."
+
+
+class InUse(faults.Fault):
+    what = "another command or a daemon works in this home"
+    remedy = "Wait for it to end, then try again."
+    temporary = True
+
+
+class Membership(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The mesh that a home is in. `client_message_id` names the send that founded or joined it: if that was refused, it is in none."""
+
+    version: int = _VERSION
+    relay: str
+    mesh: Identifier
+    mesh_name: Name
+    member: Identifier
+    member_name: Name
+    client_message_id: str
+
+
+class Home:
+    """One home directory. Nothing is read or made before it is entered."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def find(cls, environment: Mapping[str, str] = os.environ) -> "Home":
+        """The home that the environment names, or the user's own."""
+        return cls(Path(environment.get(VARIABLE) or DEFAULT).expanduser().absolute())
+
+    @property
+    def database(self) -> Path:
+        return self.path / "device.db"
+
+    @contextmanager
+    def entered(self, *, create: bool = False, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
+        """Work in this home, alone; what others have open here is waited for. `create` makes a new one."""
+        self._look(create)
+        descriptor = self._lock(wait_s)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def exists(self) -> bool:
+        """Whether a device has lived here."""
+        return (self.path / "member.key").exists() or (self.path / "home.json").exists()
+
+    def secret(self, random: Random) -> bytes:
+        """The member's secret key; made at the first call in a new home, and never again."""
+        path = self.path / "member.key"
+        if not path.exists():
+            if self._has_lived():
+                raise Damaged(str(path), "there is no key, though this home has been used")
+            partial = _written(path, keys.nsec(random(keys.SECRET_BYTES)).encode() + b"\n")
+            os.link(partial, path)  # unlike a rename it never replaces a key that is there
+            partial.unlink()
+            sync_directory(self.path)
+        text = _read(path)
+        try:
+            return keys.read_nsec(text.decode("ascii").removesuffix("\n"))
+        except (UnicodeDecodeError, Refused) as error:
+            reason = error.detail if isinstance(error, Refused) else "it is not text"
+            raise Damaged(str(path), reason) from error
+
+    def membership(self) -> Membership | None:
+        """Which mesh this home is in, as far as home.json knows."""
+        path = self.path / "home.json"
+        if not path.exists():
+            return None
+        try:
+            found = msgspec.json.decode(_read(path), type=Membership)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Damaged(str(path), str(error)) from error
+        if found.version != _VERSION:
+            raise Damaged(str(path), f"version {found.version} is not known here; a newer Holdfast may have written it")
+        if not self.database.exists():
+            raise Damaged(str(self.database), "the operation log is gone, though home.json names a mesh")
+        return found
+
+    def keep(self, membership: Membership) -> None:
+        """Write down which mesh this home is in; the one before is replaced."""
+        pretty = msgspec.json.format(msgspec.json.encode(membership), indent=2)
+        path = self.path / "home.json"
+        _written(path, pretty + b"\n").rename(path)
+        sync_directory(self.path)
+
+    def forget(self) -> None:
+        """This home is in no mesh any more; key and log stay."""
+        (self.path / "home.json").unlink(missing_ok=True)
+        sync_directory(self.path)
+
+    def _has_lived(self) -> bool:
+        return self.database.exists() or (self.path / "home.json").exists()
+
+    def _look(self, create: bool) -> None:
+        if create:
+            self._make()
+        try:
+            mode = self.path.stat().st_mode
+        except OSError as error:
+            raise _meaning(error, self.path) from error
+        if not stat.S_ISDIR(mode):
+            raise Damaged(str(self.path), "it is not a directory")
+        if mode & _OTHERS and create and not any(self.path.iterdir()):
+            self.path.chmod(_DIRECTORY_MODE)  # somebody made it for us, and it holds nothing yet
+        elif mode & _OTHERS:
+            raise Exposed(str(self.path), f"mode {stat.S_IMODE(mode):04o}")
+
+    def _make(self) -> None:
+        try:
+            with suppress(FileExistsError):
+                self.path.mkdir(_DIRECTORY_MODE)
+                sync_directory(self.path.parent)
+        except OSError as error:
+            raise _meaning(error, self.path) from error
+
+    def _lock(self, wait_s: float) -> int:
+        try:
+            descriptor = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
+        except OSError as error:
+            raise _meaning(error, self.path / "lock") from error
+        give_up_at = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= give_up_at:
+                    os.close(descriptor)
+                    raise InUse(str(self.path)) from None
+                time.sleep(LOCK_POLL_S)
+            else:
+                return descriptor
+
+
+def _read(path: Path) -> bytes:
+    """The content of a small file that only its owner can open."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not make us wait
+    except OSError as error:
+        raise _meaning(error, path) from error
+    try:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise Damaged(str(path), "it is not a plain file")
+        if mode & _OTHERS:
+            raise Exposed(str(path), f"mode {stat.S_IMODE(mode):04o}")
+        return os.read(descriptor, FILE_BYTES_MAX)
+    finally:
+        os.close(descriptor)
+
+
+def _written(path: Path, content: bytes) -> Path:
+    """A file with this content beside `path`, on disk, ready to take that name whole."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        partial.unlink(missing_ok=True)  # of a process that died; this one holds the lock
+        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        raise _meaning(error, path) from error
+    return partial
+
+
+_MEANINGS: dict[int | None, type[faults.Fault]] = {
+    errno.ENOENT: faults.DirectoryMissing,
+    errno.ENOTDIR: faults.DirectoryMissing,
+    errno.EEXIST: faults.FileThere,
+    errno.EACCES: faults.NoAccess,
+    errno.EPERM: faults.NoAccess,
+    errno.EROFS: faults.NoAccess,
+    errno.ENOSPC: faults.DiskFull,
+    errno.EDQUOT: faults.DiskFull,
+}
+
+
+def _meaning(error: OSError, path: Path) -> faults.Fault:
+    return _MEANINGS.get(error.errno, faults.DiskFailed)(str(path), error.strerror or "")

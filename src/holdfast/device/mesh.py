@@ -1,0 +1,237 @@
+"""A home and its mesh: how it comes to be in one, and what it sees of it.
+
+home.json is written before the event that founds or joins a mesh leaves, and names that event. So a crash at any moment
+leaves either nothing, or a home that the next command finishes; what the relay refused leaves no mesh behind.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.device import sending
+from holdfast.device.device import Device
+from holdfast.device.home import Membership
+from holdfast.device.invitation import SECRET_BYTES, Invitation
+from holdfast.device.publish import Publisher
+from holdfast.protocol import keys
+from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Join, Name, RevokeMember, Role
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.wire.client import Member, Mesh, RelayClient, Yes
+
+
+class Standing(StrEnum):
+    """How far a home has come with the mesh that its home.json names."""
+
+    NONE = "none"  # no mesh, or one that came to nothing
+    UNFINISHED = "unfinished"  # asked for, not answered
+    MEMBER = "member"
+
+
+STANDINGS = {
+    None: Standing.NONE,  # died before it was asked for
+    Status.PENDING: Standing.UNFINISHED,
+    Status.INFLIGHT: Standing.UNFINISHED,
+    Status.DONE: Standing.MEMBER,
+    Status.DEAD: Standing.NONE,
+    Status.ABORTED: Standing.NONE,
+}
+
+
+class NoMesh(Exception):
+    """The home is in no mesh."""
+
+
+class HasMesh(Exception):
+    """The home is in a mesh already, or about to be, and a home has one only."""
+
+    def __init__(self, membership: Membership, standing: Standing) -> None:
+        super().__init__(f"this home is in mesh {membership.mesh_name}")
+        self.membership = membership
+        self.standing = standing
+
+
+class InvalidName(ValueError):
+    """A name that nobody can have."""
+
+
+class UnknownMember(Exception):
+    """Nobody, or more than one, goes by what was given."""
+
+    def __init__(self, who: str, found: int) -> None:
+        super().__init__(f"{found} members are called {who}")
+        self.who = who
+        self.found = found
+
+
+def check_name(name: str, what: str) -> None:
+    """Refuse a name for people that no event could carry."""
+    try:
+        msgspec.convert(name, Name)
+    except msgspec.ValidationError:
+        raise InvalidName(
+            f"{what} has 1 to {NAME_CHARACTERS_MAX} characters on one line and no space at either end"
+        ) from None
+
+
+def standing(device: Device) -> tuple[Membership | None, Standing]:
+    """The mesh of a home, and how far it has come with it."""
+    membership = device.home.membership()
+    if membership is None:
+        return None, Standing.NONE
+    founding = device.look(lambda tx: sending.called(tx, membership.client_message_id))
+    return membership, STANDINGS[None if founding is None else founding.status]
+
+
+async def found(device: Device, publisher: Publisher, client: RelayClient, name: str, member_name: str) -> Membership:
+    """Make a new mesh with this device as its first member and admin."""
+    check_name(name, "a mesh's name")
+    check_name(member_name, "a member's name")
+    before = await _finished(device, publisher, client.url)
+    if before is not None:
+        return _same(before, mesh_name=name)
+    await client.information()  # an address with no relay behind it is said before anything is written
+    membership = _new_membership(device, client, device.mint(), name, member_name)
+    action = CreateMesh(name=name, member=membership.member, member_name=member_name, key=device.pubkey)
+    await _enter(device, publisher, membership, action)
+    return membership
+
+
+async def join(
+    device: Device, publisher: Publisher, client: RelayClient, invitation: Invitation, member_name: str
+) -> Membership:
+    """Become a member of the mesh that an invitation is for."""
+    check_name(member_name, "a member's name")
+    before = await _finished(device, publisher, client.url)
+    if before is not None:
+        return _same(before, mesh=invitation.mesh)
+    await client.information()
+    membership = _new_membership(device, client, invitation.mesh, invitation.mesh_name, member_name)
+    action = Join(secret=invitation.secret.hex(), member=membership.member, name=member_name)
+    await _enter(device, publisher, membership, action)
+    return membership
+
+
+async def _finished(device: Device, publisher: Publisher, url: str) -> Membership | None:
+    """The mesh that this very run has finished joining for a command that died; refuses a home that was in one."""
+    membership, before = standing(device)
+    if membership is None or before is Standing.NONE:
+        return None
+    if before is Standing.MEMBER or membership.relay != url:
+        raise HasMesh(membership, before)
+    await publisher.heal(membership.mesh)
+    return membership if standing(device)[1] is Standing.MEMBER else None
+
+
+def _same(membership: Membership, **asked: str) -> Membership:
+    """The mesh that was finished, if it is the one asked for now."""
+    if any(getattr(membership, name) != value for name, value in asked.items()):
+        raise HasMesh(membership, Standing.MEMBER)
+    return membership
+
+
+def _new_membership(device: Device, client: RelayClient, mesh: str, mesh_name: str, member_name: str) -> Membership:
+    return Membership(
+        relay=client.url,
+        mesh=mesh,
+        mesh_name=mesh_name,
+        member=device.mint(),
+        member_name=member_name,
+        client_message_id=device.mint(),
+    )
+
+
+async def _enter(device: Device, publisher: Publisher, membership: Membership, action: Action) -> Yes:
+    device.home.keep(membership)
+    try:
+        return await publisher.publish(membership.mesh, action, client_message_id=membership.client_message_id)
+    except Refused:
+        device.home.forget()
+        raise
+
+
+class Session:
+    """A device in its mesh, with the relay at hand: what it knows of the mesh is what the relay said last."""
+
+    def __init__(self, device: Device, client: RelayClient, publisher: Publisher, membership: Membership) -> None:
+        self.device = device
+        self.client = client
+        self.publisher = publisher
+        self.membership = membership
+        self.mesh = Mesh(mesh=membership.mesh, name=membership.mesh_name, members=(), topics=())
+
+    async def refresh(self) -> Mesh:
+        """Ask the relay for the mesh as it is now."""
+        self.mesh = await self.client.mesh(self.membership.mesh)
+        return self.mesh
+
+    async def ask(self, action: Action) -> Yes:
+        """Have the relay do something in this mesh, and see the mesh as it is after that."""
+        yes = await self.publisher.publish(self.membership.mesh, action)
+        await self.refresh()
+        return yes
+
+    @property
+    def me(self) -> Member:
+        """This device's member, as the relay sees it."""
+        return self.member(self.membership.member)
+
+    def member(self, member: str) -> Member:
+        """The member of an id."""
+        for found in self.mesh.members:
+            if found.member == member:
+                return found
+        raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no member {member}")
+
+    def find(self, who: str) -> Member:
+        """The one member whom a person means by a name, a member id, an npub or a key in hex; rather an active one."""
+        named = [member for member in self.mesh.members if who in _names(member) or who.lower() in _keys(member)]
+        active = [member for member in named if member.is_active]
+        candidates = active or named
+        if len(candidates) != 1:
+            raise UnknownMember(who, len(candidates))
+        return candidates[0]
+
+    async def invite(self, role: Role, expires_at: int) -> Invitation:
+        """Let one more in, once, until the invitation expires (microseconds)."""
+        secret = self.device.random(SECRET_BYTES)
+        invitation = Invitation(relay=self.client.url, mesh=self.mesh.mesh, mesh_name=self.mesh.name, secret=secret)
+        await self.ask(Invite(secret_hash=invitation.secret_hash, expires_at=expires_at, role=role))
+        return invitation
+
+    async def leave(self) -> None:
+        """Be a member no longer; the relay shows this device nothing more of the mesh."""
+        action = RevokeMember(member=self.membership.member)
+        await self.publisher.publish(self.membership.mesh, action)
+        self.mesh = Mesh(mesh=self.mesh.mesh, name=self.mesh.name, members=(), topics=())
+
+    def renamed(self, name: str) -> None:
+        """Note this device's own new name."""
+        self.membership = msgspec.structs.replace(self.membership, member_name=name)
+        self.device.home.keep(self.membership)
+
+
+@asynccontextmanager
+async def in_session(device: Device) -> AsyncIterator[Session]:
+    """Meet the relay of a home's mesh: what waits is offered, and the mesh is looked at."""
+    membership, before = standing(device)
+    if membership is None or before is Standing.NONE:
+        raise NoMesh
+    async with RelayClient(membership.relay, device.secret, clock=device.clock, random=device.random) as client:
+        publisher = Publisher(device, client)
+        session = Session(device, client, publisher, membership)
+        await publisher.heal(membership.mesh)
+        if standing(device)[1] is not Standing.MEMBER:
+            raise NoMesh
+        await session.refresh()
+        yield session
+
+
+def _names(member: Member) -> set[str]:
+    return {member.member, member.name}
+
+
+def _keys(member: Member) -> set[str]:
+    return set() if member.pubkey is None else {member.pubkey, keys.npub(member.pubkey)}

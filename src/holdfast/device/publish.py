@@ -1,0 +1,169 @@
+"""Publishing administration: through the operation log, in order, and the same bytes until the relay has decided.
+
+What a command asked for is on disk before it leaves. An answer that was lost is asked for again by the next command, with
+the same bytes, and the relay recognises them: nothing is done twice and nothing is forgotten.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.device import sending
+from holdfast.device.device import Device
+from holdfast.device.operations import Address
+from holdfast.device.sending import ADMIN, Operation
+from holdfast.protocol import action as actions
+from holdfast.protocol import administration, event, keys
+from holdfast.protocol.action import Action, AdvanceTopicKey, GrantTopicKey
+from holdfast.protocol.administration import Administration, next_counter, sign_administration
+from holdfast.protocol.envelope import Head
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.reaction import FaultKind, RelaySays
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, SECOND, DedupeMode, is_past_max_age, max_age_hours
+from holdfast.store.engine import Transaction
+from holdfast.wire.client import RelayClient, Said, Yes
+
+# What every relay that is safe to send to still recognises; none has to be asked how long it remembers.
+MAX_AGE_HOURS = max_age_hours(DedupeMode.RETENTION_SCOPED, DEDUPE_DAYS_MIN)
+
+# Put off for the sake of this one event: what comes after it need not wait, and about a topic's key may replace it.
+_OF_THE_EVENT = frozenset({Refusal.GRANT_MISSING, Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
+
+
+class PutOff(Exception):
+    """The relay has not decided. If it was written down (`kept`), the next command offers it again."""
+
+    def __init__(self, url: str, says: RelaySays, detail: str, *, kept: bool) -> None:
+        super().__init__(f"{url}: {detail or says}")
+        self.url = url
+        self.says = says
+        self.detail = detail
+        self.kept = kept
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """An operation that an earlier command left waiting, and what has become of it now."""
+
+    operation: Operation
+    said: Said
+
+    @property
+    def is_done(self) -> bool:
+        return self.operation.status is Status.DONE
+
+    @property
+    def action(self) -> Action:
+        return actions.read_action((self.operation.blob or b"").decode())
+
+
+class Publisher:
+    """Offers the administration of one device to one relay."""
+
+    def __init__(self, device: Device, client: RelayClient) -> None:
+        self._device = device
+        self._client = client
+        self._put_off: list[Operation] = []
+        self.healed: list[Settled] = []  # what earlier commands had left waiting
+
+    async def heal(self, mesh: str) -> None:
+        """Offer what waits for a mesh, in the order in which it was asked for. Raises if the relay cannot be asked now."""
+        for operation in self._device.look(lambda tx: sending.waiting(tx, ADMIN, mesh)):
+            settled = await self._offer(self._taken_back(operation))
+            if settled.operation.status in (Status.DONE, Status.DEAD):
+                self.healed.append(settled)
+            elif settled.said.says in _OF_THE_EVENT:
+                self._put_off.append(settled.operation)
+            else:
+                raise self._put_off_by(settled.said, kept=False)
+
+    async def publish(self, mesh: str, action: Action, *, client_message_id: str | None = None) -> Yes:
+        """Have the relay do this; returns when it has. Raises `Refused` if it will not, `PutOff` if it has not yet."""
+        blob = actions.write_action(action).encode()
+        for settled in self.healed:
+            if settled.operation.blob == blob and settled.said.yes is not None:
+                return settled.said.yes  # an earlier command asked for the same and died before its answer
+        address = Address(
+            destination_kind=ADMIN,
+            destination_ref=mesh,
+            mesh=mesh,
+            client_message_id=client_message_id or self._device.mint(),
+        )
+        replaced = self._replaced_by(action)
+        operation = self._device.do(lambda tx: self._enqueue(tx, blob, address, replaced))
+        settled = await self._send(operation)
+        if settled.operation.status is Status.DEAD:
+            assert isinstance(settled.said.says, Refusal)  # noqa: S101 - nothing else ends an operation in flight
+            raise Refused(settled.said.says, settled.said.detail)
+        if settled.said.yes is None:
+            if settled.said.says in _OF_THE_EVENT:
+                self._put_off.append(settled.operation)
+            raise self._put_off_by(settled.said, kept=True)
+        return settled.said.yes
+
+    def _taken_back(self, operation: Operation) -> Operation:
+        """This process is alone in its home, so whatever is in flight was a dead process's."""
+        if operation.status is not Status.INFLIGHT:
+            return operation
+        return self._device.do(lambda tx: sending.restart(tx, self._device.clock(), operation))
+
+    async def _offer(self, operation: Operation) -> Settled:
+        now = self._device.clock()
+        if is_past_max_age(operation.enqueued_at, now, MAX_AGE_HOURS):
+            aged = self._device.do(lambda tx: sending.age_out(tx, now, operation, MAX_AGE_HOURS))
+            return Settled(aged, Said(says=Refusal.MAX_AGE_PASSED, detail=aged.last_error or ""))
+        return await self._send(self._device.do(lambda tx: self._claim(tx, operation)))
+
+    async def _send(self, operation: Operation) -> Settled:
+        assert operation.event is not None  # noqa: S101 - claimed
+        said = await self._client.publish(operation.event)
+        if said.yes is not None and said.yes.client_message_id != operation.client_message_id:
+            said = Said(says=FaultKind.NOT_UNDERSTOOD, detail="its answer is about something else")
+        device = self._device
+        settled = device.do(lambda tx: sending.settle(tx, device.clock(), device.random, operation, said))
+        return Settled(settled, said)
+
+    def _enqueue(
+        self, transaction: Transaction, blob: bytes, address: Address, replaced: Sequence[Operation]
+    ) -> Operation:
+        device = self._device
+        operation = sending.enqueue(transaction, device.clock(), device.random, blob, address)
+        for earlier in replaced:
+            sending.supersede(transaction, device.clock(), earlier, operation.client_message_id)
+        return self._claim(transaction, operation)
+
+    def _replaced_by(self, action: Action) -> list[Operation]:
+        """What was put off about the same topic's key; the decision that is taken now replaces it."""
+        if not isinstance(action, GrantTopicKey | AdvanceTopicKey):
+            return []
+        replaced = [operation for operation in self._put_off if _topic_of(operation) == action.topic]
+        self._put_off = [operation for operation in self._put_off if operation not in replaced]
+        return replaced
+
+    def _claim(self, transaction: Transaction, operation: Operation) -> Operation:
+        """Sign it, unless it was, in the transaction that takes it: no other may get its counter."""
+        signed = operation.event or event.encode(self._sign(transaction, operation))
+        return sending.claim(transaction, self._device.clock(), operation, signed)
+
+    def _sign(self, transaction: Transaction, operation: Operation) -> event.Event:
+        last = sending.last_administration(transaction)
+        now = self._device.clock()
+        asked = Administration(
+            head=Head(
+                mesh=operation.destination_ref,
+                client_message_id=operation.client_message_id,
+                epoch=self._device.epoch,
+                sequence=operation.sequence,
+            ),
+            counter=next_counter(None if last is None else administration.from_event(last).counter, now),
+            action=actions.read_action((operation.blob or b"").decode()),
+        )
+        return sign_administration(self._device.secret, now // SECOND, asked, self._device.random(keys.AUX_BYTES))
+
+    def _put_off_by(self, said: Said, *, kept: bool) -> PutOff:
+        return PutOff(self._client.url, said.says, said.detail, kept=kept)
+
+
+def _topic_of(operation: Operation) -> str | None:
+    action = actions.read_action((operation.blob or b"").decode())
+    return action.topic if isinstance(action, GrantTopicKey | AdvanceTopicKey) else None

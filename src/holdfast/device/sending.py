@@ -1,0 +1,291 @@
+"""The life of an operation on its way to the relay, inside a transaction: claimed, offered, settled.
+
+Every move is one of the outbox's table, is applied only to the status it was decided on, and is told to the history with
+it. An attempt is told twice: when it begins, and, if it settled nothing, when it ends, with the reason.
+"""
+
+import msgspec
+
+from holdfast.device import operations
+from holdfast.device.operations import Address
+from holdfast.protocol.envelope import HEAD_TAGS, Head, head_from_tags
+from holdfast.protocol.event import Event, check_id, decode
+from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
+from holdfast.protocol.history import Draft, Kind
+from holdfast.protocol.outbox import TRANSITIONS, Signal, Status
+from holdfast.protocol.reaction import REACTIONS, RelaySays
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import send_wait
+from holdfast.protocol.tables import move
+from holdfast.store import faults, history
+from holdfast.store.engine import Row, Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+from holdfast.wire.client import Anchor, Said, Yes
+
+_SQL = Statements(__package__, "operation_log.sql")
+
+ADMIN = "admin"  # the destination kind of administration; its ref is the mesh
+NO_OBJECT = bytes(OBJECT_ID_BYTES)
+ERROR_CHARACTERS_MAX = 500  # of what is kept of a no
+
+_FRACTION_BYTES = 4
+
+
+class StatusChanged(Exception):
+    """Somebody else moved the operation since it was read: a bug, for one process sends at a time."""
+
+    def __init__(self, sequence: int, was: str) -> None:
+        super().__init__(f"operation {sequence} is no longer {was}")
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """An operation as its sender sees it. The event is what is sent for it, once that was made."""
+
+    sequence: int
+    client_message_id: str
+    destination_kind: str
+    destination_ref: str
+    blob: bytes | None  # None once it was pruned, after delivery
+    event: bytes | None
+    status: Status
+    enqueued_at: int
+    attempts: int
+    last_error: str | None
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """Detail of `attempted` and `dead`: how many attempts were counted, and in words why the last one failed."""
+
+    attempts: int
+    error: str = ""
+
+    def encode(self) -> bytes:
+        return self.attempts.to_bytes(8, "big") + self.error.encode()
+
+    @classmethod
+    def decode(cls, detail: bytes) -> "Attempt":
+        return cls(int.from_bytes(detail[:8], "big"), detail[8:].decode())
+
+
+def encode_anchor(anchor: Anchor | None) -> bytes:
+    """Detail of `relayed`: log id (16 bytes), position (8), chain (32), signature (64); empty if there was none."""
+    if anchor is None:
+        return b""
+    log_id, chain, sig = (bytes.fromhex(text) for text in (anchor.log_id, anchor.chain, anchor.sig))
+    return log_id + anchor.seq.to_bytes(8, "big") + chain + sig
+
+
+def enqueue(transaction: Transaction, now: int, random: Random, blob: bytes, address: Address) -> Operation:
+    """Write down what is to be sent."""
+    operations.append_next(transaction, now, random, NO_OBJECT, blob, address)
+    found = called(transaction, address.client_message_id or "")
+    assert found is not None  # noqa: S101 - written above
+    return found
+
+
+def called(transaction: Transaction, client_message_id: str) -> Operation | None:
+    """The operation of this id."""
+    found = transaction.rows(_SQL["operation_called"], {"client_message_id": client_message_id})
+    return _operation(found[0], transaction.where) if found else None
+
+
+def waiting(transaction: Transaction, destination_kind: str, destination_ref: str) -> list[Operation]:
+    """What is still to be sent to a destination, in the order of sending."""
+    parameters = {"destination_kind": destination_kind, "destination_ref": destination_ref}
+    found = transaction.rows(_SQL["waiting_for"], parameters)
+    return [_operation(row, transaction.where) for row in found]
+
+
+def last_administration(transaction: Transaction) -> Event | None:
+    """The last administration event that was signed here."""
+    found = transaction.rows(_SQL["last_administration"])
+    return _read(found[0][0], transaction.where) if found else None
+
+
+def claim(transaction: Transaction, now: int, operation: Operation, event: bytes) -> Operation:
+    """Take an operation into an attempt. `event` is what will be sent under its id from now on."""
+    if operation.event is not None and operation.event != event:
+        raise ValueError(f"operation {operation.sequence} has its event already, and that never changes")
+    status = move(TRANSITIONS, operation.status, Signal.CLAIMED)
+    parameters = {"sequence": operation.sequence, "was": operation.status.value, "status": status.value, "event": event}
+    if not transaction.run(_SQL["claim"], parameters):
+        raise StatusChanged(operation.sequence, operation.status)
+    claimed = msgspec.structs.replace(operation, event=event, status=status)
+    draft = _draft(claimed, Kind.ATTEMPTED, transaction.where, detail=Attempt(operation.attempts + 1).encode())
+    history.append(transaction, now, [draft])
+    return claimed
+
+
+def settle(transaction: Transaction, now: int, random: Random, operation: Operation, said: Said) -> Operation:
+    """Do with an operation in flight what the relay's answer, or the lack of one, calls for."""
+    reaction = REACTIONS[said.says]
+    attempts = operation.attempts + reaction.counts
+    if said.yes is not None:
+        return _confirm(transaction, now, operation, said, attempts)
+    wait = send_wait(max(attempts, 1), _fraction(random), said.retry_after_s if reaction.heeds_retry_after else None)
+    return _put_back(
+        transaction,
+        now,
+        operation,
+        reaction.signal,
+        said.says,
+        said.detail,
+        attempts=attempts,
+        next_attempt_at=now + wait,
+    )
+
+
+def restart(transaction: Transaction, now: int, operation: Operation) -> Operation:
+    """Take back what a process had claimed that is gone; it may have been sent, and the same bytes are offered again."""
+    detail = "the process that sent it ended before the answer"
+    return _put_back(
+        transaction, now, operation, Signal.RESTARTED, Signal.RESTARTED, detail, attempts=operation.attempts + 1
+    )
+
+
+def age_out(transaction: Transaction, now: int, operation: Operation, hours: int) -> Operation:
+    """Give up an operation that waited so long that the relay might no longer know a repetition."""
+    detail = f"it waited for more than {hours} hours"
+    return _put_back(
+        transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail, attempts=operation.attempts
+    )
+
+
+def supersede(transaction: Transaction, now: int, operation: Operation, successor: str) -> Operation:
+    """Retire an operation that the relay put off, because the one with this id takes its place."""
+    status = move(TRANSITIONS, operation.status, Signal.REQUEUED)
+    parameters = {
+        "sequence": operation.sequence,
+        "was": operation.status.value,
+        "status": status.value,
+        "now": now,
+        "aborted_by": "device",
+        "superseded_by": successor,
+    }
+    if not transaction.run(_SQL["abort"], parameters):
+        raise StatusChanged(operation.sequence, operation.status)
+    draft = _draft(operation, Kind.ABORTED, transaction.where, detail=successor.encode())
+    history.append(transaction, now, [draft])
+    return msgspec.structs.replace(operation, status=status)
+
+
+def _confirm(transaction: Transaction, now: int, operation: Operation, said: Said, attempts: int) -> Operation:
+    assert said.yes is not None  # noqa: S101 - the caller has looked
+    status = move(TRANSITIONS, operation.status, REACTIONS[said.says].signal)
+    settled = msgspec.structs.replace(operation, status=status, attempts=attempts, last_error=None)
+    _update(transaction, operation, settled, next_attempt_at=now, delivered_at=now, yes=said.yes)
+    draft = _draft(
+        settled,
+        Kind.RELAYED,
+        transaction.where,
+        message_id=said.yes.broker_message_id,
+        detail=encode_anchor(said.yes.anchor),
+    )
+    history.append(transaction, now, [draft])
+    return settled
+
+
+def _put_back(
+    transaction: Transaction,
+    now: int,
+    operation: Operation,
+    signal: Signal,
+    reason: RelaySays | Signal,
+    detail: str,
+    *,
+    attempts: int,
+    next_attempt_at: int | None = None,
+) -> Operation:
+    """An attempt has ended without a yes: the operation waits for the next one, or is given up."""
+    status = move(TRANSITIONS, operation.status, signal)
+    error = f"{reason}: {detail}"[:ERROR_CHARACTERS_MAX]
+    event = None if signal is Signal.KEY_STALE else operation.event
+    settled = msgspec.structs.replace(operation, status=status, attempts=attempts, last_error=error, event=event)
+    _update(transaction, operation, settled, next_attempt_at=now if next_attempt_at is None else next_attempt_at)
+    kind = Kind.DEAD if status is Status.DEAD else Kind.ATTEMPTED
+    told = _draft(operation, kind, transaction.where, reason=str(reason), detail=Attempt(attempts, error).encode())
+    history.append(transaction, now, [told])
+    return settled
+
+
+def _update(
+    transaction: Transaction,
+    before: Operation,
+    after: Operation,
+    *,
+    next_attempt_at: int,
+    delivered_at: int | None = None,
+    yes: Yes | None = None,
+) -> None:
+    changed = transaction.run(
+        _SQL["settle"],
+        {
+            "sequence": before.sequence,
+            "was": before.status.value,
+            "status": after.status.value,
+            "event": after.event,
+            "attempts": after.attempts,
+            "next_attempt_at": next_attempt_at,
+            "last_error": after.last_error,
+            "delivered_at": delivered_at,
+            "broker_message_id": None if yes is None else yes.broker_message_id,
+            "history_id": None if yes is None else yes.history_id,
+        },
+    )
+    if not changed:
+        raise StatusChanged(before.sequence, before.status)
+
+
+def _draft(
+    operation: Operation,
+    kind: Kind,
+    where: str,
+    *,
+    message_id: str | None = None,
+    reason: str | None = None,
+    detail: bytes,
+) -> Draft:
+    """What the history is told: the names that the event went by, which outlive a change of this device's epoch."""
+    event = None if operation.event is None else _read(operation.event, where)
+    head = None if event is None else _head(event)
+    return Draft(
+        kind=kind,
+        mesh=None if head is None else head.mesh,
+        message_id=message_id,
+        client_message_id=operation.client_message_id,
+        epoch=None if head is None else head.epoch,
+        sequence=operation.sequence,
+        destination_kind=operation.destination_kind,
+        destination_ref=operation.destination_ref,
+        event_id=None if event is None else bytes.fromhex(event.id),
+        size=None if operation.event is None else len(operation.event),
+        reason=reason,
+        detail=detail,
+    )
+
+
+def _head(event: Event) -> Head:
+    return head_from_tags({tag[0]: [tuple(tag[1:])] for tag in event.tags[: len(HEAD_TAGS)]})
+
+
+def _read(raw: bytes, where: str) -> Event:
+    """An event that is what was signed: a disk that changed a byte is found out before the byte leaves."""
+    try:
+        event = decode(raw)
+        check_id(event)
+    except Refused as refused:
+        raise faults.Corrupt(where, f"a signed event is not what was written ({refused.detail})") from refused
+    return event
+
+
+def _operation(row: Row, where: str) -> Operation:
+    *fields, object_id, digest = row
+    operation = Operation(*fields)
+    if operation.blob is not None and operations.blob_digest(operation.sequence, object_id, operation.blob) != digest:
+        raise faults.Corrupt(where, f"entry {operation.sequence} is not what was written")
+    return msgspec.structs.replace(operation, status=Status(operation.status))
+
+
+def _fraction(random: Random) -> float:
+    return int.from_bytes(random(_FRACTION_BYTES), "big") / (1 << 8 * _FRACTION_BYTES)

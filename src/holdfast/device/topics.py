@@ -1,0 +1,269 @@
+"""Topics and their keys: who gets which key, when a key changes, and keeping the keys that others grant.
+
+A topic's key is random, one per key epoch. Its keepers (its creator, and admins) seal it to each subscriber. When
+a holder leaves, a keeper makes the next key, stages its grants for all who stay, and then makes it current; the relay
+takes that last step only from the epoch it was decided on, and only when nobody was forgotten.
+"""
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.device import topic_keys
+from holdfast.device.mesh import Session
+from holdfast.device.publish import PutOff
+from holdfast.protocol import sealing
+from holdfast.protocol.action import (
+    GRANTS_MAX,
+    AdvanceTopicKey,
+    CreateTopic,
+    Grant,
+    GrantTopicKey,
+    Role,
+    Subscribe,
+    Unsubscribe,
+)
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.store.engine import Transaction
+from holdfast.wire.client import GrantedKey, Topic
+
+ROUNDS_MAX = 4  # how often a keeper starts over because somebody came, left or was faster meanwhile
+
+# The mesh has changed since it was looked at: look again, decide again.
+_OVERTAKEN = frozenset(
+    {Refusal.EPOCH_SUPERSEDED, Refusal.DESTINATION_UNKNOWN, Refusal.GRANT_MISSING, Refusal.STALE_KEY}
+)
+
+
+class KeyState(StrEnum):
+    """How this device stands to a topic."""
+
+    READY = "ready"  # subscribed, and the current key is here
+    WAITING = "waiting for key"  # subscribed, and nobody has granted the current key yet
+    NOT_SUBSCRIBED = "not subscribed"
+
+
+class Need(StrEnum):
+    """What a topic needs of its keeper."""
+
+    NOTHING = "nothing"
+    GRANT = "grant"  # the current key, to subscribers who wait for it
+    ROTATE = "rotate"  # a new key, for everybody who is still there
+
+
+class Deed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a keeper did for a topic."""
+
+    topic: str
+    did: Need
+    key_epoch: int
+    members: tuple[str, ...]  # who got the key; not the keeper itself
+
+
+def need(topic: Topic, me: str, holders: Collection[str], *, has_key: bool) -> Need:
+    """What a topic needs, given who is known to hold its current key and whether this keeper does."""
+    subscribers = {subscriber.member for subscriber in topic.subscribers}
+    someone_waits = not all(subscriber.has_key for subscriber in topic.subscribers)
+    someone_left = not subscribers.issuperset(set(holders) - {me})
+    has_no_key_yet = topic.key_epoch == 0 and topic.created_by == me
+    if someone_left or has_no_key_yet or (someone_waits and not has_key):
+        return Need.ROTATE
+    return Need.GRANT if someone_waits else Need.NOTHING
+
+
+def find(session: Session, topic: str) -> Topic:
+    """The topic of a name."""
+    for found in session.mesh.topics:
+        if found.topic == topic:
+            return found
+    raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
+
+
+def key_state(session: Session, topic: Topic) -> KeyState:
+    """How this device stands to a topic."""
+    if not is_subscribed(session, topic):
+        return KeyState.NOT_SUBSCRIBED
+    return KeyState.WAITING if _key_in_force(session, topic) is None else KeyState.READY
+
+
+def is_subscribed(session: Session, topic: Topic) -> bool:
+    return any(subscriber.member == session.membership.member for subscriber in topic.subscribers)
+
+
+def is_keeper(session: Session, topic: Topic) -> bool:
+    """Whether this member may grant the topic's key."""
+    return session.me.role == Role.ADMIN or topic.created_by == session.membership.member
+
+
+def check_keeper(session: Session, topic: Topic) -> None:
+    """Refuse what only a keeper of a topic can do."""
+    if not is_keeper(session, topic):
+        raise Refused(Refusal.NOT_PERMITTED, f"keys of {topic.topic} are granted by its creator and by admins")
+
+
+async def create(session: Session, topic: str) -> list[Deed]:
+    """Make a topic and its first key; goes on where an earlier command ended."""
+    if not _was_begun(session, topic):
+        await session.ask(CreateTopic(topic=topic))
+    return await tend(session, topic)
+
+
+async def subscribe(session: Session, topic: str) -> KeyState:
+    """Ask for what is posted to a topic; nothing comes before its key was granted."""
+    if not is_subscribed(session, find(session, topic)):
+        await session.ask(Subscribe(topic=topic))
+    await collect(session)
+    return key_state(session, find(session, topic))
+
+
+async def unsubscribe(session: Session, topic: str) -> None:
+    """Ask for no more of a topic."""
+    if is_subscribed(session, find(session, topic)):
+        await session.ask(Unsubscribe(topic=topic))
+
+
+async def collect(session: Session) -> None:
+    """Fetch and keep the keys that were granted to this device and are not here yet."""
+    for topic in session.mesh.topics:
+        granted = any(s.has_key and s.member == session.membership.member for s in topic.subscribers)
+        if granted and _key_in_force(session, topic) is None:
+            await _keep_grants(session, topic.topic)
+
+
+async def tend(session: Session, only: str | None = None) -> list[Deed]:
+    """Do for the topics that this member keeps what they need: keys for those who wait, new ones where somebody left."""
+    names = [topic.topic for topic in session.mesh.topics if only in (None, topic.topic)]
+    return [deed for name in names for deed in await _tend(session, name)]
+
+
+async def _tend(session: Session, name: str) -> list[Deed]:
+    deeds: list[Deed] = []
+    for _ in range(ROUNDS_MAX):
+        topic = find(session, name)
+        if not is_keeper(session, topic):
+            return deeds
+        _note_holders(session, topic)
+        try:
+            deed = await _do_what_is_needed(session, topic)
+        except (Refused, PutOff) as overtaken:
+            if _cause(overtaken) not in _OVERTAKEN:
+                raise
+        else:
+            if deed is None:
+                return deeds
+            deeds.append(deed)
+        await session.refresh()
+    return deeds
+
+
+async def _do_what_is_needed(session: Session, topic: Topic) -> Deed | None:
+    me = session.membership.member
+    holders = session.device.look(lambda tx: topic_keys.holders(tx, topic.topic, topic.key_epoch))
+    wanted = need(topic, me, holders, has_key=True)
+    if wanted is Need.GRANT and _key_in_force(session, topic) is None:
+        await _keep_grants(session, topic.topic)  # another keeper may have made it
+        wanted = need(topic, me, holders, has_key=_key_in_force(session, topic) is not None)
+    if wanted is Need.ROTATE:
+        return await _rotate(session, topic)
+    if wanted is Need.GRANT:
+        return await _grant_current(session, topic)
+    return None
+
+
+async def _grant_current(session: Session, topic: Topic) -> Deed:
+    key = _key_in_force(session, topic)
+    assert key is not None  # noqa: S101 - the need says so
+    waiting = [subscriber.member for subscriber in topic.subscribers if not subscriber.has_key]
+    session.device.do(lambda tx: topic_keys.note_holders(tx, topic.topic, topic.key_epoch, waiting))
+    await _publish_grants(session, topic.topic, topic.key_epoch, key, waiting)
+    return Deed(topic=topic.topic, did=Need.GRANT, key_epoch=topic.key_epoch, members=tuple(waiting))
+
+
+async def _rotate(session: Session, topic: Topic) -> Deed:
+    """Make the next key current. It is on this disk before anybody is granted it, and new at every try.
+
+    A key of an earlier try may have been granted to somebody who has left since.
+    """
+    device, me, epoch = session.device, session.membership.member, topic.key_epoch + 1
+    key = device.random(sealing.CONVERSATION_KEY_BYTES)
+    others = [subscriber.member for subscriber in topic.subscribers if subscriber.member != me]
+
+    def stage(transaction: Transaction) -> None:
+        topic_keys.keep_made(transaction, device.clock(), topic.topic, epoch, key)
+        topic_keys.forget_holders(transaction, topic.topic, epoch)
+        topic_keys.note_holders(transaction, topic.topic, epoch, others)
+
+    device.do(stage)
+    await _publish_grants(session, topic.topic, epoch, key, [me, *others])
+    advance = AdvanceTopicKey(topic=topic.topic, key_epoch=topic.key_epoch)
+    await session.publisher.publish(session.membership.mesh, advance)
+    await _keep_grants(session, topic.topic)
+    return Deed(topic=topic.topic, did=Need.ROTATE, key_epoch=epoch, members=tuple(others))
+
+
+async def _publish_grants(session: Session, topic: str, epoch: int, key: bytes, members: Sequence[str]) -> None:
+    grants = [_seal(session, member, key) for member in members]
+    for start in range(0, len(grants), GRANTS_MAX):
+        part = tuple(grants[start : start + GRANTS_MAX])
+        action = GrantTopicKey(topic=topic, key_epoch=epoch, grants=part)
+        await session.publisher.publish(session.membership.mesh, action)
+
+
+def _seal(session: Session, member: str, key: bytes) -> Grant:
+    pubkey = session.member(member).pubkey
+    if pubkey is None:
+        raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {member} has no key")
+    conversation = sealing.conversation_key(session.device.secret, pubkey)
+    sealed = sealing.seal(conversation, key, session.device.random(sealing.NONCE_BYTES))
+    return Grant(member=member, key=pubkey, sealed=sealed)
+
+
+async def _keep_grants(session: Session, topic: str) -> None:
+    """Open what was granted to this device, of all epochs, and keep it."""
+    found = await session.client.grants(session.membership.mesh, topic)
+    opened = [(grant.key_epoch, _opened(session, grant)) for grant in found.grants]
+
+    def keep(transaction: Transaction) -> None:
+        for epoch, key in opened:
+            if key is not None:
+                topic_keys.keep_granted(transaction, session.device.clock(), topic, epoch, key)
+
+    session.device.do(keep)
+
+
+def _opened(session: Session, grant: GrantedKey) -> bytes | None:
+    """The key in a grant; None if it was sealed to another key, or is none: it cannot be helped from here."""
+    if grant.key != session.device.pubkey:
+        return None
+    try:
+        conversation = sealing.conversation_key(session.device.secret, grant.granted_by)
+        key = sealing.open_sealed(conversation, grant.sealed)
+    except Refused:
+        return None
+    return key if len(key) == sealing.CONVERSATION_KEY_BYTES else None
+
+
+def _key_in_force(session: Session, topic: Topic) -> bytes | None:
+    return session.device.look(lambda tx: topic_keys.in_force(tx, topic.topic, topic.key_epoch))
+
+
+def _note_holders(session: Session, topic: Topic) -> None:
+    """Whoever is seen with the key is remembered, whoever granted it: when they leave it has to change."""
+    seen = {subscriber.member for subscriber in topic.subscribers if subscriber.has_key}
+    known = session.device.look(lambda tx: topic_keys.holders(tx, topic.topic, topic.key_epoch))
+    if seen - known:
+        session.device.do(lambda tx: topic_keys.note_holders(tx, topic.topic, topic.key_epoch, seen))
+
+
+def _was_begun(session: Session, topic: str) -> bool:
+    """Whether this member's own earlier command made the topic and did not live to say so."""
+    for found in session.mesh.topics:
+        if found.topic == topic and found.created_by == session.membership.member:
+            is_new = any(getattr(settled.action, "topic", None) == topic for settled in session.publisher.healed)
+            return found.key_epoch == 0 or is_new
+    return False
+
+
+def _cause(error: Refused | PutOff) -> object:
+    return error.refusal if isinstance(error, Refused) else error.says

@@ -1,0 +1,120 @@
+"""Database files as names in a directory: found, made, and remembered across a fork.
+
+A forked child inherits SQLite's table of locks but none of the locks. Opening the file anew in the child would trust that
+table, and closing what was inherited could remove the journal of whoever uses the file now; both lose commits. So what a
+process had open when it forked is neither closed nor opened again in the child.
+"""
+
+import ctypes
+import errno
+import os
+import secrets
+import weakref
+from pathlib import Path
+
+import apsw
+
+from holdfast.store import faults
+
+_ERRNO: dict[int | None, type[faults.Fault]] = {
+    errno.EEXIST: faults.FileThere,
+    errno.ENOENT: faults.DirectoryMissing,
+    errno.ENOTDIR: faults.DirectoryMissing,
+    errno.EACCES: faults.NoAccess,
+    errno.EPERM: faults.NoAccess,
+    errno.EROFS: faults.NoAccess,
+    errno.ENOSPC: faults.DiskFull,
+    errno.EDQUOT: faults.DiskFull,
+    errno.ENAMETOOLONG: faults.NameInvalid,
+    errno.ELOOP: faults.NameInvalid,
+}
+
+_open: "weakref.WeakKeyDictionary[apsw.Connection, tuple[int, int]]" = weakref.WeakKeyDictionary()
+_inherited: set[tuple[int, int]] = set()
+
+
+def find(path: Path, *, create: bool) -> None:
+    """Tell a wrong path apart from a broken file before SQLite, which calls both 'unable to open'."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        if not path.parent.is_dir():
+            raise faults.DirectoryMissing(str(path)) from None
+        if path.is_symlink():
+            raise faults.NameInvalid(str(path), "it is a link to nothing") from None
+        if not create:
+            raise faults.FileMissing(str(path)) from None
+        _create_or_find(path)
+        return
+    except OSError as error:
+        raise _fault(error, path) from error
+    if not path.is_file():
+        raise faults.NotOurs(str(path), "it is no regular file")
+    if (status.st_dev, status.st_ino) in _inherited:
+        raise faults.Forked(str(path))
+    if create and status.st_size == 0:
+        path.chmod(0o600)  # made by somebody, and to be filled by us
+
+
+def create(path: Path) -> None:
+    """Make an empty file that only its owner can read, its name durable; the journal takes over its mode.
+
+    It gets its name after it was closed: a descriptor of ours that closes later would drop somebody's locks on it.
+    """
+    nameless = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        os.close(os.open(nameless, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        try:
+            os.link(nameless, path)
+        finally:
+            nameless.unlink()
+        sync_directory(path.parent)
+    except OSError as error:
+        raise _fault(error, path) from error
+
+
+def give_name(made: Path, path: Path) -> None:
+    """Let a finished file appear under its name, durably, and never in the place of another."""
+    try:
+        os.link(made, path)
+        made.unlink()
+        sync_directory(path.parent)
+    except OSError as error:
+        raise _fault(error, path) from error
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory as durable as the files' contents."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remember(path: str, connection: apsw.Connection) -> None:
+    """Note that this process has the file open."""
+    status = os.stat(path)
+    _open[connection] = (status.st_dev, status.st_ino)
+
+
+def _create_or_find(path: Path) -> None:
+    try:
+        create(path)
+    except faults.FileThere:
+        find(path, create=False)  # another process was faster
+
+
+def _fault(error: OSError, path: Path) -> faults.Fault:
+    return _ERRNO.get(error.errno, faults.DiskFailed)(str(path), error.strerror or "")
+
+
+def _keep_from_child() -> None:
+    """In a forked child: never open these files again, and never close them, not even when the interpreter ends."""
+    for connection, inode in list(_open.items()):
+        _inherited.add(inode)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_keep_from_child)

@@ -1,0 +1,126 @@
+"""A process that forks while it has a log open: the child gets an error, never a way to lose what others wrote."""
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def _run(program: str, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_forked_child_is_told_so_whether_it_uses_the_log_or_opens_it_again(path: Path) -> None:
+    said = _run(
+        """
+        import os, sys, threading
+        from holdfast import OperationLog, faults
+        path = sys.argv[1]
+        log = OperationLog(path)
+        stop = threading.Event()
+        busy = [threading.Thread(target=lambda: [log.append_next(b"a" * 32, b"x") for _ in iter(stop.is_set, True)])
+                for _ in range(3)]  # whatever lock they hold at the fork stays held in the child
+        for thread in busy:
+            thread.start()
+        for use in (lambda: log.append_next(b"a" * 32, b""), lambda: log.outbox(), lambda: OperationLog(path),
+                    lambda: log.backup(path + ".copy")):
+            child = os.fork()
+            if child == 0:
+                try:
+                    use()
+                except faults.Forked:
+                    os._exit(0)
+                os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, use
+        stop.set()
+        for thread in busy:
+            thread.join()
+        log.close()
+        print("told")
+        """,
+        str(path),
+    )
+    assert said == "told"
+
+
+def test_a_child_that_ends_takes_nothing_away_from_those_who_use_the_log(path: Path) -> None:
+    """The child inherits connections; were they closed with it, the journal of whoever writes now would go."""
+    said = _run(
+        """
+        import os, signal, subprocess, sys, time
+        from holdfast import OperationLog
+        path = sys.argv[1]
+        log = OperationLog(path)
+        log.append_next(b"a" * 32, b"parent")
+        ready, go = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.read(go[0], 1)
+            sys.exit(0)  # with all the tidying that an interpreter does
+        log.close()
+        writer = '''
+        import os, sys, signal
+        from holdfast import OperationLog
+        log = OperationLog(sys.argv[1])
+        for _ in range(5):
+            log.append_next(b"b" * 32, b"acknowledged")
+        os.kill(os.getpid(), signal.SIGKILL)
+        '''.replace("        ", "")
+        subprocess.run([sys.executable, "-c", writer, path])
+        os.write(go[1], b"x")
+        os.waitpid(child, 0)
+        with OperationLog(path) as log:
+            print(len(log.outbox()))
+        """,
+        str(path),
+    )
+    assert said == "6"
+
+
+def test_a_backup_put_by_hand_over_a_log_that_died_is_not_mixed_with_it(path: Path) -> None:
+    said = _run(
+        """
+        import os, subprocess, sys
+        from holdfast import OperationLog, faults
+        path = sys.argv[1]
+        dying = '''
+        import os, sys, signal
+        from holdfast import OperationLog
+        log = OperationLog(sys.argv[1])
+        log.append_next(b"a" * 32, b"before")
+        log.backup(sys.argv[1] + ".bak")
+        for _ in range(3):
+            log.append_next(b"a" * 32, b"after")
+        print(log.epoch.hex(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        '''.replace("        ", "")
+        epoch = subprocess.run([sys.executable, "-c", dying, path], capture_output=True, text=True).stdout.strip()
+        os.unlink(path)
+        os.rename(path + ".bak", path)
+        try:
+            OperationLog(path)
+            print("opened")
+        except faults.StaleJournal as fault:
+            print("refused")
+        os.rename(path, path + ".bak")
+        subprocess.run([sys.executable, "-m", "holdfast.cli", "log", "restore", path + ".bak", path], check=True)
+        with OperationLog(path) as log:
+            print([entry.blob for entry in log.outbox()], log.epoch.hex() != epoch)
+        """,
+        str(path),
+    )
+    assert said.splitlines() == [
+        "refused",
+        f"restored {path}: 1 entries, 1 of them in the outbox",
+        "[b'before'] True",
+    ]
