@@ -4,6 +4,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from holdfast.protocol import administration, envelope, keys, payload, sealing
@@ -26,6 +27,11 @@ from holdfast.protocol.fingerprint import DestinationKind
 MESH = "01MESH"
 
 
+public_key = cache(keys.public_key)
+conversation_key = cache(sealing.conversation_key)
+
+
+@cache
 def secret_of(name: str) -> bytes:
     """A key from a name; a real one is random."""
     return hashlib.sha256(b"a person of the tests: " + name.encode()).digest()
@@ -47,7 +53,7 @@ class Person:
 
     @property
     def key(self) -> str:
-        return keys.public_key(self.secret)
+        return public_key(self.secret)
 
     @property
     def member(self) -> str:
@@ -86,7 +92,7 @@ class Person:
         self, to: "Person", body: bytes = b"hello", *, client_message_id: str | None = None, **more: Any
     ) -> Event:
         sealed = sealing.seal(
-            sealing.conversation_key(self.secret, to.key), payload.encode(payload.Payload(body=body)), _nonce(body)
+            conversation_key(self.secret, to.key), payload.encode(payload.Payload(body=body)), _nonce(body)
         )
         said = Envelope(
             head=self.head(client_message_id),
@@ -118,7 +124,7 @@ class Person:
                 member=person.member,
                 key=person.key,
                 sealed=sealing.seal(
-                    sealing.conversation_key(self.secret, person.key),
+                    conversation_key(self.secret, person.key),
                     topic_key(topic, key_epoch),
                     _nonce(topic.encode()),
                 ),

@@ -16,6 +16,7 @@ from holdfast.protocol.action import (
     Action,
     AddMember,
     Block,
+    RegisterConsumer,
     RemoveConsumer,
     RenameMember,
     RevokeMember,
@@ -23,6 +24,7 @@ from holdfast.protocol.action import (
     SetRole,
     Unsubscribe,
 )
+from holdfast.protocol.administration import rotate_member_key
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.refusal import Refusal
@@ -59,6 +61,9 @@ class Place:
         self.relay = Relay(self.engine, settings, Whose, clock=lambda: self.now, random=self.random, inline=True)
         self.alice, self.bob, self.carol = Person("alice"), Person("bob"), Person("carol")
         self.operator = Person("operator")
+
+    def clock(self) -> int:
+        return self.now
 
     def random(self, count: int) -> bytes:
         self.seed += 1
@@ -326,15 +331,15 @@ def test_a_key_is_rotated_only_when_every_subscriber_has_the_next_one(place: Pla
 
 def test_an_invitation_admits_one_person_once(place: Place) -> None:
     place.expect(201, place.alice.found_mesh(), local=True)
-    place.refused(Refusal.NOT_PERMITTED, place.bob.join(SECRET))
+    place.refused(Refusal.INVITE_INVALID, place.bob.join(SECRET))
     place.expect(201, place.alice.invite(SECRET, role=Role.ADMIN, hours=1))
     joining = place.bob.join(SECRET)
     place.expect(201, joining)
     place.expect(200, joining)
-    place.refused(Refusal.NOT_PERMITTED, place.carol.join(SECRET))
+    place.refused(Refusal.INVITE_INVALID, place.carol.join(SECRET))
     place.expect(201, place.alice.invite(b"t" * 32, hours=1))
     place.now += 3_600_000_000
-    assert "expired" in place.refused(Refusal.NOT_PERMITTED, place.carol.join(b"t" * 32)).detail
+    assert "expired" in place.refused(Refusal.INVITE_INVALID, place.carol.join(b"t" * 32)).detail
     assert [row[3] for row in place.rows("SELECT * FROM member ORDER BY member")] == ["admin", "admin"]
 
 
@@ -381,7 +386,37 @@ def test_who_may_do_what(place: Place, name: str, who: str) -> None:
 def test_consumers_are_the_operators_matter(place: Place) -> None:
     place.settle()
     place.refused(Refusal.NOT_PERMITTED, place.alice.administer(RemoveConsumer(consumer="lake"), mesh="relay"))
+    place.refused(Refusal.SUBJECT_UNKNOWN, place.operator.administer(RemoveConsumer(consumer="lake"), mesh="relay"))
+    log_id = place.relay.head().log_id
+    action = RegisterConsumer(consumer="lake", log_id=log_id.hex(), seq=1)
+    place.expect(201, place.operator.administer(action, mesh="relay"))
+    assert place.relay.consumer("lake")["seq"] == 1
     place.expect(201, place.operator.administer(RemoveConsumer(consumer="lake"), mesh="relay"))
+
+
+def test_the_last_admin_cannot_leave_the_others_alone(place: Place) -> None:
+    place.settle()
+    leaving = RevokeMember(member=place.alice.member)
+    place.refused(Refusal.LAST_ADMIN, place.alice.administer(leaving))
+    place.refused(Refusal.LAST_ADMIN, place.alice.administer(SetRole(member=place.alice.member, role=Role.MEMBER)))
+    place.expect(201, place.alice.administer(SetRole(member=place.bob.member, role=Role.ADMIN)))
+    place.expect(201, place.alice.administer(leaving))
+
+
+def test_a_key_is_one_members_for_ever(place: Place) -> None:
+    place.settle()
+    again = AddMember(member="d", name="dave", key=place.bob.key, role=Role.MEMBER)
+    place.refused(Refusal.KEY_TAKEN, place.alice.administer(again))
+    new = Person("bob's new key")
+    rotation = rotate_member_key(new.secret, MESH, place.bob.member, bytes(32))
+    forged = msgspec.structs.replace(rotation, member=place.carol.member)
+    place.refused(Refusal.COUNTERSIGNATURE_MISSING, place.alice.administer(forged))
+    old = place.bob.message(place.carol)
+    place.expect(201, old, place.bob.administer(rotation))
+    place.refused(Refusal.STALE_KEY, place.bob.message(place.carol))
+    place.refused(Refusal.STALE_KEY, place.alice.message(place.bob))
+    place.expect(200, old)
+    place.refused(Refusal.KEY_TAKEN, place.alice.administer(again))
 
 
 def test_a_revoked_member_loses_its_queue_its_key_and_its_topics_at_once(place: Place) -> None:
@@ -594,7 +629,7 @@ def test_a_power_cut_loses_no_answer_that_was_given() -> None:
             disk.cut()
         disk.trouble = lambda step, what: None
         engine = SqliteEngine("relay", vfs=disk.boot(), exclusive=True)
-        again = Relay(engine, Settings(), Whose, clock=lambda: place.now, random=place.random, inline=True)
+        again = Relay(engine, Settings(), Whose, clock=place.clock, random=place.random, inline=True)
         answers = asyncio.run(again.publish(list(said)))
         assert [(a.http_status, a.members["broker_message_id"]) for a in answers] == [(200, i) for i in said.values()]
         assert list(check(engine, SCHEMA)) == []

@@ -129,20 +129,21 @@ class Office:
         consumers.move(self._transaction, self.now, action.consumer, log_id, action.seq)
 
     def remove(self, action: RemoveConsumer) -> None:
-        self._transaction.run(_SQL["remove_consumer"], {"name": action.consumer})
+        if not self._transaction.run(_SQL["remove_consumer"], {"name": action.consumer}):
+            raise Refused(Refusal.SUBJECT_UNKNOWN, f"there is no consumer {action.consumer}")
 
     def active(self, member: str) -> Row:
         """The (status, role, name, key) of a member who is not revoked."""
         found = self.rows("member", member=member)
         if not found or found[0][0] != "active":
-            raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {member} is not in the mesh")
+            raise Refused(Refusal.SUBJECT_UNKNOWN, f"member {member} is not in the mesh")
         return found[0]
 
     def topic(self, topic: str) -> Row:
         """The (key_epoch, created_by) of a topic."""
         found = self.rows("topic", topic=topic)
         if not found:
-            raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
+            raise Refused(Refusal.SUBJECT_UNKNOWN, f"there is no topic {topic}")
         return found[0]
 
     @property
@@ -205,7 +206,7 @@ def _invite(office: Office, action: Invite) -> None:
 
 def _withdraw_invite(office: Office, action: WithdrawInvite) -> None:
     if not office.rows("invite", secret_hash=action.secret_hash):
-        raise Refused(Refusal.NOT_FOUND, "there is no such invitation")
+        raise Refused(Refusal.INVITE_INVALID, "there is no such invitation")
     office.run("withdraw_invite", secret_hash=action.secret_hash)
 
 
@@ -213,14 +214,14 @@ def _join(office: Office, action: Join) -> None:
     hashed = secret_hash(bytes.fromhex(action.secret))
     found = office.rows("invite", secret_hash=hashed)
     if not found:
-        raise Refused(Refusal.NOT_PERMITTED, "there is no such invitation")
+        raise Refused(Refusal.INVITE_INVALID, "there is no such invitation")
     role, expires_at, used_at, withdrawn_at = found[0]
     if used_at is not None:
-        raise Refused(Refusal.NOT_PERMITTED, "the invitation was used already")
+        raise Refused(Refusal.INVITE_INVALID, "the invitation was used already")
     if withdrawn_at is not None:
-        raise Refused(Refusal.NOT_PERMITTED, "the invitation was withdrawn")
+        raise Refused(Refusal.INVITE_INVALID, "the invitation was withdrawn")
     if expires_at <= office.now:
-        raise Refused(Refusal.NOT_PERMITTED, "the invitation has expired")
+        raise Refused(Refusal.INVITE_INVALID, "the invitation has expired")
     _admit(office, action.member, action.name, office.who.pubkey, Role(role))
     office.run("use_invite", secret_hash=hashed, member=action.member)
 
@@ -232,7 +233,8 @@ def _add_member(office: Office, action: AddMember) -> None:
 def _admit(office: Office, member: str, name: str, key: str, role: Role) -> None:
     taken = office.rows("taken", member=member, name=name, pubkey=key)
     if taken:
-        raise Refused(Refusal.NAME_TAKEN, f"the {taken[0][0]} belongs to another member")
+        refusal = Refusal.KEY_TAKEN if taken[0][0] == "key" else Refusal.NAME_TAKEN
+        raise Refused(refusal, f"the {taken[0][0]} is or was another member's")
     office.run("add_member", member=member, name=name, role=role.value)
     office.run("add_key", member=member, pubkey=key)
 
@@ -246,14 +248,25 @@ def _rename_member(office: Office, action: RenameMember) -> None:
 
 
 def _revoke_member(office: Office, action: RevokeMember) -> None:
-    office.active(action.member)
+    _keep_an_admin(office, action.member)
     office.run("revoke_member", member=action.member)
     office.run("retire_key", member=action.member)
     office.run("leave_topics", member=action.member)
     office.drop_queue(action.member)
 
 
+def _keep_an_admin(office: Office, member: str) -> None:
+    """Refuse what would leave members without anybody to invite, revoke or grant; an operator may."""
+    if office.active(member)[1] != Role.ADMIN or office.who.is_operator:
+        return
+    others = office.rows("others", member=member)
+    if others and not any(role == Role.ADMIN for (role,) in others):
+        raise Refused(Refusal.LAST_ADMIN, f"member {member} is the last admin; make another one first")
+
+
 def _set_role(office: Office, action: SetRole) -> None:
+    if action.role is not Role.ADMIN:
+        _keep_an_admin(office, action.member)
     office.active(action.member)
     office.run("set_role", member=action.member, role=action.role.value)
 
@@ -262,7 +275,7 @@ def _rotate_member_key(office: Office, action: RotateMemberKey) -> None:
     office.active(action.member)
     check_countersignature(office.mesh, action)
     if office.rows("taken", member="", name="", pubkey=action.key):
-        raise Refused(Refusal.NAME_TAKEN, "this key is or was a member's")
+        raise Refused(Refusal.KEY_TAKEN, "the key is or was a member's")
     office.run("retire_key", member=action.member)
     office.run("add_key", member=action.member, pubkey=action.key)
 
@@ -332,7 +345,7 @@ def _admit_author(office: Office, action: AdmitAuthor) -> None:
 def _dismiss_author(office: Office, action: DismissAuthor) -> None:
     found = office.rows("author", author=action.author)
     if not found:
-        raise Refused(Refusal.NOT_FOUND, "there is no such author")
+        raise Refused(Refusal.SUBJECT_UNKNOWN, "there is no such author")
     if not office.who.is_admin and found[0][0] != office.who.member:
         raise Refused(Refusal.NOT_PERMITTED, "an author is dismissed by who admitted it, or by an admin")
     office.run("dismiss_author", author=action.author)

@@ -17,6 +17,9 @@ FROM member
 LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL
 WHERE member.mesh = :mesh AND member.member = :member
 
+-- name: others
+SELECT role FROM member WHERE mesh = :mesh AND member <> :member AND status = 'active'
+
 -- name: taken
 -- What keeps a member from coming to be: its id, its name among active members, or its key.
 SELECT 'member id' FROM member WHERE mesh = :mesh AND member = :member

@@ -13,7 +13,7 @@ from holdfast.protocol.schedule import SECOND
 from holdfast.relay.settings import Limits
 
 SENDERS_MAX = 100_000  # remembered at once; the longest unseen one is forgotten, and would start full again
-EVENTS_MAX = 100_000  # likewise, of events that were counted
+EVENTS_MAX = 10_000  # likewise, of events that were counted; what was accepted needs no place here, its id is known
 
 
 class _Bucket(msgspec.Struct):
