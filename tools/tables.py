@@ -89,8 +89,8 @@ def refusals() -> Iterable[str]:
     yield "## Refusals"
     yield (
         "A refusal is a deliberate no. Its code is the same in an HTTP problem document (`code`), in a NIP-01 message"
-        " (after the prefix), in a close reason, in the log and in the history. A *temporary* one may be answered"
-        " otherwise when the same bytes come again; a *permanent* one never is."
+        " (after the prefix), in a close reason, in the log and in the history. After a *temporary* one the same bytes"
+        " may be taken later; after a *permanent* one, offering the same bytes again does not help."
     )
     for subject, title in SUBJECTS.items():
         closes = ("close",) if subject is Subject.CONNECTION else ()
@@ -120,13 +120,22 @@ def outbox_rows() -> Iterable[str]:
     )
     yield diagram(outbox.TRANSITIONS, outbox.Status.PENDING)
     yield moves(outbox.TRANSITIONS, outbox.Status, outbox.Signal)
+    yield (
+        "Attempts decide how long a row waits before the next one. Only a signal to a row in flight ends an attempt: a"
+        " late yes answers one that was counted when it ended."
+    )
+    yield table(
+        ("signal", "counts as an attempt"),
+        ((code(signal), yes(counts)) for signal, counts in outbox.COUNTS.items()),
+    )
 
 
 def requeues() -> Iterable[str]:
     yield "## What a requeue does"
     yield (
-        "An operator may give the content of a stuck row to a new one. A waiting row that was offered before may have"
-        " been taken without our knowing, so the relay is asked about its id first."
+        "An operator may give the content of a stuck row to a new one. A row that was offered before may have been taken"
+        " without our knowing, whether it waits or was given up, so the relay is asked first whether it has these bytes."
+        " A row that was never offered needs no asking, and one that carries the relay's id counts as committed."
     )
     yield table(
         ("row", "the relay says", "signal to the row", "refusal to the operator", "`--force`"),
@@ -192,8 +201,8 @@ def reactions() -> Iterable[str]:
     yield "## What the sender does with each answer"
     yield (
         "Refusals of the same treatment share a row. Only a permanent no to the event itself ends a row; a no to the"
-        " connection, or no answer at all, leaves it waiting. An attempt that does not count leaves the schedule of the"
-        " row as it was."
+        " connection, or no answer at all, leaves it waiting. A row whose attempt does not count is due again at once:"
+        " the row before it holds its destination, and they leave together."
     )
     groups: dict[reaction.Reaction, dict[str, None]] = {}
     for answer, act in reaction.REACTIONS.items():
@@ -231,16 +240,25 @@ def facts() -> Iterable[str]:
     yield "## Which fact is shown"
     yield (
         "Several facts may be known of one message and one recipient; the first of this list that is known is shown."
-        f" The ladder is {' → '.join(f'`{rung}`' for rung in fate.LADDER)}; everything else but the receipt is a side"
+        f" The ladder is {' → '.join(f'`{rung}`' for rung in fate.LADDER)}; everything else but the receipts is a side"
         " exit. Who stood nearer to the recipient knows better, so a receipt, which the recipient signed, overrides what"
-        " relay and sender had made of it."
+        " relay and sender had made of it. A restored relay that had lost a message and accepts it anew withdraws"
+        f" `{fate.Fact.ROLLED_BACK}`."
     )
     yield table(
-        ("", "fact", "whose word", "shown as"),
+        ("", "fact", "shown as"),
         (
-            (place, code(fact), fate.WITNESSES[fact], code(fate.shown(frozenset({fact}))))
+            (place, code(fact), code(fate.shown(frozenset({fact}))))
             for place, fact in enumerate(fate.PRECEDENCE, start=1)
         ),
+    )
+    yield (
+        "A receipt says what became of the message. Only a message that the recipient stored is shown as delivered; one"
+        " that it could not open, or did not keep because it has another message under the same id, is shown as that."
+    )
+    yield table(
+        ("receipt says", "fact", "shown as"),
+        ((code(status), code(fact), code(fate.shown(frozenset({fact})))) for status, fact in fate.RECEIPTS.items()),
     )
 
 
@@ -257,7 +275,8 @@ def delivery_rows() -> Iterable[str]:
 def hook_rows() -> Iterable[str]:
     yield "## A row of the hook outbox"
     yield (
-        "From the receiver's one durable row to a handler's work. A row that has failed"
+        "From the receiver's one durable row to a handler's work. An attempt is counted before the handler runs, so that"
+        " one that takes the whole process down counts too. A row that has failed, or lost its worker,"
         f" {hook_row.ATTEMPTS_MAX} times is dead, and its session goes on."
     )
     yield diagram(hook_row.TRANSITIONS, hook_row.HookStatus.PENDING)
@@ -287,7 +306,8 @@ def hook_verdicts() -> Iterable[str]:
     yield (
         "A row that does not stay with the worker is either coalesced, which ends it with the label"
         f" `{hook_queue.COALESCED_LABEL}<type>`, or sent back with `{hook_queue.SENT_BACK_ERROR}`, to be fetched again"
-        f" after {hook_queue.SENT_BACK_WAIT_S} s."
+        f" after {hook_queue.SENT_BACK_WAIT_S} s. A row that went back holds up all later ones of its session until it is"
+        " here again or has ended."
     )
     yield table(
         ("verdict", "stays with the worker"),

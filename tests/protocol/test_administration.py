@@ -1,9 +1,12 @@
 """Administration: every action in one spelling, counters that only grow, keys that agree before they are named."""
 
 import json
+import re
+import time
+import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -110,10 +113,16 @@ def test_there_is_an_example_of_every_action() -> None:
 
 
 identifiers = st.text("AZaz09._-", min_size=1, max_size=64).filter(lambda text: text[0].isalnum())
+UNSEEN = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
+VARIANTS = {0x180B, 0x180C, 0x180D, 0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 names = (
-    st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), min_size=1, max_size=64)
+    st.text(
+        st.characters(exclude_categories=["Cc", "Cf", "Cn", "Cs", "Zl", "Zp"], exclude_characters=UNSEEN),
+        min_size=1,
+        max_size=64,
+    )
     .map(str.strip)
-    .filter(bool)
+    .filter(lambda text: any(ord(character) not in VARIANTS and not character.isspace() for character in text))
 )
 digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
 points = st.integers(1, 2**255).map(lambda number: public_key(number.to_bytes(32, "big")))
@@ -262,12 +271,13 @@ BAD_CONTENT = [
     ),
     (json_of(CREATE, member="a b"), "action: Expected `str` matching regex * - at `$.member`"),
     (json_of(CREATE, member="x" * 65), "action: Expected `str` matching regex * - at `$.member`"),
-    (json_of(CREATE, name=""), "action: Expected `str` matching regex * - at `$.name`"),
-    (json_of(CREATE, name="x" * 65), "action: Expected `str` matching regex * - at `$.name`"),
-    (json_of(CREATE, name=" x"), "action: Expected `str` matching regex * - at `$.name`"),
-    (json_of(CREATE, name="x\u00a0"), "action: Expected `str` matching regex * - at `$.name`"),
-    (json_of(CREATE, name="x\ny"), "action: Expected `str` matching regex * - at `$.name`"),
-    (json_of(CREATE, name="x\u2028y"), "action: Expected `str` matching regex * - at `$.name`"),
+    *(
+        (
+            json_of(CREATE, name=name),
+            "action: Expected `str` of 1 to 64 visible characters on one line, without spaces around them - at `$.name`",
+        )
+        for name in ("", "x" * 65, " x", "x\u00a0", "x\ny", "x\u2028y", "x\u202ey", "\u200d")
+    ),
     (json_of(CREATE, name=7), "action: Expected `str`, got `int` - at `$.name`"),
     (json_of(CREATE, key="f" * 64), f"action: key '{'f' * 40}...' is not a point of the curve"),
     (json_of(ADD, key="0" * 64), f"action: key '{'0' * 40}...' is not a point of the curve"),
@@ -303,6 +313,13 @@ BAD_CONTENT = [
         json_of(GRANTS, grants=[ONE_GRANT | {"sealed": GRANT.sealed + "AAAA"}]),
         "action: Expected `str` matching regex * - at `$.grants[0].sealed`",
     ),
+    *(
+        (
+            json_of(GRANTS, grants=[ONE_GRANT | {"sealed": start + GRANT.sealed[2:]}]),
+            "action: Expected `str` matching regex * - at `$.grants[0].sealed`",
+        )
+        for start in ("Af", "Aw", "AG", "A0", "Bg")  # of versions 1, 3, 0, 3 and 6
+    ),
     (json_of(ADVANCE, key_epoch=-1), "action: Expected `int` >= 0 - at `$.key_epoch`"),
     (
         json_of(ADMIT, countersignature="0" * 126),
@@ -322,6 +339,99 @@ def test_malformed_actions_are_refused_with_the_reason(content: str, detail: str
     assert refused.value.detail == detail or (end and refused.value.detail.startswith(start))
     assert refused.value.detail.endswith(end)
     assert len(refused.value.detail) <= 200
+
+
+def takes_name(name: str) -> bool:
+    """Whether all who are named by people may be called so, or none of them."""
+    fields: list[tuple[Action, str]] = [
+        (CREATE, "name"),
+        (CREATE, "member_name"),
+        (EXAMPLES[3], "name"),
+        (ADD, "name"),
+        (EXAMPLES[5], "name"),
+    ]
+    taken = set()
+    for action, field in fields:
+        try:
+            write_action(msgspec.structs.replace(action, **{field: name}))
+            taken.add(True)
+        except Refused:
+            taken.add(False)
+    assert len(taken) == 1
+    return taken.pop()
+
+
+ODD_NAMES = [
+    "Bob",
+    "Zoë Ångström",
+    "山田 太郎",
+    "محمد",
+    "אבי",
+    "नमस्ते",
+    "a\u0301",  # a mark on the letter before it
+    "\u0645\u06cc\u200c\u0631\u0648\u0645",  # Persian: a word in two parts
+    "क्\u200dष",
+    "👩\u200d💻",
+    "👩\u200d❤\ufe0f\u200d👩",
+    "❤\ufe0f",
+    "x\ufe0f\ufe0f",
+    "\ufe0fx",
+]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES, ids=ascii)
+def test_people_are_called_what_they_are_called(name: str) -> None:
+    assert takes_name(name)
+
+
+UNSEEN_NAMES = [
+    "\u200d",
+    "\u200c",
+    "\ufe0f",
+    "\ufe0f\U000e0100",
+    "\u3164",  # a filler that counts as a letter
+    "\u2800",  # braille without dots
+    "\u200bBob",
+    "Bo\u200bb",
+    "\u200dBob",
+    "Bob\u200d",
+    "Bo\u200d\u200db",
+    "Bo\u200c\u200db",
+    "Bob \u200dx",
+    "Bob\u200d x",
+    "Bob\u202egnp.exe",
+    "\u2066Bob\u2069",
+    "\u200fBob",
+    "Bob\u00ad",
+    "Bob\ufeff",
+    "Bo\U000e0062b",  # a tag
+    "Bo\u3164b",
+    "Bo\u034fb",
+]
+
+
+@pytest.mark.parametrize("name", UNSEEN_NAMES, ids=ascii)
+def test_a_name_shows_what_it_is(name: str) -> None:
+    assert not takes_name(name)
+
+
+def test_no_character_of_format_stands_in_a_name_but_for_the_joiners() -> None:
+    pattern = re.compile(actions.NAME_PATTERN)
+    formats = {chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == "Cf"}
+    assert len(formats) > 160
+    assert {character for character in formats if pattern.search(f"a{character}b")} == {"\u200c", "\u200d"}
+
+
+def test_the_length_of_a_name_is_counted_with_its_joiners() -> None:
+    assert takes_name("x\u200d" * 31 + "xx")
+    assert not takes_name("x\u200d" * 32 + "x")
+
+
+def test_a_long_name_that_does_not_fit_is_refused_at_once() -> None:
+    started = time.process_time()
+    for name in ("x\u200d" * 20_000, "\ufe0f" * 40_000, "x" * 40_000 + " ", "\u200d" * 40_000):
+        assert not takes_name(name)
+    assert time.process_time() - started < 0.5
 
 
 def test_a_refusal_does_not_carry_a_strangers_text_at_length() -> None:
@@ -450,6 +560,22 @@ def test_an_agreement_holds_for_its_mesh_member_key_and_purpose_alone(
     with pytest.raises(Refused) as refused:
         check_countersignature(mesh, action)
     assert refused.value.refusal is Refusal.COUNTERSIGNATURE_MISSING
+
+
+WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
+    ({"head": None}, "head is of type NoneType, not Head"),
+    ({"counter": 1.5}, "counter is of type float, not int"),
+    ({"counter": True}, "counter is of type bool, not int"),
+    ({"action": "block"}, "action is of type str, not Asked"),
+    ({"action": {"action": "block", "member": "bob"}}, "action is of type dict, not Asked"),
+]
+
+
+@pytest.mark.parametrize(("fields", "detail"), WRONG_TYPES)
+def test_values_of_other_types_are_refused(fields: dict[str, Any], detail: str) -> None:
+    with pytest.raises(Refused) as refused:
+        msgspec.structs.replace(asked(EXAMPLES[0]), **fields)
+    assert (refused.value.refusal, refused.value.detail) == (Refusal.MALFORMED, detail)
 
 
 def test_the_kind_and_the_relays_name_are_part_of_the_wire() -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from base64 import b64encode
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -332,6 +333,51 @@ BAD_CONTENT = [
 ]
 
 
+NOT_SEALED = "content is not a sealed payload of version 2 in base64"
+
+
+def sealed_bytes(length: int, first: int = 2) -> bytes:
+    return bytes((first,)) + b"\xff" * (length - 1)
+
+
+# What base64 could say, but no sealing makes.
+IMPOSSIBLE_CONTENT = {
+    "a length between two that padding makes": b64encode(sealed_bytes(99 + 16)).decode(),
+    "a byte too few, and a filled-up text": b64encode(sealed_bytes(98)).decode(),
+    "a byte too few in a longer one": b64encode(sealed_bytes(130)).decode(),
+    "a byte too many": b64encode(sealed_bytes(132)).decode(),
+    "one more step of padding than there is": b64encode(sealed_bytes(67 + 36_864 + 2048)).decode(),
+    "version 1": b64encode(sealed_bytes(99, first=1)).decode(),
+    "version 3": b64encode(sealed_bytes(99, first=3)).decode(),
+    "version 0": b64encode(sealed_bytes(99, first=0)).decode(),
+    "spare bits that are not zero, four of them": b64encode(sealed_bytes(67 + 96)).decode()[:-3] + "x==",
+    "spare bits that are not zero, two of them": b64encode(sealed_bytes(67 + 64)).decode()[:-2] + "9=",
+    "three fill characters": b64encode(sealed_bytes(67 + 96)).decode()[:-3] + "===",
+    "four fill characters": b64encode(sealed_bytes(99)).decode()[:-4] + "====",
+    "as many fill characters as a step of padding": b64encode(sealed_bytes(67 + 64)).decode()[:-33] + "=" * 33,
+    "a fill character before the end": b64encode(sealed_bytes(99)).decode()[:-2] + "=A",
+    "characters of another base64": b64encode(sealed_bytes(99)).decode().replace("/", "_"),
+    "a character that is not ASCII": b64encode(sealed_bytes(99)).decode()[:-1] + "é",
+    "a lone surrogate": b64encode(sealed_bytes(99)).decode()[:-1] + "\ud800",
+    "a space": b64encode(sealed_bytes(99)).decode()[:-1] + " ",
+}
+
+
+@pytest.mark.parametrize("content", IMPOSSIBLE_CONTENT.values(), ids=IMPOSSIBLE_CONTENT)
+def test_what_no_sealing_could_make_is_refused(content: str) -> None:
+    assert 132 <= len(content) <= envelopes.SEALED_CHARACTERS_MAX
+    with pytest.raises(Refused) as refused:
+        from_event(event_with(DIRECT_TAGS, content))
+    assert (refused.value.refusal, refused.value.detail) == (Refusal.MALFORMED, NOT_SEALED)
+
+
+@pytest.mark.parametrize("length", [1, 32, 33, 64, 65, 96, 97, 255, 256, 257, 1000, 1024, 1025, 40_000, 40_960])
+@pytest.mark.parametrize("nonce", [bytes(32), b"\xff" * 32])  # the second character of the content runs from g to v
+def test_whatever_sealing_makes_is_taken(length: int, nonce: bytes) -> None:
+    content = seal(TOPIC_KEY, b"x" * length, nonce)
+    assert from_event(event_with(DIRECT_TAGS, content)) == DIRECT
+
+
 @pytest.mark.parametrize(("content", "refusal", "detail"), BAD_CONTENT)
 def test_content_that_cannot_be_sealed_is_refused(content: str, refusal: Refusal, detail: str) -> None:
     with pytest.raises(Refused) as read:
@@ -362,6 +408,35 @@ IMPOSSIBLE: list[tuple[Callable[[], object], str]] = [
     (lambda: msgspec.structs.replace(DIRECT, recipient_key=None), "a message to a dm needs recipient_key"),
     (lambda: Destination(DestinationKind.DM, ""), "destination_ref is empty"),
 ]
+
+
+WRONG_TYPES: list[tuple[Callable[[], object], str]] = [
+    (lambda: msgspec.structs.replace(HEAD, sequence=1.5), "sequence is of type float, not int"),
+    (lambda: msgspec.structs.replace(HEAD, sequence=True), "sequence is of type bool, not int"),
+    (lambda: msgspec.structs.replace(HEAD, sequence="7"), "sequence is of type str, not int"),
+    (lambda: msgspec.structs.replace(HEAD, sequence=None), "sequence is of type NoneType, not int"),
+    (lambda: msgspec.structs.replace(HEAD, epoch="0" * 16), "epoch is of type str, not bytes"),
+    (lambda: msgspec.structs.replace(HEAD, mesh=b"home"), "mesh is of type bytes, not str"),
+    (lambda: msgspec.structs.replace(HEAD, client_message_id=7), "client_message_id is of type int, not str"),
+    (lambda: Destination("dm", "bob"), "destination_kind is of type str, not DestinationKind"),  # type: ignore[arg-type] # the point
+    (lambda: Destination(DestinationKind.DM, 7), "destination_ref is of type int, not str"),  # type: ignore[arg-type] # likewise
+    (lambda: msgspec.structs.replace(DIRECT, head=None), "head is of type NoneType, not Head"),
+    (lambda: msgspec.structs.replace(DIRECT, destination="bob"), "destination is of type str, not Destination"),
+    (lambda: msgspec.structs.replace(DIRECT, priority="now"), "priority is of type str, not Priority"),
+    (lambda: msgspec.structs.replace(DIRECT, mentions="bob"), "mentions is of type str, not tuple"),
+    (lambda: msgspec.structs.replace(DIRECT, mentions=(7,)), "mention is of type int, not str"),
+    (lambda: msgspec.structs.replace(DIRECT, expires_at=1e15), "expires_at is of type float, not int"),
+    (lambda: msgspec.structs.replace(DIRECT, reply_to=b"x"), "reply_to is of type bytes, not str"),
+    (lambda: msgspec.structs.replace(DIRECT, recipient_key=bytes(32)), "recipient_key is of type bytes, not str"),
+    (lambda: msgspec.structs.replace(FULL, key_epoch=1.0), "key_epoch is of type float, not int"),
+]
+
+
+@pytest.mark.parametrize(("make", "detail"), WRONG_TYPES)
+def test_values_of_other_types_are_refused(make: Callable[[], object], detail: str) -> None:
+    with pytest.raises(Refused) as refused:
+        make()
+    assert (refused.value.refusal, refused.value.detail) == (Refusal.MALFORMED, detail)
 
 
 @pytest.mark.parametrize(("make", "detail"), IMPOSSIBLE)

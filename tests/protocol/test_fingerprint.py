@@ -1,7 +1,9 @@
 """Equal requests have equal fingerprints, different ones different ones, and the published ones hold."""
 
+import functools
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.protocol.fingerprint import (
+    META_BYTES_MAX,
     META_DEPTH_MAX,
+    META_VALUES_MAX,
     DestinationKind,
     Priority,
     Request,
@@ -186,6 +190,13 @@ def test_what_canonical_json_cannot_say_is_refused(value: Any, fault: str) -> No
         assert refused.value.refusal is Refusal.MALFORMED
 
 
+def test_a_key_that_is_not_a_text_is_refused_wherever_it_stands() -> None:
+    for meta in ({1: 1}, {None: 1}, {("a",): 1}):
+        with pytest.raises(Refused, match="keys must be strings") as refused:
+            fingerprint(msgspec.structs.replace(HELLO, meta=meta))
+        assert refused.value.refusal is Refusal.MALFORMED
+
+
 def test_the_outermost_exact_integers_are_allowed() -> None:
     assert canonical_json([2**53 - 1, 1 - 2**53]) == b"[9007199254740991,-9007199254740991]"
 
@@ -199,6 +210,78 @@ def test_meta_may_be_nested_up_to_the_limit_and_no_deeper() -> None:
     assert json.loads(canonical_json(nested(META_DEPTH_MAX))) == nested(META_DEPTH_MAX)
     with pytest.raises(Refused, match="nested deeper than 32"):
         canonical_json(nested(META_DEPTH_MAX + 1))
+
+
+def test_tuples_are_arrays_and_nested_no_deeper_than_they() -> None:
+    def tuples(depth: int) -> Any:
+        value: Any = ()
+        return functools.reduce(lambda inner, _: (inner,), range(depth - 1), value)
+
+    assert canonical_json(tuples(META_DEPTH_MAX)) == b"[" * META_DEPTH_MAX + b"]" * META_DEPTH_MAX
+    for depth in (META_DEPTH_MAX + 1, 200_000):
+        with pytest.raises(Refused, match="nested deeper than 32"):
+            canonical_json(tuples(depth))
+
+
+def deep(value: Any) -> Any:
+    """A value at the deepest place there is."""
+    return functools.reduce(lambda inner, _: [inner], range(META_DEPTH_MAX), value)
+
+
+LARGEST = [
+    "x" * (META_BYTES_MAX - 2),
+    deep("x" * (META_BYTES_MAX - 2 - 2 * META_DEPTH_MAX)),
+    ["x" * ((META_BYTES_MAX - 1) // 64 - 3)] * 64,
+    {"x" * (META_BYTES_MAX - 6): 0},
+    [0] * META_VALUES_MAX,
+    dict.fromkeys(map(str, range(META_VALUES_MAX)), 0),
+    [[0] * (META_VALUES_MAX // 2 - 1)] * 2,
+]
+TOO_LARGE = [
+    "x" * (META_BYTES_MAX - 1),
+    deep("x" * (META_BYTES_MAX - 1)),
+    ["x" * 1100] * 64,
+    {"x" * META_BYTES_MAX: 0},
+    [0] * (META_VALUES_MAX + 1),
+    (0,) * (META_VALUES_MAX + 1),
+    dict.fromkeys(map(str, range(META_VALUES_MAX + 1)), 0),
+    [[0] * (META_VALUES_MAX // 2)] * 2,
+    deep([0] * META_VALUES_MAX)[0],
+]
+
+
+@pytest.mark.parametrize("value", LARGEST, ids=lambda value: type(value).__name__)
+def test_the_largest_meta_is_taken(value: Any) -> None:
+    written = canonical_json(value)
+    assert len(written) <= META_BYTES_MAX
+    assert json.loads(written) == value
+
+
+@pytest.mark.parametrize("value", TOO_LARGE, ids=lambda value: type(value).__name__)
+def test_a_larger_meta_is_refused(value: Any) -> None:
+    with pytest.raises(Refused, match="meta has over") as refused:
+        canonical_json(value)
+    assert refused.value.refusal is Refusal.TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"a": list(range(170_000))},
+        {"a": [[] for _ in range(330_000)]},
+        {str(number): number for number in range(80_000)},
+        {"a": "x" * 1_000_000},
+        {"a": [{"b": number} for number in range(90_000)]},
+        {"a": [[["x" * 100] * 10] * 10] * 90},
+    ],
+    ids=["numbers", "arrays", "keys", "text", "objects", "texts"],
+)
+def test_a_megabyte_of_meta_is_refused_before_it_costs_anything(meta: dict[str, Any]) -> None:
+    assert len(json.dumps(meta)) > 900_000
+    started = time.process_time()
+    with pytest.raises(Refused, match="too_large"):
+        fingerprint(msgspec.structs.replace(HELLO, meta=meta))
+    assert time.process_time() - started < 0.1  # a hundredth of a second where nothing else runs
 
 
 def test_nesting_of_any_depth_is_refused_without_deep_recursion() -> None:

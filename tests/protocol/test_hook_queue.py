@@ -2,12 +2,13 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as settings_of_test
 from hypothesis import strategies as st
 
 from holdfast.protocol.hook_queue import (
     CLASSES,
+    DEFAULT,
     PENDING_MAX,
-    SEED,
     SENT_BACK_ERROR,
     SENT_BACK_WAIT_S,
     STAYS,
@@ -17,6 +18,7 @@ from holdfast.protocol.hook_queue import (
     Settings,
     Verdict,
     finish,
+    forget,
     guarded,
     hold,
     offer,
@@ -24,7 +26,7 @@ from holdfast.protocol.hook_queue import (
 )
 
 
-def offered(types: list[str], settings: Settings = SEED, queue: Queue | None = None) -> list[Outcome]:
+def offered(types: list[str], settings: Settings = DEFAULT, queue: Queue | None = None) -> list[Outcome]:
     """Rows 1, 2, 3, … of these types, one after the other."""
     outcomes: list[Outcome] = []
     queue = queue or Queue()
@@ -113,11 +115,54 @@ def test_nothing_overtakes_an_event_that_went_back() -> None:
     queue = finish(take(queue), narrow)  # there is room now
     for later in (Item(4, "session_start"), Item(5, "tool_use")):
         outcome = offer(queue, later, narrow)
-        assert (outcome.verdict, outcome.queue, outcome.coalesced) == (Verdict.SENT_BACK, queue, ())
+        assert (outcome.verdict, waiting(outcome.queue), outcome.coalesced) == (Verdict.SENT_BACK, [2], ())
+        queue = outcome.queue
     queue = offer(queue, Item(3, "agent_stop"), narrow).queue
     assert waiting(queue) == [2, 3]
     queue = finish(take(queue), narrow)
     assert waiting(offer(queue, Item(4, "session_start"), narrow).queue) == [3, 4]
+
+
+def test_an_event_that_went_back_is_not_overtaken_when_one_before_it_is_here_again() -> None:
+    queue = take(offered(["session_start", "agent_stop", "session_end"])[-1].queue)
+    _, queue = hold(queue)  # 1 is to be retried; 2 and 3 go back with it
+    assert offer(queue, Item(4, "error")).verdict is Verdict.SENT_BACK
+    queue = offer(offer(queue, Item(4, "error")).queue, Item(1, "session_start")).queue
+    for later in (Item(3, "session_end"), Item(4, "error"), Item(5, "compact")):  # due before 2 is
+        outcome = offer(queue, later)
+        assert (outcome.verdict, waiting(outcome.queue)) == (Verdict.SENT_BACK, [1])
+        queue = outcome.queue
+    for row_id, event_type in ((2, "agent_stop"), (3, "session_end"), (4, "error"), (5, "compact")):
+        queue = offer(queue, Item(row_id, event_type)).queue
+    assert (waiting(queue), queue.away) == ([1, 2, 3, 4, 5], frozenset())
+
+
+def test_a_bursty_event_that_comes_back_to_be_dropped_holds_up_nobody() -> None:
+    narrow = Settings(pending_max=1)
+    queue = Queue((Item(1, "session_start"),), away=frozenset({2}))
+    assert offer(queue, Item(3, "agent_stop"), narrow).verdict is Verdict.SENT_BACK
+    outcome = offer(queue, Item(2, "tool_use"), narrow)
+    assert (outcome.verdict, outcome.queue.away) == (Verdict.DROPPED, frozenset())
+
+
+def test_an_event_that_ended_elsewhere_holds_up_its_session_no_longer() -> None:
+    _, queue = hold(take(offered(["session_start", "agent_stop"])[-1].queue))
+    assert offer(queue, Item(2, "agent_stop")).verdict is Verdict.SENT_BACK
+    queue = forget(queue, 1)
+    assert waiting(offer(queue, Item(2, "agent_stop")).queue) == [2]
+
+
+def test_an_event_that_another_worker_has_is_not_handled_here_too() -> None:
+    marks = guarded(pending_max=4, claim_high=2)
+    queue = offered(["session_start", "agent_stop"], marks)[-1].queue
+    assert queue.is_paused
+    queue = forget(forget(queue, 1, marks), 2, marks)
+    assert (waiting(queue), queue.is_paused) == ([], False)
+
+
+def test_forgetting_an_event_that_is_not_known_or_is_being_handled_changes_nothing() -> None:
+    queue = take(offered(["session_start", "agent_stop"])[-1].queue)
+    assert forget(forget(queue, 9), 1) == queue
 
 
 def test_an_event_that_goes_back_twice_still_holds_the_later_ones() -> None:
@@ -165,7 +210,7 @@ def test_without_watermarks_no_session_is_paused() -> None:
 
 
 def test_the_rules_for_pressure_are_off_unless_asked_for() -> None:
-    assert (SEED.pending_max, SEED.critical_reserve, SEED.claim_high) == (32, 0, None)
+    assert (DEFAULT.pending_max, DEFAULT.critical_reserve, DEFAULT.claim_high) == (32, 0, None)
     assert guarded() == Settings(32, 8, 24, 8)
 
 
@@ -176,6 +221,8 @@ def test_the_rules_for_pressure_are_off_unless_asked_for() -> None:
         (guarded(40), (40, 8, 32, 10)),
         (guarded(10, claim_high=50), (10, 8, 10, 3)),
         (guarded(10, claim_high=5, claim_low=5), (10, 8, 5, 4)),
+        (guarded(10, claim_high=5, claim_low=-1), (10, 8, 5, 0)),
+        (guarded(10, claim_high=0), (10, 8, 1, 0)),
         (guarded(10, critical_reserve=-3), (10, 0, 2, 0)),
         (guarded(10, critical_reserve=11), (10, 10, 2, 0)),
     ],
@@ -204,7 +251,7 @@ def test_holding_a_session_lets_go_of_its_pause() -> None:
     marks = guarded()
     queue = take(offered(["agent_stop"] * 24, marks)[-1].queue)
     assert queue.is_paused
-    assert not hold(queue, marks)[1].is_paused
+    assert not hold(queue)[1].is_paused
 
 
 def test_one_event_is_handled_at_a_time() -> None:
@@ -306,30 +353,85 @@ def test_the_queue_is_that_of_the_plain_list(steps: list[str], pending_max: int,
     assert dropped == twin.dropped
 
 
-@given(steps=st.lists(st.sampled_from([*TYPES, "take", "fail"]), max_size=60), pending_max=st.integers(1, 4))
-def test_every_critical_event_is_handled_once_and_in_order_however_it_went(steps: list[str], pending_max: int) -> None:
-    """The outbox side, as plainly as can be: the lowest row that nobody has is offered first, again and again."""
-    settings = Settings(pending_max)
-    types = [step for step in steps if step in TYPES]
-    work = iter(steps)
-    closed: set[int] = set()
+class Outbox:
+    """The stored rows of one session, as plainly as can be: who is due, and what has ended."""
+
+    def __init__(self) -> None:
+        self.types: list[str] = []
+        self.due_at: dict[int, int] = {}  # of the rows that nobody holds
+        self.closed: list[int] = []
+        self.now = 0
+
+    def arrive(self, event_type: str) -> None:
+        self.types.append(event_type)
+        self.due_at[len(self.types)] = self.now
+
+    def claim(self, rows_max: int) -> list[Item]:
+        """What is due, the longest due first: a row that waits is passed by newer ones that do not."""
+        due = sorted((at, row_id) for row_id, at in self.due_at.items() if at <= self.now)
+        claimed = [row_id for _, row_id in due[:rows_max]]
+        for row_id in claimed:
+            del self.due_at[row_id]
+        return [Item(row_id, self.types[row_id - 1]) for row_id in claimed]
+
+    def put_back(self, row_id: int, wait: int) -> None:
+        self.due_at[row_id] = self.now + wait
+
+
+def offer_all(outbox: Outbox, queue: Queue, settings: Settings, rows_max: int) -> Queue:
+    for item in outbox.claim(rows_max):
+        outcome = offer(queue, item, settings)
+        queue = outcome.queue
+        outbox.closed += [row.row_id for row in outcome.coalesced]
+        if outcome.verdict is Verdict.SENT_BACK:
+            outbox.put_back(item.row_id, 1)
+    return queue
+
+
+# What happens in one unit of time: these events arrive, the worker claims, and the event in hand is handled, is still in
+# hand, or fails and waits for so long.
+ROUNDS = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([*sorted(CRITICAL), *TYPES]), max_size=3),
+        st.sampled_from(["handled", "in hand"]) | st.integers(0, 4),
+    ),
+    max_size=15,
+)
+AFTERWARDS: tuple[list[str], str | int] = ([], "handled")
+ROUNDS_MAX = 5000
+
+
+@settings_of_test(max_examples=800)
+@given(rounds=ROUNDS, pending_max=st.integers(1, 4), rows_max=st.integers(1, 5))
+def test_every_critical_event_is_handled_once_and_in_order_however_it_went(
+    rounds: list[tuple[list[str], str | int]], pending_max: int, rows_max: int
+) -> None:
+    settings, outbox, queue = Settings(pending_max), Outbox(), Queue()
     handled: list[int] = []
-    queue = Queue()
-    while len(closed) < len(types):
-        for row_id in range(1, len(types) + 1):
-            if row_id in closed:
-                continue
-            outcome = offer(queue, Item(row_id, types[row_id - 1]), settings)
-            queue = outcome.queue
-            closed |= {row.row_id for row in outcome.coalesced}
-            if next(work, "take") == "fail" and queue.pending:
-                _, queue = hold(take(queue), settings)
-        if queue.pending:
+    while outbox.now < len(rounds) or (len(handled + outbox.closed) < len(outbox.types) and outbox.now < ROUNDS_MAX):
+        arriving, outcome = rounds[outbox.now] if outbox.now < len(rounds) else AFTERWARDS
+        outbox.now += 1
+        for event_type in arriving:
+            outbox.arrive(event_type)
+        queue = offer_all(outbox, queue, settings, rows_max)
+        if queue.pending and queue.handling is None:
             queue = take(queue)
-            assert queue.handling is not None
-            handled.append(queue.handling.row_id)
-            closed.add(queue.handling.row_id)
+        in_hand = queue.handling
+        if in_hand is None or outcome == "in hand":
+            continue
+        if outcome == "handled":
+            handled.append(in_hand.row_id)
             queue = finish(queue, settings)
-    critical = [row_id for row_id, event_type in enumerate(types, start=1) if event_type in CRITICAL]
-    assert [row_id for row_id in handled if row_id in critical] == critical
-    assert len(handled) == len(set(handled))
+        else:
+            outbox.put_back(in_hand.row_id, int(outcome))
+            released, queue = hold(queue)
+            for item in released:
+                outbox.put_back(item.row_id, item.row_id % 3)  # or any other wait
+    types = dict(enumerate(outbox.types, start=1))
+    assert sorted(handled + outbox.closed) == list(types)  # each ended once, and none is refused for ever
+    for place, row_id in enumerate(handled):
+        if types[row_id] in CRITICAL:
+            assert all(earlier < row_id for earlier in handled[:place])
+            assert all(later > row_id for later in handled[place + 1 :])
+    assert {row_id for row_id in types if types[row_id] in CRITICAL} <= set(handled)
+    assert (queue.pending, queue.away) == ((), frozenset())

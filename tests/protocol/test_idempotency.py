@@ -49,7 +49,15 @@ def test_every_state_of_a_row_has_one_answer_for_each_fingerprint(existing: Stat
 
 @pytest.mark.parametrize(
     ("row", "match"),
-    [(None, "not_compared"), (b"a" * 32, "matches"), (b"b" * 32, "mismatches"), (b"", "mismatches")],
+    [
+        (None, "not_compared"),
+        (b"a" * 32, "matches"),
+        (b"b" * 32, "mismatches"),
+        (b"a" * 31 + b"b", "mismatches"),  # the prefix that answers show is the same
+        (b"b" + b"a" * 31, "mismatches"),
+        (b"a" * 8, "mismatches"),
+        (b"", "mismatches"),
+    ],
 )
 def test_fingerprints_are_compared_whole(row: bytes | None, match: str) -> None:
     assert compared(row, b"a" * 32) == match
@@ -74,8 +82,13 @@ def test_the_relay_has_one_answer_to_every_id_it_has_seen(seen: Earlier, kept: b
 
 def test_a_repetition_hears_what_the_first_one_heard_and_whether_it_can_still_be_looked_up() -> None:
     first, again = DUPLICATES[Earlier.NOTHING, False], DUPLICATES[Earlier.SAME_EVENT, False]
-    assert set(first.carries) == {"duplicate", "broker_message_id", "history_id", "log_id", "skipped"}
+    assert set(first.carries) == {"duplicate", "broker_message_id", "history_id", "log_id", "anchor", "skipped"}
     assert set(again.carries) == set(first.carries) | {"history_available", "first_seen_at"}
+
+
+def test_every_yes_of_the_relay_carries_the_anchor_and_no_refusal_does() -> None:
+    for answer in DUPLICATES.values():
+        assert ("anchor" in answer.carries) is (answer.refusal is None)
 
 
 def test_a_reused_id_is_told_which_event_the_relay_has_and_nothing_more() -> None:
@@ -85,6 +98,15 @@ def test_a_reused_id_is_told_which_event_the_relay_has_and_nothing_more() -> Non
         assert answer.conflict == "request_fingerprint_mismatch"
 
 
-@pytest.mark.parametrize(("dedupe", "seen"), [(None, "nothing"), (b"e" * 32, "same_event"), (b"f" * 32, "other_event")])
+@pytest.mark.parametrize(
+    ("dedupe", "seen"),
+    [
+        (None, "nothing"),
+        (b"e" * 32, "same_event"),
+        (b"f" * 32, "other_event"),
+        (b"e" * 31 + b"f", "other_event"),
+        (b"f" + b"e" * 31, "other_event"),
+    ],
+)
 def test_a_repetition_is_known_by_the_id_of_its_event(dedupe: bytes | None, seen: str) -> None:
     assert earlier(dedupe, b"e" * 32) == seen

@@ -4,7 +4,18 @@ import itertools
 
 import pytest
 
-from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Requeue, Signal, Status, needs_word
+from holdfast.protocol.outbox import (
+    COUNTS,
+    REQUEUES,
+    TRANSITIONS,
+    RelayWord,
+    Requeue,
+    Signal,
+    Status,
+    counts,
+    needs_word,
+    word_at_hand,
+)
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.tables import NoTransition, move
 
@@ -17,6 +28,7 @@ MOVES = """
     conflict    .          dead       .          .          .
     refused     .          dead       .          .          .
     postponed   .          pending    .          .          .
+    held_back   .          pending    .          .          .
     key_stale   .          pending    .          .          .
     faulted     .          pending    .          .          .
     restarted   .          pending    .          .          .
@@ -63,6 +75,27 @@ def test_only_the_relay_makes_a_row_done() -> None:
     }
 
 
+# What ends an attempt: an answer to it, or that there will be none. One that was not looked at is none.
+ATTEMPTS = {"accepted", "duplicate", "conflict", "refused", "postponed", "key_stale", "faulted", "restarted"}
+
+
+@pytest.mark.parametrize(("status", "signal"), TRANSITIONS)
+def test_an_attempt_is_counted_once_when_it_ends(status: Status, signal: Signal) -> None:
+    assert counts(status, signal) is (status == "inflight" and signal.value in ATTEMPTS)
+
+
+def test_every_signal_says_whether_it_counts() -> None:
+    assert {signal.value for signal, counted in COUNTS.items() if counted} == ATTEMPTS
+    assert set(COUNTS) == set(Signal)
+
+
+def test_a_row_that_may_be_committed_has_an_attempt_counted() -> None:
+    """Whatever takes a row out of flight without a word that it is not committed must count: requeue relies on it."""
+    for status, signal in TRANSITIONS:
+        if status is Status.INFLIGHT and not counts(status, signal):
+            assert signal is Signal.HELD_BACK
+
+
 WORDS = {
     ("pending", "not_asked"): ("requeued", None),
     ("pending", "not_committed"): ("requeued", None),
@@ -71,12 +104,15 @@ WORDS = {
     ("inflight", "not_asked"): (None, "requeue_of_inflight"),
     ("done", "not_asked"): (None, "requeue_of_done"),
     ("dead", "not_asked"): ("requeued", None),
+    ("dead", "not_committed"): ("requeued", None),
+    ("dead", "committed"): ("duplicate", "requeue_of_done"),
+    ("dead", "unreachable"): (None, "requeue_unconfirmed"),
     ("aborted", "not_asked"): (None, "requeue_of_aborted"),
 }
 
 
 @pytest.mark.parametrize(("status", "word"), list(itertools.product(Status, RelayWord)))
-def test_every_requeue_is_decided_and_the_relay_is_asked_about_waiting_rows_only(
+def test_every_requeue_is_decided_and_the_relay_is_asked_about_waiting_and_dead_rows_only(
     status: Status, word: RelayWord
 ) -> None:
     found = REQUEUES.get((status, word))
@@ -91,11 +127,38 @@ def test_the_signal_of_a_requeue_can_happen_to_its_row(key: tuple[Status, RelayW
 
 def test_force_helps_only_where_the_relay_could_not_be_asked() -> None:
     assert {key for key, requeue in REQUEUES.items() if requeue.force_helps} == {
-        (Status.PENDING, RelayWord.UNREACHABLE)
+        (Status.PENDING, RelayWord.UNREACHABLE),
+        (Status.DEAD, RelayWord.UNREACHABLE),
     }
-    assert REQUEUES[Status.PENDING, RelayWord.UNREACHABLE].refusal is Refusal.REQUEUE_UNCONFIRMED
+    for status in (Status.PENDING, Status.DEAD):
+        assert REQUEUES[status, RelayWord.UNREACHABLE].refusal is Refusal.REQUEUE_UNCONFIRMED
 
 
-def test_the_relay_is_asked_about_a_waiting_row_that_was_offered_and_about_no_other() -> None:
+def test_the_relay_is_asked_about_a_waiting_or_dead_row_that_was_offered_and_about_no_other() -> None:
     asked = {(status, attempts) for status in Status for attempts in (0, 1, 7) if needs_word(status, attempts)}
-    assert asked == {(Status.PENDING, 1), (Status.PENDING, 7)}
+    assert asked == {(status, attempts) for status in (Status.PENDING, Status.DEAD) for attempts in (1, 7)}
+
+
+@pytest.mark.parametrize("attempts", [0, 1, 7])
+@pytest.mark.parametrize("status", Status)
+def test_a_row_that_carries_the_relays_id_is_not_requeued_and_nobody_is_asked(status: Status, attempts: int) -> None:
+    assert not needs_word(status, attempts, has_relay_id=True)
+    word = word_at_hand(status, attempts, has_relay_id=True)
+    assert word is not None
+    assert REQUEUES[status, word].signal is not Signal.REQUEUED
+    assert REQUEUES[status, word].refusal is not None
+
+
+@pytest.mark.parametrize(("status", "word"), [("pending", "not_asked"), ("dead", "not_asked"), ("done", "not_asked")])
+def test_a_row_that_was_never_offered_needs_no_word(status: str, word: str) -> None:
+    assert word_at_hand(Status(status), 0, has_relay_id=False) == word
+
+
+@pytest.mark.parametrize("status", Status)
+@pytest.mark.parametrize("has_relay_id", [True, False])
+@pytest.mark.parametrize("attempts", [0, 3])
+def test_a_word_at_hand_is_always_one_that_decides(status: Status, has_relay_id: bool, attempts: int) -> None:
+    word = word_at_hand(status, attempts, has_relay_id)
+    assert word is None or (status, word) in REQUEUES
+    if word is None:
+        assert {asked for of, asked in REQUEUES if of is status} == set(RelayWord)

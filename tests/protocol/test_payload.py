@@ -2,14 +2,17 @@
 
 import json
 import struct
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import rfc8785
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.protocol import fingerprint
 from holdfast.protocol import payload as payloads
 from holdfast.protocol.payload import Payload, canonical_meta, decode, encode
 from holdfast.protocol.refusal import Refusal, Refused
@@ -250,3 +253,34 @@ def test_an_object_id_has_32_bytes(size: int) -> None:
 def test_a_sequence_is_never_negative() -> None:
     with pytest.raises(Refused, match="previous_sequence -1 is under 0"):
         Payload(body=b"", previous_sequence=-1)
+
+
+WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
+    ({"body": "text"}, "body is of type str, not bytes"),
+    ({"body": None}, "body is of type NoneType, not bytes"),
+    ({"body": b"", "meta": {"a": 1}}, "meta is of type dict, not bytes"),
+    ({"body": b"", "meta": '{"a":1}'}, "meta is of type str, not bytes"),
+    ({"body": b"", "object_id": "0" * 32}, "object_id is of type str, not bytes"),
+    ({"body": b"", "previous_sequence": 1.0}, "previous_sequence is of type float, not int"),
+    ({"body": b"", "previous_sequence": True}, "previous_sequence is of type bool, not int"),
+]
+
+
+@pytest.mark.parametrize(("fields", "detail"), WRONG_TYPES)
+def test_values_of_other_types_are_refused(fields: dict[str, Any], detail: str) -> None:
+    with pytest.raises(Refused) as refused:
+        Payload(**fields)
+    assert (refused.value.refusal, refused.value.detail) == (Refusal.MALFORMED, detail)
+
+
+@pytest.mark.parametrize("meta", [b'{"a":[' + b"0," * 19_990 + b"0]}", b'{"a":[' + b"[]," * 13_000 + b"0]}"])
+def test_opened_bytes_with_more_values_than_a_meta_may_have_are_refused_cheaply(meta: bytes) -> None:
+    started = time.process_time()
+    with pytest.raises(Refused, match="too_large: meta has over 4096 values"):
+        decode(raw(meta=meta))
+    assert time.process_time() - started < 0.1  # a hundredth of a second where nothing else runs
+
+
+def test_no_object_is_spelled_once() -> None:
+    assert Payload(body=b"").object_id is fingerprint.NO_OBJECT
+    assert bytes(32) == fingerprint.NO_OBJECT

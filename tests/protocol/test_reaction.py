@@ -4,21 +4,23 @@ import pytest
 
 from holdfast.protocol.reaction import REACTIONS, Confirmation, FaultKind, Level, Reaction, RelaySays
 from holdfast.protocol.refusal import REFUSALS, Refusal, Subject
+from holdfast.protocol.schedule import send_wait
 
 
 def words(text: str) -> set[str]:
     return set(text.split())
 
 
-# Told about the event itself, and never to be told otherwise.
+# Told about the event itself: offering the same bytes again does not help.
 FATAL = words(
     """
     malformed too_large bad_event_id bad_signature unreadable kind_unsupported event_too_old not_a_member mesh_unknown
     destination_kind_unsupported destination_unknown may_not_post receipt_unknown max_age_passed not_permitted
-    counter_not_increasing name_taken epoch_superseded countersignature_missing author_not_admitted
+    counter_not_increasing name_taken epoch_superseded grant_missing countersignature_missing invite_invalid key_taken
+    last_admin subject_unknown author_not_admitted
     """
 )
-PATIENT = words("clock_ahead rate_limited queue_full waiting_for_key receipt_early unavailable grant_missing")
+PATIENT = words("clock_ahead rate_limited queue_full waiting_for_key receipt_early unavailable")
 OF_ITS_OWN = {
     # status, counts, level, heeds Retry-After, reseals
     "created": ("done", True, "info", False, False),
@@ -48,6 +50,18 @@ def expected(answer: RelaySays) -> tuple[str, bool, str, bool, bool]:
 def test_the_sender_knows_what_to_do_with_every_answer(answer: RelaySays) -> None:
     found = REACTIONS[answer]
     assert (found.status, found.counts, found.level, found.heeds_retry_after, found.reseals) == expected(answer)
+
+
+def test_a_row_that_was_held_back_is_due_again_at_once_whatever_happened_to_it_before() -> None:
+    held_back = REACTIONS[Refusal.HELD_BACK]
+    assert [held_back.wait(attempts, 0.5, retry_after_s=60) for attempts in (0, 1, 7)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("answer", [answer for answer, found in REACTIONS.items() if answer is not Refusal.HELD_BACK])
+def test_every_other_answer_lets_the_row_wait_as_its_attempts_and_the_relay_say(answer: RelaySays) -> None:
+    found = REACTIONS[answer]
+    assert found.wait(3, 0.5) == send_wait(3, 0.5)
+    assert found.wait(1, 0.5, retry_after_s=60) == send_wait(1, 0.5, 60 if found.heeds_retry_after else None)
 
 
 def test_no_two_answers_share_a_word() -> None:

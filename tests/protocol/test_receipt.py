@@ -183,3 +183,21 @@ def test_a_receipt_that_could_not_be_read_cannot_be_made() -> None:
         msgspec.structs.replace(RECEIPT, messages=())
     with pytest.raises(Refused, match="stands twice"):
         msgspec.structs.replace(RECEIPT, messages=(RECEIPT.messages[0],) * 2)
+
+
+WRONG_TYPES: list[tuple[Callable[[], object], str]] = [
+    (lambda: Receipted(FIRST, "true", ReceiptStatus.STORED), "was_stored is of type str, not bool"),  # type: ignore[arg-type] # the point
+    (lambda: Receipted(FIRST, 1, ReceiptStatus.STORED), "was_stored is of type int, not bool"),  # type: ignore[arg-type] # likewise
+    (lambda: Receipted(FIRST, True, "stored"), "status is of type str, not ReceiptStatus"),  # type: ignore[arg-type] # likewise
+    (lambda: Receipted(bytes(32), True, ReceiptStatus.STORED), "message_id is of type bytes, not str"),  # type: ignore[arg-type] # likewise
+    (lambda: msgspec.structs.replace(RECEIPT, messages=list(RECEIPT.messages)), "messages is of type list, not tuple"),
+    (lambda: msgspec.structs.replace(RECEIPT, head=None), "head is of type NoneType, not Head"),
+    (lambda: msgspec.structs.replace(RECEIPT, destination="alice"), "destination is of type str, not Destination"),
+]
+
+
+@pytest.mark.parametrize(("make", "detail"), WRONG_TYPES)
+def test_values_of_other_types_are_refused(make: Callable[[], object], detail: str) -> None:
+    with pytest.raises(Refused) as refused:
+        make()
+    assert (refused.value.refusal, refused.value.detail) == (Refusal.MALFORMED, detail)

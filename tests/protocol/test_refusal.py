@@ -28,7 +28,7 @@ def words(text: str) -> set[str]:
 # What the daemon, a caller or an operator may simply try again.
 TEMPORARY = words(
     """
-    clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable grant_missing
+    clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable
     auth_required bootstrap_expired too_many_subscriptions daemon_busy too_many_streams insufficient_storage
     requeue_of_inflight requeue_unconfirmed session_queue_full auth_timeout shutting_down too_many_connections
     member_already_connected
@@ -42,11 +42,13 @@ STATUS = {
             hook_invalid_json hook_payload_not_object hook_agent_unknown feature_param_invalid
             feature_param_below_floor""",
     401: "auth_required auth_failed token_invalid token_expired",
-    403: """not_a_member may_not_post not_permitted author_not_admitted author_only socket_only host_not_allowed
-            origin_not_allowed member_revoked""",
-    404: "mesh_unknown destination_unknown receipt_unknown table_unknown consumer_unknown not_found",
+    403: """not_a_member may_not_post not_permitted invite_invalid author_not_admitted author_only socket_only
+            host_not_allowed origin_not_allowed member_revoked""",
+    404: """mesh_unknown destination_unknown receipt_unknown subject_unknown table_unknown consumer_unknown
+            not_found""",
     408: "auth_timeout",
-    409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded cursor-ahead other_log
+    409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
+            cursor-ahead other_log
             checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight sequence_taken
             replaced_by_newer_connection member_already_connected""",
     410: "max_age_passed cursor-expired range_pruned",
@@ -54,7 +56,7 @@ STATUS = {
     413: "too_large frame_too_large",
     415: "binary_frame",
     422: "unreadable hook_event_unknown",
-    424: "held_back receipt_early grant_missing",
+    424: "held_back receipt_early",
     429: "rate_limited queue_full too_many_subscriptions daemon_busy too_many_streams session_queue_full",
     500: "outbox_max_age_above_dedupe_window durability_off",
     501: "feature_unavailable",
@@ -66,12 +68,12 @@ PREFIX = {
     "unsupported": """destination_kind_unsupported hook_event_unknown hook_agent_unknown binary_frame
                       feature_unavailable""",
     "blocked": "kind_unsupported member_revoked",
-    "restricted": """not_a_member mesh_unknown may_not_post not_permitted author_not_admitted author_only socket_only
-                     host_not_allowed origin_not_allowed replaced_by_newer_connection member_already_connected""",
+    "restricted": """not_a_member mesh_unknown may_not_post not_permitted invite_invalid author_not_admitted author_only
+                     socket_only host_not_allowed origin_not_allowed replaced_by_newer_connection member_already_connected""",
     "rate-limited": """rate_limited too_many_subscriptions daemon_busy too_many_streams session_queue_full
                        too_many_connections""",
     "auth-required": "auth_required auth_failed token_invalid token_expired auth_timeout",
-    "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable grant_missing
+    "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable
                 bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down""",
 }  # and every other one is `invalid`
 
@@ -128,6 +130,28 @@ def test_a_refused_event_a_refused_hook_and_a_refused_start_are_told_apart() -> 
         Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW,
         Refusal.DURABILITY_OFF,
     }
+
+
+def test_what_administration_can_be_told_is_about_the_event_and_ends_it() -> None:
+    for code in words("grant_missing invite_invalid key_taken last_admin subject_unknown countersignature_missing"):
+        row = REFUSALS[Refusal(code)]
+        assert (row.subject, row.is_permanent) == (Subject.EVENT, True), code
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("grant_missing", "Grant the key to the member that the detail names, then advance again."),
+        ("countersignature_missing", "key that the action names"),
+        ("may_not_post", "Subscribe, and wait until the key is granted."),
+        ("invite_invalid", "Ask an admin for a new one."),
+        ("key_taken", "Make a new key pair."),
+        ("last_admin", "Make another member an admin first."),
+        ("subject_unknown", "member, topic, author or consumer"),
+    ],
+)
+def test_a_person_is_told_what_helps(code: str, hint: str) -> None:
+    assert hint in REFUSALS[Refusal(code)].sentence
 
 
 def test_no_refusal_opens_with_the_word_that_clients_read_as_success() -> None:

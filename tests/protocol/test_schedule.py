@@ -58,12 +58,17 @@ def test_a_random_number_out_of_range_is_a_bug(fraction: float) -> None:
         send_wait(1, fraction)
 
 
-@pytest.mark.parametrize("attempts", [0, -1])
-def test_there_is_no_wait_before_the_first_attempt(attempts: int) -> None:
+def test_a_row_without_an_attempt_that_counted_waits_for_nothing_but_a_retry_after() -> None:
+    assert [send_wait(0, fraction) for fraction in (0.0, 0.5, 0.999)] == [0, 0, 0]
+    assert send_wait(0, 0.5, retry_after_s=7) == 7 * SECOND
+
+
+def test_no_wait_follows_fewer_attempts_than_there_can_be() -> None:
+    for attempts in (0, -1):
+        with pytest.raises(ValueError, match="follows an attempt"):
+            hook_wait(attempts)
     with pytest.raises(ValueError, match="follows an attempt"):
-        send_wait(attempts, 0.0)
-    with pytest.raises(ValueError, match="follows an attempt"):
-        hook_wait(attempts)
+        send_wait(-1, 0.0)
 
 
 def test_a_hook_waits_a_second_and_doubles_up_to_a_minute() -> None:

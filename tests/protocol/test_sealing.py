@@ -9,6 +9,7 @@ from typing import Any
 
 import nostr_sdk  # type: ignore[import-untyped]  # the package ships no types
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from holdfast.protocol import keys, sealing
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.sealing import ConversationKeys, conversation_key, open_sealed, padded_length, seal
+from holdfast.protocol.sealing import ConversationKeys, conversation_key, is_payload, open_sealed, padded_length, seal
 
 VECTORS = Path(__file__).resolve().parents[3] / "shared" / "vectors" / "nip44.json"
 needs_vectors = pytest.mark.skipif(
@@ -274,6 +275,34 @@ def test_garbage_is_refused_and_nothing_else_is_raised(payload: str) -> None:
     fault_of(payload)
 
 
+@settings(max_examples=300)
+@given(
+    st.integers(95, 300).map(lambda length: b64encode(b"\x02" + bytes(length - 1)).decode())
+    | st.integers(1, 3000).map(lambda length: seal(KEY, bytes(length), bytes(32)))
+    | st.text("Ag=/é", min_size=130, max_size=134)
+)
+def test_what_can_be_a_payload_is_told_from_outside(text: str) -> None:
+    """Against the slow way: take it apart, put it together again, and look for a plaintext of that length."""
+    try:
+        data = b64decode(text, validate=True)
+    except ValueError:
+        data = b""
+    lengths = {1 + 32 + 2 + padded_length(length) + 32 for length in range(1, 4097)}
+    possible = b64encode(data).decode() == text and len(data) in lengths and data[0] == 2
+    assert is_payload(text) is possible
+
+
+def test_the_lengths_of_payloads_at_the_edges_are_known() -> None:
+    for plaintext in (1, 32, 33, 65_535, 65_536, 65_537, 1_048_575, 1_048_576):
+        assert is_payload(seal(KEY, bytes(plaintext), bytes(32)))
+    short, long = 1 + 32 + 2 + 65_536 + 32, 1 + 32 + 6 + 65_536 + 32
+    lengths = [short - 32, short, short + 1, long - 1, long, long + 1, long + 16_384, short + 16_384]
+    taken = [length for length in lengths if is_payload(b64encode(b"\x02" + bytes(length - 1)).decode())]
+    assert taken == [short, long, long + 16_384]
+    over = 1 + 32 + 6 + padded_length(1_048_577) + 32
+    assert not is_payload(b64encode(b"\x02" + bytes(over - 1)).decode())
+
+
 def test_remembered_conversation_keys_are_the_right_ones_and_bounded() -> None:
     remembered = ConversationKeys(ALICE, keys_max=2)
     others = [keys.public_key(bytes((seed,)) * 32) for seed in (1, 2, 3)]
@@ -285,15 +314,30 @@ def test_remembered_conversation_keys_are_the_right_ones_and_bounded() -> None:
 def test_the_least_recently_used_key_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     computed: list[str] = []
 
-    def counted(secret: bytes, pubkey: str) -> bytes:
+    def counted(exchange: keys.KeyExchange, pubkey: str) -> bytes:
         computed.append(pubkey)
         return bytes(32)
 
-    monkeypatch.setattr(sealing, "shared_x", counted)
+    monkeypatch.setattr(keys.KeyExchange, "shared_x", counted)
     remembered = ConversationKeys(ALICE, keys_max=2)
     for pubkey in "abacab":
         remembered.key(pubkey)
     assert computed == ["a", "b", "c", "b"]
+
+
+def test_a_secret_key_is_made_ready_once_for_all_who_are_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    derived: list[int] = []
+    derive = ec.derive_private_key
+
+    def counted(scalar: int, curve: Any) -> Any:
+        derived.append(scalar)
+        return derive(scalar, curve)
+
+    monkeypatch.setattr(ec, "derive_private_key", counted)
+    remembered = ConversationKeys(ALICE)
+    found = [remembered.key(keys.public_key(bytes((seed,)) * 32)) for seed in range(1, 6)]
+    assert len(derived) == 1
+    assert len(set(found)) == 5
 
 
 def test_a_key_that_cannot_be_shared_is_refused_each_time() -> None:

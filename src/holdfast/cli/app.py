@@ -6,7 +6,7 @@ import sys
 
 import typer
 
-from holdfast.cli import check, demo, log, member, mesh, topic
+from holdfast.cli import check, demo, log, member, mesh, relay, topic
 from holdfast.cli.output import ExitCode, Failure, say_failure
 from holdfast.store import faults
 
@@ -21,6 +21,7 @@ app.add_typer(log.app, name="log")
 app.add_typer(mesh.app, name="mesh")
 app.add_typer(member.app, name="member")
 app.add_typer(topic.app, name="topic")
+app.add_typer(relay.app, name="relay")
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
 

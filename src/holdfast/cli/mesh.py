@@ -16,7 +16,7 @@ from holdfast.device import invitation, mesh, topics
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Home, Membership
 from holdfast.device.mesh import Session
-from holdfast.device.publish import Publisher
+from holdfast.device.publish import Publisher, PutOff
 from holdfast.protocol import keys
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, Role
 from holdfast.protocol.refusal import Refusal, Refused
@@ -46,8 +46,7 @@ def create(
     async def enter(device: Device, publisher: Publisher, client: RelayClient, called: str) -> Membership:
         return await mesh.found(device, publisher, client, name, called)
 
-    advice = "This relay lets only its operators make meshes, and callers on its own machine."
-    membership = _enter(relay, member_name, enter, advice)
+    membership = _enter(relay, member_name, enter)
     _say_entered(membership, "made", as_json)
 
 
@@ -64,7 +63,7 @@ def join(
     async def enter(device: Device, publisher: Publisher, client: RelayClient, called: str) -> Membership:
         return await mesh.join(device, publisher, client, invited, called)
 
-    membership = _enter(invited.relay, member_name, enter, "Ask for a new invitation.")
+    membership = _enter(invited.relay, member_name, enter)
     _say_entered(membership, "joined", as_json)
 
 
@@ -80,7 +79,10 @@ def invite(
 
     async def work(session: Session) -> None:
         expires_at = session.device.clock() + hours * HOUR
-        text = invitation.write(await session.invite(role, expires_at))
+        try:
+            text = invitation.write(await session.invite(role, expires_at))
+        except PutOff as error:
+            raise sessions.put_off(error, "Run it again for another invitation; this one is lost.") from error
         if as_json:
             print_json({"invite": text, "role": role.value, "expires_at": expires_at})
         else:
@@ -120,7 +122,7 @@ def show(as_json: AsJson = False) -> None:
     sessions.in_mesh(work, as_json=as_json)
 
 
-def _enter(relay: str, member_name: str | None, enter: Enter, advice: str) -> Membership:
+def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
     """Bring this home into a mesh; a new home comes to be by this."""
     home = Home.find()
     with sessions.failures(home):
@@ -129,9 +131,10 @@ def _enter(relay: str, member_name: str | None, enter: Enter, advice: str) -> Me
             try:
                 return asyncio.run(_meet(device, url, member_name, enter))
             except Refused as refused:
-                if refused.refusal is Refusal.NOT_PERMITTED:
-                    raise sessions.refusal(refused.refusal, refused.detail, advice) from refused
-                raise
+                if refused.refusal is not Refusal.NOT_PERMITTED:
+                    raise
+                advice = "This relay lets only its operators make meshes, and users of its own machine."
+                raise sessions.refusal(refused.refusal, refused.detail, advice) from refused
 
 
 async def _meet(device: Device, url: str, member_name: str | None, enter: Enter) -> Membership:

@@ -35,10 +35,9 @@ def token(
     days: Annotated[int, typer.Option(min=1, max=DAYS_MAX, help="For how long it is good.")] = DAYS,
     as_json: AsJson = False,
 ) -> None:
-    """Print a token that opens the export to one consumer, until it expires.
+    """Print a token that opens the export to one consumer until it expires. It cannot be called back before.
 
-    Keep it in a file that only its user can read, or in the environment: an option's value is seen by every process. It
-    cannot be called back earlier, short of replacing relay.key.
+    Hand it over in a file that only its user can read, or in the environment: everybody sees the options of a process.
     """
     try:
         IDENTIFIER.check(consumer, "consumer")
@@ -49,7 +48,7 @@ def token(
     if as_json:
         print_json({"token": text, "consumer": consumer, "expires_at": expires_at})
     else:
-        console().print(text)
+        typer.echo(text)  # as it is: a terminal's width must not break it in two
 
 
 def stats(data: Data, as_json: AsJson = False) -> None:

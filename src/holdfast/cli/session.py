@@ -16,7 +16,7 @@ from holdfast.device import topics
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import VARIABLE, Damaged, Home, InUse
 from holdfast.device.invitation import InvalidInvitation
-from holdfast.device.mesh import HasMesh, InvalidName, NoMesh, Session, Standing, UnknownMember, in_session
+from holdfast.device.mesh import HasMesh, InvalidName, NoMesh, NotAllowed, NotThatOne, Session, Standing, in_session
 from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
 from holdfast.protocol import action as actions
@@ -75,24 +75,9 @@ def failures(home: Home) -> Iterator[None]:
     """Turn what can go wrong into one message and an exit code."""
     try:
         yield
-    except NoMesh as error:
-        raise Failure(ExitCode.NOT_FOUND, "no_mesh", _no_mesh(home)) from error
-    except HasMesh as error:
-        raise Failure(ExitCode.VIOLATION, "has_mesh", _has_mesh(home, error)) from error
-    except UnknownMember as error:
-        raise _unknown_member(error) from error
-    except (InvalidUrl, InvalidInvitation, InvalidName) as error:
-        raise Failure(ExitCode.USAGE, "usage", f"{error}.") from error
-    except PutOff as error:
-        raise Failure(ExitCode.UNAVAILABLE, str(error.says), _put_off(error)) from error
-    except Unreachable as error:
-        raise Failure(ExitCode.UNAVAILABLE, str(error.fault), _no_answer(error.url, error.detail)) from error
-    except Refused as error:
-        raise refusal(error.refusal, error.detail) from error
-    except InUse as error:
-        raise Failure(ExitCode.UNAVAILABLE, "in_use", str(error)) from error
-    except Damaged as error:
-        raise Failure(ExitCode.VIOLATION, "damaged", str(error)) from error
+    except tuple(_FAILURES) as error:
+        tell = next(tell for kind, tell in _FAILURES.items() if isinstance(error, kind))
+        raise tell(home, error) from error
 
 
 def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
@@ -102,6 +87,12 @@ def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
     said = plain(detail)
     return Failure(exit_code, str(code), f"{said or code}. {row.sentence if advice is None else advice}")
 
+
+# Where a person at a home can be told more than anybody who is refused.
+_ADVICE = {
+    Refusal.NOT_A_MEMBER: "This home is not, or no longer, a member of its mesh; an admin may have revoked it.",
+    Refusal.KEY_TAKEN: f"This home was in that mesh before. Name another home in {VARIABLE} to join again.",
+}
 
 _EXIT_CODES = {404: ExitCode.NOT_FOUND, 410: ExitCode.NOT_FOUND, 409: ExitCode.VIOLATION}
 
@@ -127,26 +118,51 @@ def _has_mesh(home: Home, error: HasMesh) -> str:
     )
 
 
-def _unknown_member(error: UnknownMember) -> Failure:
+def _not_that_one(error: NotThatOne) -> Failure:
     if error.found:
-        message = f"{error.found} members go by {error.who}; give the member id or the key of the one you mean."
+        message = f"{error.found} {error.what}s go by {error.name}; give the id or the key of the one you mean."
         return Failure(ExitCode.USAGE, "ambiguous", message)
-    message = f"nobody in this mesh goes by {error.who}; see holdfast member list."
+    message = f"there is no {error.what} {error.name} in this mesh; see holdfast {error.what} list."
     return Failure(ExitCode.NOT_FOUND, "not_found", message)
 
 
-def _put_off(error: PutOff) -> str:
+def put_off(error: PutOff, advice: str) -> Failure:
+    """The relay has not decided; `advice` says what has become of the request."""
     if isinstance(error.says, Refusal):
         message = f"the relay {error.url} puts it off: {plain(error.detail)}. {REFUSALS[error.says].sentence}"
     else:
         message = _no_answer(error.url, error.detail)
-    if error.kept:
-        return message + " What you asked for is written down, and the next command offers it again."
-    return message + " What earlier commands asked for is still waiting; this one was not written down."
+    return Failure(ExitCode.UNAVAILABLE, str(error.says), f"{message} {advice}")
+
+
+_KEPT = "What you asked for is written down, and the next command offers it again."
+_NOT_KEPT = "What earlier commands asked for is still waiting; this one was not written down."
 
 
 def _no_answer(url: str, detail: str) -> str:
     return f"the relay {url} does not answer: {plain(detail)}. Check that it runs and that the address is right."
+
+
+def _usage(home: Home, error: Exception) -> Failure:
+    return Failure(ExitCode.USAGE, "usage", f"{error}.")
+
+
+_FAILURES: dict[type[Exception], Callable[[Home, Any], Failure]] = {
+    NoMesh: lambda home, error: Failure(ExitCode.NOT_FOUND, "no_mesh", _no_mesh(home)),
+    HasMesh: lambda home, error: Failure(ExitCode.VIOLATION, "has_mesh", _has_mesh(home, error)),
+    NotThatOne: lambda home, error: _not_that_one(error),
+    NotAllowed: lambda home, error: Failure(ExitCode.ERROR, str(Refusal.NOT_PERMITTED), f"{error}."),
+    InvalidUrl: _usage,
+    InvalidInvitation: _usage,
+    InvalidName: _usage,
+    PutOff: lambda home, error: put_off(error, _KEPT if error.kept else _NOT_KEPT),
+    Unreachable: lambda home, error: Failure(
+        ExitCode.UNAVAILABLE, str(error.fault), _no_answer(error.url, error.detail)
+    ),
+    Refused: lambda home, error: refusal(error.refusal, error.detail, _ADVICE.get(error.refusal)),
+    InUse: lambda home, error: Failure(ExitCode.UNAVAILABLE, "in_use", str(error)),
+    Damaged: lambda home, error: Failure(ExitCode.VIOLATION, "damaged", str(error)),
+}
 
 
 def teller(*, as_json: bool) -> Tell:

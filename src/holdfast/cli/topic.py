@@ -9,10 +9,8 @@ from holdfast.cli import session as sessions
 from holdfast.cli.output import AsJson, console, print_json, print_table
 from holdfast.cli.session import plain
 from holdfast.device import topics
-from holdfast.device.mesh import Session
+from holdfast.device.mesh import NotThatOne, Session
 from holdfast.device.topics import KeyState
-from holdfast.protocol.refusal import Refused
-from holdfast.protocol.tags import TOPIC
 from holdfast.wire.client import Topic
 
 app = typer.Typer(help="Make topics, subscribe to them, grant their keys.", no_args_is_help=True)
@@ -25,7 +23,6 @@ def create(topic: Name, as_json: AsJson = False) -> None:
     """Make a topic, and its first key."""
 
     async def work(session: Session) -> None:
-        TOPIC.check(topic, "a topic's name")
         await topics.create(session, topic)
         found = topics.find(session, topic)
         if as_json:
@@ -133,5 +130,5 @@ def _subscribers(session: Session, topic: Topic) -> str:
 def _name(session: Session, member: str) -> str:
     try:
         return session.member(member).name
-    except Refused:
+    except NotThatOne:
         return member

@@ -1,1 +1,1 @@
-"""The device: one home's operation log. May touch its own database file, through `store`, and nothing else."""
+"""The device: one home, its operation log and its place in a mesh. May touch its home directory, and its relay through `wire`."""

@@ -40,10 +40,10 @@ GROUP BY operation.sequence
 HAVING count(entry.seq) <> 1
 
 -- name: the_epoch_is_the_one_that_was_minted_last
--- The device's epoch is that of its latest entries: it changes only together with an entry that says so.
+-- The device's epoch is that of what it enqueued last: it changes only together with an entry that says so.
 SELECT device.epoch, entry.epoch
 FROM device
-JOIN history AS entry ON entry.seq = (SELECT max(seq) FROM history WHERE epoch IS NOT NULL)
+JOIN history AS entry ON entry.seq = (SELECT max(seq) FROM history WHERE kind IN ('enqueued', 'restored') AND epoch IS NOT NULL)
 WHERE device.epoch <> entry.epoch
 
 -- name: what_was_given_up_is_in_the_history
@@ -66,3 +66,14 @@ SELECT operation.sequence, operation.enqueued_at, entry.at
 FROM operation_log AS operation
 JOIN history AS entry ON entry.kind = 'enqueued' AND entry.sequence = operation.sequence
 WHERE operation.enqueued_at > entry.at
+
+-- name: what_is_in_flight_has_its_event
+-- What may be on its way is on disk as it was signed.
+SELECT sequence FROM operation_log WHERE status = 'inflight' AND event IS NULL
+
+-- name: what_was_superseded_has_its_successor
+-- An entry that gave way to another names one that exists.
+SELECT operation.sequence, operation.superseded_by
+FROM operation_log AS operation
+LEFT JOIN operation_log AS successor ON successor.id = operation.superseded_by
+WHERE operation.superseded_by IS NOT NULL AND successor.sequence IS NULL

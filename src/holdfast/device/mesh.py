@@ -18,7 +18,7 @@ from holdfast.device.publish import Publisher
 from holdfast.protocol import keys
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Join, Name, RevokeMember, Role
 from holdfast.protocol.outbox import Status
-from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.refusal import Refused
 from holdfast.wire.client import Member, Mesh, RelayClient, Yes
 
 
@@ -57,13 +57,18 @@ class InvalidName(ValueError):
     """A name that nobody can have."""
 
 
-class UnknownMember(Exception):
-    """Nobody, or more than one, goes by what was given."""
+class NotThatOne(Exception):
+    """Nothing, or more than one, goes by the name that was given."""
 
-    def __init__(self, who: str, found: int) -> None:
-        super().__init__(f"{found} members are called {who}")
-        self.who = who
+    def __init__(self, what: str, name: str, found: int = 0) -> None:
+        super().__init__(f"{found} {what}s are called {name}")
+        self.what = what
+        self.name = name
         self.found = found
+
+
+class NotAllowed(Exception):
+    """Something that this member may not do; says who may."""
 
 
 def check_name(name: str, what: str) -> None:
@@ -183,7 +188,7 @@ class Session:
         for found in self.mesh.members:
             if found.member == member:
                 return found
-        raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no member {member}")
+        raise NotThatOne("member", member)
 
     def find(self, who: str) -> Member:
         """The one member whom a person means by a name, a member id, an npub or a key in hex; rather an active one."""
@@ -191,7 +196,7 @@ class Session:
         active = [member for member in named if member.is_active]
         candidates = active or named
         if len(candidates) != 1:
-            raise UnknownMember(who, len(candidates))
+            raise NotThatOne("member", who, len(candidates))
         return candidates[0]
 
     async def invite(self, role: Role, expires_at: int) -> Invitation:

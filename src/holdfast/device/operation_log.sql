@@ -63,14 +63,14 @@ SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'inflight')) FROM 
 
 -- name: waiting_for
 -- What is still to be sent to a destination, in the order of sending.
-SELECT sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, object_id, digest
 FROM operation_log
 WHERE destination_kind = :destination_kind AND destination_ref = :destination_ref AND status IN ('pending', 'inflight')
 ORDER BY sequence
 
 -- name: operation_called
-SELECT sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, object_id, digest
 FROM operation_log
 WHERE client_message_id = :client_message_id

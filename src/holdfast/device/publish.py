@@ -28,7 +28,7 @@ from holdfast.wire.client import RelayClient, Said, Yes
 MAX_AGE_HOURS = max_age_hours(DedupeMode.RETENTION_SCOPED, DEDUPE_DAYS_MIN)
 
 # Put off for the sake of this one event: what comes after it need not wait, and about a topic's key may replace it.
-_OF_THE_EVENT = frozenset({Refusal.GRANT_MISSING, Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
+_OF_THE_EVENT = frozenset({Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
 
 
 class PutOff(Exception):
@@ -129,7 +129,7 @@ class Publisher:
         device = self._device
         operation = sending.enqueue(transaction, device.clock(), device.random, blob, address)
         for earlier in replaced:
-            sending.supersede(transaction, device.clock(), earlier, operation.client_message_id)
+            sending.supersede(transaction, device.clock(), earlier, operation.id)
         return self._claim(transaction, operation)
 
     def _replaced_by(self, action: Action) -> list[Operation]:

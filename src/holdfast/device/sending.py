@@ -12,10 +12,9 @@ from holdfast.protocol.envelope import HEAD_TAGS, Head, head_from_tags
 from holdfast.protocol.event import Event, check_id, decode
 from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
 from holdfast.protocol.history import Draft, Kind
-from holdfast.protocol.outbox import TRANSITIONS, Signal, Status
+from holdfast.protocol.outbox import TRANSITIONS, Signal, Status, counts
 from holdfast.protocol.reaction import REACTIONS, RelaySays
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.schedule import send_wait
 from holdfast.protocol.tables import move
 from holdfast.store import faults, history
 from holdfast.store.engine import Row, Transaction
@@ -42,6 +41,7 @@ class StatusChanged(Exception):
 class Operation(msgspec.Struct, frozen=True):
     """An operation as its sender sees it. The event is what is sent for it, once that was made."""
 
+    id: str
     sequence: int
     client_message_id: str
     destination_kind: str
@@ -120,40 +120,26 @@ def claim(transaction: Transaction, now: int, operation: Operation, event: bytes
 def settle(transaction: Transaction, now: int, random: Random, operation: Operation, said: Said) -> Operation:
     """Do with an operation in flight what the relay's answer, or the lack of one, calls for."""
     reaction = REACTIONS[said.says]
-    attempts = operation.attempts + reaction.counts
     if said.yes is not None:
-        return _confirm(transaction, now, operation, said, attempts)
-    wait = send_wait(max(attempts, 1), _fraction(random), said.retry_after_s if reaction.heeds_retry_after else None)
-    return _put_back(
-        transaction,
-        now,
-        operation,
-        reaction.signal,
-        said.says,
-        said.detail,
-        attempts=attempts,
-        next_attempt_at=now + wait,
-    )
+        return _confirm(transaction, now, operation, reaction.signal, said.yes)
+    wait = reaction.wait(operation.attempts + reaction.counts, _fraction(random), said.retry_after_s)
+    return _put_back(transaction, now, operation, reaction.signal, said.says, said.detail, wait)
 
 
 def restart(transaction: Transaction, now: int, operation: Operation) -> Operation:
     """Take back what a process had claimed that is gone; it may have been sent, and the same bytes are offered again."""
     detail = "the process that sent it ended before the answer"
-    return _put_back(
-        transaction, now, operation, Signal.RESTARTED, Signal.RESTARTED, detail, attempts=operation.attempts + 1
-    )
+    return _put_back(transaction, now, operation, Signal.RESTARTED, Signal.RESTARTED, detail)
 
 
 def age_out(transaction: Transaction, now: int, operation: Operation, hours: int) -> Operation:
     """Give up an operation that waited so long that the relay might no longer know a repetition."""
     detail = f"it waited for more than {hours} hours"
-    return _put_back(
-        transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail, attempts=operation.attempts
-    )
+    return _put_back(transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail)
 
 
 def supersede(transaction: Transaction, now: int, operation: Operation, successor: str) -> Operation:
-    """Retire an operation that the relay put off, because the one with this id takes its place."""
+    """Retire an operation that the relay put off, because the one of this `id` takes its place."""
     status = move(TRANSITIONS, operation.status, Signal.REQUEUED)
     parameters = {
         "sequence": operation.sequence,
@@ -170,19 +156,12 @@ def supersede(transaction: Transaction, now: int, operation: Operation, successo
     return msgspec.structs.replace(operation, status=status)
 
 
-def _confirm(transaction: Transaction, now: int, operation: Operation, said: Said, attempts: int) -> Operation:
-    assert said.yes is not None  # noqa: S101 - the caller has looked
-    status = move(TRANSITIONS, operation.status, REACTIONS[said.says].signal)
-    settled = msgspec.structs.replace(operation, status=status, attempts=attempts, last_error=None)
-    _update(transaction, operation, settled, next_attempt_at=now, delivered_at=now, yes=said.yes)
-    draft = _draft(
-        settled,
-        Kind.RELAYED,
-        transaction.where,
-        message_id=said.yes.broker_message_id,
-        detail=encode_anchor(said.yes.anchor),
-    )
-    history.append(transaction, now, [draft])
+def _confirm(transaction: Transaction, now: int, operation: Operation, signal: Signal, yes: Yes) -> Operation:
+    settled = _moved(operation, signal, last_error=None)
+    _update(transaction, operation, settled, next_attempt_at=now, delivered_at=now, yes=yes)
+    detail = encode_anchor(yes.anchor)
+    told = _draft(settled, Kind.RELAYED, transaction.where, message_id=yes.broker_message_id, detail=detail)
+    history.append(transaction, now, [told])
     return settled
 
 
@@ -193,20 +172,25 @@ def _put_back(
     signal: Signal,
     reason: RelaySays | Signal,
     detail: str,
-    *,
-    attempts: int,
-    next_attempt_at: int | None = None,
+    wait: int = 0,
 ) -> Operation:
     """An attempt has ended without a yes: the operation waits for the next one, or is given up."""
-    status = move(TRANSITIONS, operation.status, signal)
-    error = f"{reason}: {detail}"[:ERROR_CHARACTERS_MAX]
-    event = None if signal is Signal.KEY_STALE else operation.event
-    settled = msgspec.structs.replace(operation, status=status, attempts=attempts, last_error=error, event=event)
-    _update(transaction, operation, settled, next_attempt_at=now if next_attempt_at is None else next_attempt_at)
-    kind = Kind.DEAD if status is Status.DEAD else Kind.ATTEMPTED
-    told = _draft(operation, kind, transaction.where, reason=str(reason), detail=Attempt(attempts, error).encode())
-    history.append(transaction, now, [told])
+    settled = _moved(operation, signal, last_error=f"{reason}: {detail}"[:ERROR_CHARACTERS_MAX])
+    _update(transaction, operation, settled, next_attempt_at=now + wait)
+    kind = Kind.DEAD if settled.status is Status.DEAD else Kind.ATTEMPTED
+    why = Attempt(settled.attempts, settled.last_error or "").encode()
+    history.append(transaction, now, [_draft(operation, kind, transaction.where, reason=str(reason), detail=why)])
     return settled
+
+
+def _moved(operation: Operation, signal: Signal, last_error: str | None) -> Operation:
+    return msgspec.structs.replace(
+        operation,
+        status=move(TRANSITIONS, operation.status, signal),
+        attempts=operation.attempts + counts(operation.status, signal),
+        last_error=last_error,
+        event=None if signal is Signal.KEY_STALE else operation.event,
+    )
 
 
 def _update(

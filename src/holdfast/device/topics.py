@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from holdfast.device import topic_keys
-from holdfast.device.mesh import Session
+from holdfast.device.mesh import InvalidName, NotAllowed, NotThatOne, Session
 from holdfast.device.publish import PutOff
 from holdfast.protocol import sealing
 from holdfast.protocol.action import (
@@ -25,15 +25,14 @@ from holdfast.protocol.action import (
     Unsubscribe,
 )
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import TOPIC
 from holdfast.store.engine import Transaction
 from holdfast.wire.client import GrantedKey, Topic
 
 ROUNDS_MAX = 4  # how often a keeper starts over because somebody came, left or was faster meanwhile
 
 # The mesh has changed since it was looked at: look again, decide again.
-_OVERTAKEN = frozenset(
-    {Refusal.EPOCH_SUPERSEDED, Refusal.DESTINATION_UNKNOWN, Refusal.GRANT_MISSING, Refusal.STALE_KEY}
-)
+_OVERTAKEN = frozenset({Refusal.EPOCH_SUPERSEDED, Refusal.GRANT_MISSING, Refusal.STALE_KEY, Refusal.SUBJECT_UNKNOWN})
 
 
 class KeyState(StrEnum):
@@ -72,12 +71,20 @@ def need(topic: Topic, me: str, holders: Collection[str], *, has_key: bool) -> N
     return Need.GRANT if someone_waits else Need.NOTHING
 
 
+def check_name(topic: str) -> None:
+    """Refuse a name that no topic can have."""
+    try:
+        TOPIC.check(topic, "a topic's name")
+    except Refused as refused:
+        raise InvalidName(refused.detail) from refused
+
+
 def find(session: Session, topic: str) -> Topic:
     """The topic of a name."""
     for found in session.mesh.topics:
         if found.topic == topic:
             return found
-    raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
+    raise NotThatOne("topic", topic)
 
 
 def key_state(session: Session, topic: Topic) -> KeyState:
@@ -99,11 +106,12 @@ def is_keeper(session: Session, topic: Topic) -> bool:
 def check_keeper(session: Session, topic: Topic) -> None:
     """Refuse what only a keeper of a topic can do."""
     if not is_keeper(session, topic):
-        raise Refused(Refusal.NOT_PERMITTED, f"keys of {topic.topic} are granted by its creator and by admins")
+        raise NotAllowed(f"the keys of topic {topic.topic} are granted by its creator and by admins")
 
 
 async def create(session: Session, topic: str) -> list[Deed]:
     """Make a topic and its first key; goes on where an earlier command ended."""
+    check_name(topic)
     if not _was_begun(session, topic):
         await session.ask(CreateTopic(topic=topic))
     return await tend(session, topic)
@@ -213,7 +221,7 @@ async def _publish_grants(session: Session, topic: str, epoch: int, key: bytes, 
 def _seal(session: Session, member: str, key: bytes) -> Grant:
     pubkey = session.member(member).pubkey
     if pubkey is None:
-        raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {member} has no key")
+        raise Refused(Refusal.SUBJECT_UNKNOWN, f"member {member} has no key")
     conversation = sealing.conversation_key(session.device.secret, pubkey)
     sealed = sealing.seal(conversation, key, session.device.random(sealing.NONCE_BYTES))
     return Grant(member=member, key=pubkey, sealed=sealed)

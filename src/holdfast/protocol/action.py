@@ -12,7 +12,8 @@ import rfc8785
 from msgspec import Meta
 
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
-from holdfast.protocol.keys import is_public_key
+from holdfast.protocol.history import LOG_ID_BYTES
+from holdfast.protocol.keys import PUBLIC_KEY_BYTES, SIGNATURE_BYTES, is_public_key
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import IDENTIFIER, INTEGER_MAX, TOPIC, check_distinct, shown
 
@@ -21,13 +22,38 @@ GRANTS_MAX = 64  # keys granted in one event; more members take more events
 
 Identifier = Annotated[str, Meta(pattern=IDENTIFIER.pattern)]
 TopicName = Annotated[str, Meta(pattern=TOPIC.pattern)]
-# A name for people: any text on one line that does not start or end with a space.
-Name = Annotated[str, Meta(pattern=rf"\A(?!\s)[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{NAME_CHARACTERS_MAX}}}(?<!\s)\Z")]
-Key = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-Secret = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-Signature = Annotated[str, Meta(pattern=r"\A[0-9a-f]{128}\Z")]
-LogId = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+# A name for people: any text on one line that does not start or end with a space, and that shows what it is. Nothing in it
+# is invisible or turns the direction of writing, but for a joiner that has a character on either side; and a selector of
+# variants, which is allowed, does not make a name by itself.
+_LINES = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
+_FORMATS = (  # Unicode's category Cf without the two joiners; listed, because every reader must refuse the same
+    r"\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e007f"
+)
+_BLANKS = (
+    r"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # called letters, marks or symbols, and yet nothing is seen
+)
+_JOINERS = r"\u200c\u200d"
+_VARIANTS = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
+_UNSEEN = _LINES + _FORMATS + _BLANKS + _JOINERS
+_JOINED = rf"(?<=[^\s{_JOINERS}])[{_JOINERS}](?=[^\s{_JOINERS}])"
+NAME_PATTERN = (
+    rf"\A(?!\s)(?=.*[^\s{_JOINERS}{_VARIANTS}])(?:[^{_UNSEEN}]|{_JOINED}){{1,{NAME_CHARACTERS_MAX}}}(?<!\s)\Z"
+)
+_NAME_RULE = f"of 1 to {NAME_CHARACTERS_MAX} visible characters on one line, without spaces around them"
+
+
+def _hex(size_bytes: int) -> str:
+    return rf"\A[0-9a-f]{{{2 * size_bytes}}}\Z"
+
+
+Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
+Key = Annotated[str, Meta(pattern=_hex(PUBLIC_KEY_BYTES))]
+Digest = Annotated[str, Meta(pattern=_hex(32))]
+Secret = Annotated[str, Meta(pattern=_hex(32))]
+Signature = Annotated[str, Meta(pattern=_hex(SIGNATURE_BYTES))]
+LogId = Annotated[str, Meta(pattern=_hex(LOG_ID_BYTES))]
 # The base64 of NIP-44 around a topic's key: 99 bytes, the first of them the version, 2.
 SealedKey = Annotated[str, Meta(pattern=r"\AA[g-v][A-Za-z0-9+/]{130}\Z")]
 Microseconds = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
@@ -42,11 +68,11 @@ class Role(StrEnum):
     MEMBER = "member"
 
 
-class _Action(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="action"):
+class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="action"):
     """One thing to do; the field `action` names it."""
 
 
-class CreateMesh(_Action, frozen=True, kw_only=True, tag="create_mesh"):
+class CreateMesh(Asked, frozen=True, kw_only=True, tag="create_mesh"):
     """The mesh of the head comes to be, with one member, who is an admin."""
 
     name: Name
@@ -58,7 +84,7 @@ class CreateMesh(_Action, frozen=True, kw_only=True, tag="create_mesh"):
         _check_key(self.key)
 
 
-class Invite(_Action, frozen=True, kw_only=True, tag="invite"):
+class Invite(Asked, frozen=True, kw_only=True, tag="invite"):
     """Whoever shows the secret with this sha256 before it expires may join, once."""
 
     secret_hash: Digest
@@ -66,13 +92,13 @@ class Invite(_Action, frozen=True, kw_only=True, tag="invite"):
     role: Role
 
 
-class WithdrawInvite(_Action, frozen=True, kw_only=True, tag="withdraw_invite"):
+class WithdrawInvite(Asked, frozen=True, kw_only=True, tag="withdraw_invite"):
     """The invitation is void."""
 
     secret_hash: Digest
 
 
-class Join(_Action, frozen=True, kw_only=True, tag="join"):
+class Join(Asked, frozen=True, kw_only=True, tag="join"):
     """The signer's key becomes that of a new member."""
 
     secret: Secret
@@ -80,7 +106,7 @@ class Join(_Action, frozen=True, kw_only=True, tag="join"):
     name: Name
 
 
-class AddMember(_Action, frozen=True, kw_only=True, tag="add_member"):
+class AddMember(Asked, frozen=True, kw_only=True, tag="add_member"):
     """A member joins without invitation."""
 
     member: Identifier
@@ -92,27 +118,27 @@ class AddMember(_Action, frozen=True, kw_only=True, tag="add_member"):
         _check_key(self.key)
 
 
-class RenameMember(_Action, frozen=True, kw_only=True, tag="rename_member"):
+class RenameMember(Asked, frozen=True, kw_only=True, tag="rename_member"):
     """People see another name; the id stays."""
 
     member: Identifier
     name: Name
 
 
-class RevokeMember(_Action, frozen=True, kw_only=True, tag="revoke_member"):
+class RevokeMember(Asked, frozen=True, kw_only=True, tag="revoke_member"):
     """The member is out: of itself when it signs this, else by an admin."""
 
     member: Identifier
 
 
-class SetRole(_Action, frozen=True, kw_only=True, tag="set_role"):
+class SetRole(Asked, frozen=True, kw_only=True, tag="set_role"):
     """The member has this role from now on."""
 
     member: Identifier
     role: Role
 
 
-class RotateMemberKey(_Action, frozen=True, kw_only=True, tag="rotate_member_key"):
+class RotateMemberKey(Asked, frozen=True, kw_only=True, tag="rotate_member_key"):
     """The member has another key: signed with the old one, or by an admin when that is lost; the new key agrees."""
 
     member: Identifier
@@ -120,19 +146,19 @@ class RotateMemberKey(_Action, frozen=True, kw_only=True, tag="rotate_member_key
     countersignature: Signature
 
 
-class CreateTopic(_Action, frozen=True, kw_only=True, tag="create_topic"):
+class CreateTopic(Asked, frozen=True, kw_only=True, tag="create_topic"):
     """A topic comes to be, without a key: its key epoch is 0 until epoch 1 is made current."""
 
     topic: TopicName
 
 
-class Subscribe(_Action, frozen=True, kw_only=True, tag="subscribe"):
+class Subscribe(Asked, frozen=True, kw_only=True, tag="subscribe"):
     """The signer wants what is posted to the topic."""
 
     topic: TopicName
 
 
-class Unsubscribe(_Action, frozen=True, kw_only=True, tag="unsubscribe"):
+class Unsubscribe(Asked, frozen=True, kw_only=True, tag="unsubscribe"):
     """The signer wants it no longer."""
 
     topic: TopicName
@@ -146,7 +172,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     sealed: SealedKey
 
 
-class GrantTopicKey(_Action, frozen=True, kw_only=True, tag="grant_topic_key"):
+class GrantTopicKey(Asked, frozen=True, kw_only=True, tag="grant_topic_key"):
     """Members get the key of an epoch: of the current one, or of the next, which stays staged until it is current."""
 
     topic: TopicName
@@ -157,26 +183,26 @@ class GrantTopicKey(_Action, frozen=True, kw_only=True, tag="grant_topic_key"):
         check_distinct((grant.member for grant in self.grants), "grants: member")
 
 
-class AdvanceTopicKey(_Action, frozen=True, kw_only=True, tag="advance_topic_key"):
+class AdvanceTopicKey(Asked, frozen=True, kw_only=True, tag="advance_topic_key"):
     """The key epoch after this one becomes current, if this one still is: compare and set."""
 
     topic: TopicName
     key_epoch: Position
 
 
-class Block(_Action, frozen=True, kw_only=True, tag="block"):
+class Block(Asked, frozen=True, kw_only=True, tag="block"):
     """The signer wants nothing more from this member."""
 
     member: Identifier
 
 
-class Unblock(_Action, frozen=True, kw_only=True, tag="unblock"):
+class Unblock(Asked, frozen=True, kw_only=True, tag="unblock"):
     """The signer hears this member again."""
 
     member: Identifier
 
 
-class AdmitAuthor(_Action, frozen=True, kw_only=True, tag="admit_author"):
+class AdmitAuthor(Asked, frozen=True, kw_only=True, tag="admit_author"):
     """Snapshots of this author are taken and served, on the word of a member; the author's key agrees."""
 
     member: Identifier
@@ -184,13 +210,13 @@ class AdmitAuthor(_Action, frozen=True, kw_only=True, tag="admit_author"):
     countersignature: Signature
 
 
-class DismissAuthor(_Action, frozen=True, kw_only=True, tag="dismiss_author"):
+class DismissAuthor(Asked, frozen=True, kw_only=True, tag="dismiss_author"):
     """Snapshots of this author are taken no longer."""
 
     author: Key
 
 
-class RegisterConsumer(_Action, frozen=True, kw_only=True, tag="register_consumer"):
+class RegisterConsumer(Asked, frozen=True, kw_only=True, tag="register_consumer"):
     """A reader of the relay's history holds back pruning from this position of this log on."""
 
     consumer: Identifier
@@ -198,7 +224,7 @@ class RegisterConsumer(_Action, frozen=True, kw_only=True, tag="register_consume
     seq: Position
 
 
-class RemoveConsumer(_Action, frozen=True, kw_only=True, tag="remove_consumer"):
+class RemoveConsumer(Asked, frozen=True, kw_only=True, tag="remove_consumer"):
     """The reader holds back nothing any more."""
 
     consumer: Identifier
@@ -268,5 +294,8 @@ def _canonical(action: Action) -> str:
 
 def _fault(error: Exception) -> str:
     """What the reader found, in words that fit a log line: they may quote what a stranger sent."""
-    printable = ascii(f"action: {error}")[1:-1].replace(r"\\", "\\")
+    said = str(error).replace(
+        f"matching regex {NAME_PATTERN!r}", _NAME_RULE
+    )  # a pattern that long tells nobody anything
+    printable = ascii(f"action: {said}")[1:-1].replace(r"\\", "\\")
     return printable[:DETAIL_CHARACTERS_MAX]

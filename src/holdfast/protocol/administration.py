@@ -1,8 +1,10 @@
 """Administration: what changes a mesh, its members, topics and keys, as signed events of kind 4204.
 
 The content is one action in canonical JSON; the tags are the head that every send of a device has, and a counter. The
-counter of a mesh and signer only ever grows, so an old event cannot be played again. Where a key is named that is not the
-signer's own, that key agrees by a signature inside the action.
+counter of a mesh and signer only ever grows, so an old event cannot be played again. Two actions carry the agreement of the
+key that they name, as a signature of that key: `rotate_member_key` that of the new key, `admit_author` that of the author's.
+The keys in `create_mesh` and `add_member` stand there on the word of the signer alone; a grant names a key that is a
+member's already.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ from holdfast.protocol.envelope import HEAD_TAGS, Head, check_kind, head_from_ta
 from holdfast.protocol.event import Event, sign_event
 from holdfast.protocol.keys import public_key, sign, verify
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tags import TagRule, Tags, check_range, read_integer, read_tags
+from holdfast.protocol.tags import TagRule, Tags, check_range, check_type, read_integer, read_tags
 from holdfast.protocol.ulid import MICROSECONDS_PER_MILLISECOND
 
 ADMINISTRATION_KIND = 4204
@@ -37,6 +39,8 @@ class Administration(msgspec.Struct, frozen=True, kw_only=True):
     action: Action
 
     def __post_init__(self) -> None:
+        check_type(self.head, Head, "head")
+        check_type(self.action, actions.Asked, "action")
         check_range(self.counter, "counter", 1)
         of_the_relay = isinstance(self.action, RegisterConsumer | RemoveConsumer)
         if of_the_relay and self.head.mesh != RELAY:

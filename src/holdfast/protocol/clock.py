@@ -13,11 +13,10 @@ import msgspec
 
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import total
-from holdfast.protocol.tags import Tags, check_range, read_integer, shown
+from holdfast.protocol.tags import Tags, check_range, check_type, read_integer, shown
 
 CLOCK_TAG = "vc"
 DEVICES_MAX = 32  # devices in one clock
-COUNTER_MAX = 9_007_199_254_740_991  # exact in every JSON reader: 2**53 - 1
 DEVICE_ID_BYTES_MAX = 128  # in UTF-8; a UUID takes 36, a key in hex 64
 
 
@@ -48,16 +47,18 @@ class VectorClock(msgspec.Struct, frozen=True):
     entries: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
+        check_type(self.entries, tuple, "clock entries")
         if len(self.entries) > DEVICES_MAX:
             raise Refused(Refusal.MALFORMED, f"clock has {len(self.entries)} devices, at most {DEVICES_MAX} allowed")
         for device, counter in self.entries:
             _check_device(device)
-            check_range(counter, f"clock device {shown(device)}: counter", 1, COUNTER_MAX)
+            check_range(counter, f"clock device {shown(device)}: counter", 1)
         for (device, _), (following, _) in zip(self.entries, self.entries[1:], strict=False):
             _check_ascending(device, following)
 
 
 def _check_device(device: str) -> None:
+    check_type(device, str, "clock device")
     if not device:
         raise Refused(Refusal.MALFORMED, "clock has an empty device id")
     if "\0" in device:  # PostgreSQL has no text with it
@@ -107,12 +108,18 @@ def to_tags(clock: VectorClock) -> Tags:
 
 def compare(first: VectorClock, second: VectorClock) -> Order:
     """How `first` stands to `second`."""
+    return _order(dict(first.entries), dict(second.entries))
+
+
+def _order(first: Mapping[str, int], second: Mapping[str, int]) -> Order:
     return ORDERS[_is_ahead(first, second), _is_ahead(second, first)]
 
 
-def _is_ahead(first: VectorClock, second: VectorClock) -> bool:
-    counters = dict(second.entries)
-    return any(counter > counters.get(device, 0) for device, counter in first.entries)
+def _is_ahead(first: Mapping[str, int], second: Mapping[str, int]) -> bool:
+    for device, counter in first.items():  # noqa: SIM110 - `any` over a generator takes twice as long
+        if counter > second.get(device, 0):
+            return True
+    return False
 
 
 def dominates(first: VectorClock, second: VectorClock) -> bool:
@@ -136,12 +143,17 @@ def increment(clock: VectorClock, device: str) -> VectorClock:
 
 
 def frontier(clocks: Iterable[VectorClock]) -> tuple[VectorClock, ...]:
-    """The clocks that no other dominates, in the order given; equal ones are all kept."""
-    kept: list[VectorClock] = []
+    """The clocks that no other dominates, in the order given; equal ones are all kept.
+
+    Each clock is compared with those kept before it: quadratic in how many stand side by side, a quarter of a second
+    for a thousand. Whoever lets strangers add clocks bounds their number first.
+    """
+    kept: list[tuple[VectorClock, Mapping[str, int]]] = []
     for clock in clocks:
-        orders = [compare(clock, other) for other in kept]
+        counters = dict(clock.entries)
+        orders = [_order(counters, other) for _, other in kept]
         if Order.BEFORE in orders:
             continue
-        kept = [other for other, order in zip(kept, orders, strict=True) if order is not Order.AFTER]
-        kept.append(clock)
-    return tuple(kept)
+        kept = [pair for pair, order in zip(kept, orders, strict=True) if order is not Order.AFTER]
+        kept.append((clock, counters))
+    return tuple(clock for clock, _ in kept)

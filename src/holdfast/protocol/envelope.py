@@ -5,7 +5,6 @@ an envelope then has one spelling, and whoever holds its columns can rebuild the
 receipts and administration share, names the send for ever: (epoch, sequence) at the device, client_message_id at the relay.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,7 +14,7 @@ from holdfast.protocol.fingerprint import DestinationKind, Priority
 from holdfast.protocol.keys import PUBLIC_KEY_BYTES
 from holdfast.protocol.payload import PAYLOAD_BYTES_MAX
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.sealing import PAYLOAD_CHARACTERS_MIN, payload_characters
+from holdfast.protocol.sealing import PAYLOAD_CHARACTERS_MIN, is_payload, payload_characters
 from holdfast.protocol.tables import total
 from holdfast.protocol.tags import (
     IDENTIFIER,
@@ -24,9 +23,11 @@ from holdfast.protocol.tags import (
     TagRule,
     Tags,
     TextRule,
+    check_bytes,
     check_distinct,
     check_hex,
     check_range,
+    check_type,
     read_choice,
     read_integer,
     read_tags,
@@ -37,8 +38,6 @@ EPOCH_BYTES = 16
 MENTIONS_MAX = 64  # members named in one message
 SEALED_CHARACTERS_MIN = PAYLOAD_CHARACTERS_MIN  # 132: the smallest padding
 SEALED_CHARACTERS_MAX = payload_characters(PAYLOAD_BYTES_MAX)  # 54,704: one byte more would take 65,628
-
-_SEALED = re.compile(r"A[g-v][A-Za-z0-9+/]*={0,2}")  # base64 of bytes that start with 2, the version
 
 Found = Mapping[str, Sequence[tuple[str, ...]]]
 
@@ -83,8 +82,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         IDENTIFIER.check(self.mesh, "mesh")
         REFERENCE.check(self.client_message_id, "client_message_id")
-        if len(self.epoch) != EPOCH_BYTES:
-            raise Refused(Refusal.MALFORMED, f"epoch has {len(self.epoch)} bytes, it must have {EPOCH_BYTES}")
+        check_bytes(self.epoch, "epoch", EPOCH_BYTES)
         check_range(self.sequence, "sequence", 0)
 
 
@@ -95,6 +93,7 @@ class Destination(msgspec.Struct, frozen=True):
     ref: str
 
     def __post_init__(self) -> None:
+        check_type(self.kind, DestinationKind, "destination_kind")
         DESTINATION_REFS[self.kind].check(self.ref, "destination_ref")
 
 
@@ -111,6 +110,10 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     mentions: tuple[str, ...] = ()  # member ids, as the caller ordered them
 
     def __post_init__(self) -> None:
+        check_type(self.head, Head, "head")
+        check_type(self.destination, Destination, "destination")
+        check_type(self.priority, Priority, "priority")
+        check_type(self.mentions, tuple, "mentions")  # a text is a sequence of members too
         _check_sealed_with(self)
         if self.expires_at is not None:
             check_range(self.expires_at, "expires_at", 1)
@@ -219,7 +222,7 @@ def _check_sealed(content: str) -> None:
             Refusal.TOO_LARGE,
             f"content has {len(content)} characters, at most {SEALED_CHARACTERS_MAX} allowed",
         )
-    if len(content) % 4 or not _SEALED.fullmatch(content):
+    if not is_payload(content):
         raise Refused(Refusal.MALFORMED, "content is not a sealed payload of version 2 in base64")
 
 

@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import is_hex
 
 EVENT_BYTES_MAX = 65_536  # of the JSON as it travels
 KIND_MAX = 65_535
@@ -126,18 +127,11 @@ def _as_bytes(raw: bytes | str) -> bytes:
 
 
 def _check_hex(event: Event) -> None:
-    if _is_hex(event.id + event.pubkey + event.sig):
+    if is_hex(event.id + event.pubkey + event.sig):
         return
     for name, text in (("id", event.id), ("pubkey", event.pubkey), ("sig", event.sig)):
-        if not _is_hex(text):
+        if not is_hex(text):
             raise Refused(Refusal.MALFORMED, f"event: {name} is not lower-case hex")
-
-
-def _is_hex(text: str) -> bool:
-    try:
-        return bytes.fromhex(text).hex() == text
-    except ValueError:
-        return False
 
 
 def _fault(raw: bytes, error: msgspec.DecodeError | UnicodeDecodeError) -> str:

@@ -2,11 +2,13 @@
 
 Who was closer to the recipient knows better: the recipient's own word beats the relay's history, the relay's history
 beats the sender's giving up, and giving up beats a rung of the ladder that only says how far it had come. So a receipt
-overrides everything that was thought before it, and no fact is ever hidden by an older guess.
+overrides everything that was thought before it. The facts are a set that the caller keeps: when a restored relay that had
+lost a message accepts it anew, the caller takes `rolled_back` out.
 """
 
 from enum import StrEnum
 
+from holdfast.protocol.receipt import ReceiptStatus
 from holdfast.protocol.tables import total
 
 
@@ -18,8 +20,10 @@ class Fact(StrEnum):
     RELAYED = "relayed"
     DELIVERED = "delivered"  # the relay's word that the recipient acknowledged
     APPLIED = "applied"
-    # proof of delivery, signed by the recipient
+    # signed by the recipient: proof of delivery, or of what became of the message instead
     RECEIPT = "receipt"
+    UNREADABLE = "unreadable"  # the recipient has it and could not open it
+    DUPLICATE = "duplicate"  # the recipient did not keep it: it has another message under this id
     # side exits at the sender
     DEAD = "dead"
     ABORTED = "aborted"
@@ -30,15 +34,7 @@ class Fact(StrEnum):
     MODERATED = "moderated"
     FULL = "full"
     BLOCKED = "blocked"
-    ROLLED_BACK = "rolled_back"  # a restored relay lost it; `relayed` holds again once it was taken anew
-
-
-class Witness(StrEnum):
-    """Whose word a fact is."""
-
-    RECIPIENT = "recipient"
-    RELAY = "relay"
-    SENDER = "sender"
+    ROLLED_BACK = "rolled_back"  # a restored relay lost it, and has not accepted it anew
 
 
 LADDER = (Fact.ACCEPTED, Fact.RELAYED, Fact.DELIVERED, Fact.APPLIED)
@@ -47,6 +43,8 @@ LADDER = (Fact.ACCEPTED, Fact.RELAYED, Fact.DELIVERED, Fact.APPLIED)
 PRECEDENCE = (
     Fact.APPLIED,
     Fact.RECEIPT,
+    Fact.UNREADABLE,
+    Fact.DUPLICATE,
     Fact.DELIVERED,
     Fact.MODERATED,
     Fact.QUARANTINED,
@@ -56,36 +54,26 @@ PRECEDENCE = (
     Fact.FULL,
     Fact.ABORTED,  # after dead: a requeue is what an operator did about it
     Fact.DEAD,
-    Fact.RELAYED,
     Fact.ROLLED_BACK,
+    Fact.RELAYED,
     Fact.ACCEPTED,
 )
 
-WITNESSES = total(
+# What a receipt is evidence of. Only a message that was stored is shown as delivered, though the relay calls all three so.
+RECEIPTS = total(
     {
-        Fact.APPLIED: Witness.RECIPIENT,
-        Fact.RECEIPT: Witness.RECIPIENT,
-        Fact.DELIVERED: Witness.RELAY,
-        Fact.MODERATED: Witness.RELAY,
-        Fact.QUARANTINED: Witness.RELAY,
-        Fact.DROPPED: Witness.RELAY,
-        Fact.EXPIRED: Witness.RELAY,
-        Fact.BLOCKED: Witness.RELAY,
-        Fact.FULL: Witness.RELAY,
-        Fact.ABORTED: Witness.SENDER,
-        Fact.DEAD: Witness.SENDER,
-        Fact.RELAYED: Witness.RELAY,
-        Fact.ROLLED_BACK: Witness.RELAY,
-        Fact.ACCEPTED: Witness.SENDER,
+        ReceiptStatus.STORED: Fact.RECEIPT,
+        ReceiptStatus.UNREADABLE: Fact.UNREADABLE,
+        ReceiptStatus.DUPLICATE: Fact.DUPLICATE,
     },
-    Fact,
+    ReceiptStatus,
 )
 
 _RANKS = total({fact: rank for rank, fact in enumerate(PRECEDENCE)}, Fact)
 
 
 def shown(facts: frozenset[Fact]) -> Fact:
-    """The state to show for these facts; a receipt is shown as what it proves."""
+    """The state to show for these facts; a receipt of a stored message is shown as what it proves."""
     if not facts:
         raise ValueError("a message of which nothing is known has no state")
     strongest = min(facts, key=_RANKS.__getitem__)

@@ -21,9 +21,10 @@ FINGERPRINT_BYTES = 32
 PREFIX_BYTES = 8  # shown as 16 hex digits where two fingerprints differ
 OBJECT_ID_BYTES = 32
 META_DEPTH_MAX = 32  # objects and arrays inside each other, so that no caller decides how deep we recurse
+META_BYTES_MAX = 65_536  # of all its texts, keys included; bounds the work, a message holds less
+META_VALUES_MAX = 4096  # members of all objects and elements of all arrays together: each costs a microsecond or two
 RESERVED_PREFIX = "holdfast."
-
-_NO_OBJECT = bytes(OBJECT_ID_BYTES)
+NO_OBJECT = bytes(OBJECT_ID_BYTES)  # stands in a log where a caller named no object
 
 
 class DestinationKind(StrEnum):
@@ -79,7 +80,7 @@ def fingerprint_prefix(fingerprint: bytes) -> str:
 
 def canonical_json(value: Any) -> bytes:
     """A JSON value in the one spelling of RFC 8785."""
-    _check_depth(value)
+    _check_bounds(value)
     try:
         return rfc8785.dumps(value)
     except rfc8785.IntegerDomainError as error:
@@ -106,7 +107,7 @@ def _said(request: Request) -> dict[str, Any]:
     said: dict[str, Any] = {}
     if request.object_id is not None and len(request.object_id) != OBJECT_ID_BYTES:
         raise Refused(Refusal.MALFORMED, f"object_id has {len(request.object_id)} bytes, not {OBJECT_ID_BYTES}")
-    if request.object_id and request.object_id != _NO_OBJECT:  # a log holds zeros where none was given
+    if request.object_id and request.object_id != NO_OBJECT:
         said["object_id"] = request.object_id.hex()
     if request.mentions:
         said["mentions"] = list(request.mentions)
@@ -127,16 +128,22 @@ def _text(text: str, field: str) -> bytes:
         raise Refused(Refusal.MALFORMED, f"{field} is not valid Unicode") from error
 
 
-def _check_depth(value: Any) -> None:
-    """Refuse what is nested too deep, level by level, so that the check itself needs no stack."""
-    level = _containers([value])
-    for _ in range(META_DEPTH_MAX):
-        level = [inner for outer in level for inner in _containers(outer)]
-    if level:
+def _check_bounds(value: Any) -> None:
+    """Refuse what is too large or nested too deep, level by level: it needs no stack, and stops at the limits."""
+    level, values, size_bytes = [value], 0, 0
+    for _ in range(META_DEPTH_MAX + 1):
+        containers = [member for member in level if isinstance(member, dict | list | tuple)]
+        size_bytes += sum(len(member) + len('""') for member in level if isinstance(member, str))
+        if size_bytes > META_BYTES_MAX:
+            raise Refused(Refusal.TOO_LARGE, f"meta has over {META_BYTES_MAX} bytes")
+        values += sum(map(len, containers))
+        if values > META_VALUES_MAX:
+            raise Refused(Refusal.TOO_LARGE, f"meta has over {META_VALUES_MAX} values")
+        level = [member for container in containers for member in _members(container)]
+    if containers:
         raise Refused(Refusal.MALFORMED, f"meta is nested deeper than {META_DEPTH_MAX} levels")
 
 
-def _containers(value: Any) -> list[Any]:
-    """The objects and arrays directly inside an object or array."""
-    members = value.values() if isinstance(value, dict) else value
-    return [member for member in members if isinstance(member, dict | list | tuple)]
+def _members(container: Any) -> list[Any]:
+    """What an object or array directly holds, the keys of an object too."""
+    return [*container.keys(), *container.values()] if isinstance(container, dict) else list(container)

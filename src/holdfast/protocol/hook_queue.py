@@ -1,9 +1,10 @@
 """The bounded queue of one agent session, in memory, between the hook outbox and the handlers.
 
 Critical events are never dropped and never overtake each other: without room they go back to the outbox, and whatever
-comes behind them goes back too until they are here. Bursty ones are worth only their latest: a later one of the same type
-takes the place of an earlier one, as long as no critical event stands between them, and under pressure the oldest goes.
-A queue is a value; each function gives the queue that follows.
+comes behind them goes back too. The queue remembers every row that is away, because they become due in any order, and
+takes only the first of them. Bursty ones are worth only their latest: a later one of the same type takes the place of an
+earlier one, as long as no critical event stands between them, and under pressure the oldest goes. A queue is a value;
+each function gives the queue that follows. One with rows away must be kept although it is empty.
 """
 
 from enum import StrEnum
@@ -71,9 +72,9 @@ def guarded(
     claim_low: int | None = None,
 ) -> Settings:
     """Settings with reserve and watermarks on; values that contradict each other are brought into range."""
-    high = min(max(1, pending_max - CRITICAL_RESERVE) if claim_high is None else claim_high, pending_max)
+    high = max(1, min(pending_max - CRITICAL_RESERVE if claim_high is None else claim_high, pending_max))
     low = high // CLAIM_LOW_DIVISOR if claim_low is None else claim_low
-    return Settings(pending_max, max(0, min(critical_reserve, pending_max)), high, min(low, high - 1))
+    return Settings(pending_max, max(0, min(critical_reserve, pending_max)), high, max(0, min(low, high - 1)))
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -81,7 +82,7 @@ class Queue(msgspec.Struct, frozen=True):
 
     pending: tuple[Item, ...] = ()
     handling: Item | None = None
-    sent_back: int | None = None  # the first row that went back and is not here again: nothing later may pass it
+    away: frozenset[int] = frozenset()  # rows that went back to the outbox: nothing may pass the first of them
     is_paused: bool = False  # no row of this session is to be claimed
 
 
@@ -123,21 +124,22 @@ class Outcome(msgspec.Struct, frozen=True):
     coalesced: tuple[Coalesced, ...] = ()
 
 
-SEED = Settings()
+DEFAULT = Settings()
 
 
-def offer(queue: Queue, item: Item, settings: Settings = SEED) -> Outcome:
+def offer(queue: Queue, item: Item, settings: Settings = DEFAULT) -> Outcome:
     """Take a claimed row into the queue, or say what becomes of it instead."""
     if item.row_id in _row_ids(queue):
         return Outcome(queue, Verdict.KNOWN)
-    if queue.sent_back is not None and item.row_id > queue.sent_back:
-        return Outcome(queue, Verdict.SENT_BACK)
+    if any(row_id < item.row_id for row_id in queue.away):
+        return Outcome(_sent_back(queue, item), Verdict.SENT_BACK)
     place = _place_critical if item.is_critical else _place_bursty
     pending, gone, verdict = place(queue.pending, item, settings)
-    sent_back = item.row_id if verdict is Verdict.SENT_BACK else _still_away(queue.sent_back, item)
+    if verdict is Verdict.SENT_BACK:
+        return Outcome(_sent_back(queue, item), Verdict.SENT_BACK)
     label = COALESCED_LABEL + (item.event_type or UNKNOWN_TYPE)
     return Outcome(
-        _settled(msgspec.structs.replace(queue, pending=pending, sent_back=sent_back), settings),
+        _settled(msgspec.structs.replace(queue, pending=pending, away=queue.away - {item.row_id}), settings),
         verdict,
         tuple(Coalesced(row.row_id, label) for row in gone),
     )
@@ -152,17 +154,22 @@ def take(queue: Queue) -> Queue:
     return msgspec.structs.replace(queue, pending=queue.pending[1:], handling=queue.pending[0])
 
 
-def finish(queue: Queue, settings: Settings = SEED) -> Queue:
+def finish(queue: Queue, settings: Settings = DEFAULT) -> Queue:
     """The handler is done with its event, one way or another."""
     return _settled(msgspec.structs.replace(queue, handling=None), settings)
 
 
-def hold(queue: Queue, settings: Settings = SEED) -> tuple[tuple[Item, ...], Queue]:
+def hold(queue: Queue) -> tuple[tuple[Item, ...], Queue]:
     """The event in hand must be retried: let go of all that waits behind it, and take nothing later before it is back."""
     if queue.handling is None:
         raise ValueError("nothing is being handled in this session")
-    held = Queue(sent_back=queue.handling.row_id, is_paused=queue.is_paused)
-    return queue.pending, _settled(held, settings)
+    return queue.pending, Queue(away=queue.away | _row_ids(queue))
+
+
+def forget(queue: Queue, row_id: int, settings: Settings = DEFAULT) -> Queue:
+    """A row that is away or waits here has ended elsewhere, or another worker has it: nothing waits for it any more."""
+    pending = tuple(item for item in queue.pending if item.row_id != row_id)
+    return _settled(msgspec.structs.replace(queue, pending=pending, away=queue.away - {row_id}), settings)
 
 
 _Placed = tuple[tuple[Item, ...], tuple[Item, ...], Verdict]  # what waits now, what had to go, what became of it
@@ -215,8 +222,8 @@ def _without(pending: tuple[Item, ...], gone: tuple[Item, ...]) -> tuple[Item, .
     return tuple(row for row in pending if row not in gone)
 
 
-def _still_away(sent_back: int | None, item: Item) -> int | None:
-    return None if sent_back == item.row_id else sent_back
+def _sent_back(queue: Queue, item: Item) -> Queue:
+    return msgspec.structs.replace(queue, away=queue.away | {item.row_id})
 
 
 def _settled(queue: Queue, settings: Settings) -> Queue:

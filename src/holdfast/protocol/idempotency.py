@@ -34,6 +34,7 @@ class Field(StrEnum):
     FIRST_SEEN_AT = "first_seen_at"
     SKIPPED = "skipped"
     LOG_ID = "log_id"
+    ANCHOR = "anchor"  # the relay's signature under where its history stood after this commit, or a later one
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -97,7 +98,14 @@ class RelayAnswer(msgspec.Struct, frozen=True):
     carries: tuple[Field, ...] = ()
 
 
-_ACCEPTED = (Field.DUPLICATE, Field.BROKER_MESSAGE_ID, Field.HISTORY_ID, Field.LOG_ID, Field.SKIPPED)
+_ACCEPTED = (
+    Field.DUPLICATE,
+    Field.BROKER_MESSAGE_ID,
+    Field.HISTORY_ID,
+    Field.LOG_ID,
+    Field.ANCHOR,
+    Field.SKIPPED,
+)
 _REPEATED = RelayAnswer(200, carries=(*_ACCEPTED, Field.HISTORY_AVAILABLE, Field.FIRST_SEEN_AT))
 _REUSED = RelayAnswer(
     _CONFLICT_STATUS,

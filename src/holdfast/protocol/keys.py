@@ -7,6 +7,7 @@ from coincurve import PrivateKey, PublicKeyXOnly
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import is_hex
 
 SECRET_BYTES = 32
 PUBLIC_KEY_BYTES = 32
@@ -53,20 +54,30 @@ def verify(pubkey: str, digest: bytes, signature: bytes) -> bool:
     return point.verify(signature, digest)
 
 
-def shared_x(secret: bytes, pubkey: str) -> bytes:
-    """The x-coordinate of the shared point (ECDH), not hashed, in constant time.
+class KeyExchange:
+    """A secret key made ready to meet many public keys: making it so costs as much as two meetings."""
 
-    Through `cryptography`, a millisecond: coincurve gives the coordinate only by a multiplication whose time tells about
-    the secret, and a stranger may choose the other factor.
-    """
-    if not _is_hex_key(pubkey):
-        raise Refused(Refusal.MALFORMED, "a public key is 64 lower-case hex digits")
-    private = ec.derive_private_key(_scalar(secret), _CURVE)
-    try:
-        point = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, _EVEN_Y + bytes.fromhex(pubkey))
-    except ValueError as error:
-        raise Refused(Refusal.MALFORMED, "a public key is not on the curve") from error
-    return private.exchange(_ECDH, point)
+    def __init__(self, secret: bytes) -> None:
+        self._private = ec.derive_private_key(_scalar(secret), _CURVE)
+
+    def shared_x(self, pubkey: str) -> bytes:
+        """The x-coordinate of the shared point (ECDH), not hashed, in constant time.
+
+        Through `cryptography`: coincurve gives the coordinate only by a multiplication whose time tells about the
+        secret, and a stranger may choose the other factor.
+        """
+        if not _is_hex_key(pubkey):
+            raise Refused(Refusal.MALFORMED, "a public key is 64 lower-case hex digits")
+        try:
+            point = ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, _EVEN_Y + bytes.fromhex(pubkey))
+        except ValueError as error:
+            raise Refused(Refusal.MALFORMED, "a public key is not on the curve") from error
+        return self._private.exchange(_ECDH, point)
+
+
+def shared_x(secret: bytes, pubkey: str) -> bytes:
+    """The same for one meeting."""
+    return KeyExchange(secret).shared_x(pubkey)
 
 
 def npub(pubkey: str) -> str:
@@ -117,11 +128,7 @@ def _point(pubkey: str) -> PublicKeyXOnly | None:
 
 
 def _is_hex_key(text: str) -> bool:
-    try:
-        key = bytes.fromhex(text)
-    except ValueError:
-        return False
-    return len(key) == PUBLIC_KEY_BYTES and key.hex() == text
+    return len(text) == 2 * PUBLIC_KEY_BYTES and is_hex(text)
 
 
 def _bech32(prefix: str, key: bytes) -> str:

@@ -3,10 +3,12 @@
 A lane is what keeps order: one destination, with its receipts apart. A lane has at most one batch in flight, and its
 first unfinished row decides for it: while that one waits, the lane waits, and no other does. Priority decides between
 lanes only; inside a lane, order wins, so an urgent row lifts the rows that stand before it.
+
+One look at the whole outbox is needed, because the last row of it may be the most urgent; it is a single pass.
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, islice, takewhile
+from collections.abc import Iterable
+from itertools import chain, islice
 
 import msgspec
 
@@ -17,6 +19,9 @@ from holdfast.protocol.tables import total
 BATCH_ROWS_MAX = 100  # events in one request to the relay
 
 URGENCY = total({Priority.NOW: 0, Priority.NEXT: 1, Priority.LOW: 2}, Priority)  # the lower goes first
+
+# Read once: looking a member up in its enum takes longer than all else that is done with a row.
+_PENDING, _INFLIGHT = Status.PENDING, Status.INFLIGHT
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -36,26 +41,53 @@ class Waiting(msgspec.Struct, frozen=True):
     status: Status
 
 
+class _Line:
+    """The rows of one lane that may go now, from its head on, and the urgency of the most urgent of them."""
+
+    __slots__ = ("due", "is_barred", "is_open", "priority")
+
+    def __init__(self, head: Waiting, is_busy: bool) -> None:
+        self.due: list[Waiting] = []
+        self.priority = head.priority
+        self.is_open = True  # until a row must wait: none behind it may overtake it
+        self.is_barred = is_busy  # a batch is in flight
+
+    def add(self, row: Waiting, at: int, rows_max: int) -> None:
+        if row.next_attempt_at > at:
+            self.is_open = False
+            return
+        self.due.append(row)
+        self.is_open = len(self.due) < rows_max
+        if row.priority is not self.priority and URGENCY[row.priority] < URGENCY[self.priority]:
+            self.priority = row.priority
+
+
 def next_batch(
     rows: Iterable[Waiting], busy: frozenset[Lane], at: int, rows_max: int = BATCH_ROWS_MAX
 ) -> tuple[Waiting, ...]:
-    """The rows for one request, in the order to offer them; `busy` lanes have a batch in flight already."""
-    lanes = (waiting for lane, waiting in _by_lane(rows).items() if lane not in busy)
-    ready = [due for waiting in lanes if (due := _due(waiting, at)[:rows_max])]
-    ready.sort(key=lambda due: (min(URGENCY[row.priority] for row in due), due[0].sequence))
-    return tuple(islice(chain.from_iterable(ready), rows_max))
+    """The rows for one request, in the order to offer them; `busy` lanes have a batch in flight already.
+
+    `rows` come in ascending sequence, as the log has them; any other order is a bug and raises.
+    """
+    ready = [line for line in _lines(rows, busy, at, rows_max) if line.due and not line.is_barred]
+    ready.sort(key=lambda line: (URGENCY[line.priority], line.due[0].sequence))
+    return tuple(islice(chain.from_iterable(line.due for line in ready), rows_max))
 
 
-def _by_lane(rows: Iterable[Waiting]) -> dict[Lane, list[Waiting]]:
-    lanes: dict[Lane, list[Waiting]] = {}
-    for row in sorted(rows, key=lambda row: row.sequence):
-        if row.status in (Status.PENDING, Status.INFLIGHT):
-            lanes.setdefault(row.lane, []).append(row)
-    return lanes
-
-
-def _due(waiting: Sequence[Waiting], at: int) -> list[Waiting]:
-    """The rows from the head on that may go now: none may overtake one that waits."""
-    if any(row.status is Status.INFLIGHT for row in waiting):
-        return []
-    return list(takewhile(lambda row: row.next_attempt_at <= at, waiting))
+def _lines(rows: Iterable[Waiting], busy: frozenset[Lane], at: int, rows_max: int) -> Iterable[_Line]:
+    lines: dict[Lane, _Line] = {}
+    last = -1
+    for row in rows:
+        if row.sequence <= last:
+            raise ValueError(f"sequence {row.sequence} stands after {last}: rows come in ascending order")
+        last, status = row.sequence, row.status
+        if status is not _PENDING and status is not _INFLIGHT:
+            continue
+        line = lines.get(row.lane)
+        if line is None:
+            line = lines[row.lane] = _Line(row, row.lane in busy)
+        if status is _INFLIGHT:
+            line.is_barred = True
+        elif line.is_open:
+            line.add(row, at, rows_max)
+    return lines.values()

@@ -31,12 +31,15 @@ class Signal(StrEnum):
     CONFLICT = "conflict"  # 409: the relay has other bytes under this id
     REFUSED = "refused"  # permanently
     POSTPONED = "postponed"  # refused temporarily
+    HELD_BACK = "held_back"  # not looked at, because one before it was postponed
     KEY_STALE = "key_stale"  # refused temporarily, and the sealed event is thrown away to be sealed anew
     FAULTED = "faulted"  # no answer, or none that can be understood
     RESTARTED = "restarted"  # the process that had claimed it is gone
     AGED_OUT = "aged_out"  # past the age at which the relay could still recognise a repetition
     REQUEUED = "requeued"  # an operator gives its content to a new row with a new id
-    ROLLED_BACK = "rolled_back"  # the relay was restored to a point before it accepted this row
+    ROLLED_BACK = (
+        "rolled_back"  # the relay was restored to a point before it accepted this row: its ids come off the row
+    )
 
 
 # A late yes is kept wherever it arrives. A late no is not a signal at all: the attempt that it answers is over, and the
@@ -56,6 +59,7 @@ TRANSITIONS = transitions(
         (Status.INFLIGHT, Signal.CONFLICT): Status.DEAD,
         (Status.INFLIGHT, Signal.REFUSED): Status.DEAD,
         (Status.INFLIGHT, Signal.POSTPONED): Status.PENDING,
+        (Status.INFLIGHT, Signal.HELD_BACK): Status.PENDING,
         (Status.INFLIGHT, Signal.KEY_STALE): Status.PENDING,
         # It may have been committed all the same; the same bytes are offered again and the relay recognises them.
         (Status.INFLIGHT, Signal.FAULTED): Status.PENDING,
@@ -75,12 +79,39 @@ TRANSITIONS = transitions(
     }
 )
 
+# Whether it ends an attempt, which adds one to `attempts` and so to the wait before the next. Only a row in flight is in
+# an attempt: a late yes to any other answers one that was counted when it ended.
+COUNTS = total(
+    {
+        Signal.CLAIMED: False,
+        Signal.ACCEPTED: True,
+        Signal.DUPLICATE: True,
+        Signal.CONFLICT: True,
+        Signal.REFUSED: True,
+        Signal.POSTPONED: True,
+        # The relay did not look at the row: it waits for the one before it, and its own schedule must not grow meanwhile.
+        Signal.HELD_BACK: False,
+        Signal.KEY_STALE: True,
+        Signal.FAULTED: True,
+        Signal.RESTARTED: True,  # it may have been committed, and a row without attempts counts as never offered
+        Signal.AGED_OUT: False,
+        Signal.REQUEUED: False,
+        Signal.ROLLED_BACK: False,
+    },
+    Signal,
+)
+
+
+def counts(status: Status, signal: Signal) -> bool:
+    """Whether this signal to a row of this status adds one to its attempts."""
+    return status is Status.INFLIGHT and COUNTS[signal]
+
 
 class RelayWord(StrEnum):
     """What the relay says of an id that an operator wants to retire."""
 
-    NOT_ASKED = "not_asked"  # no attempt was counted, or the status alone decides
-    COMMITTED = "committed"
+    NOT_ASKED = "not_asked"  # it was never offered, or the status alone decides
+    COMMITTED = "committed"  # these very bytes are; other bytes under this id do not count
     NOT_COMMITTED = "not_committed"
     UNREACHABLE = "unreachable"
 
@@ -100,19 +131,37 @@ REQUEUES = total(
         # Nothing is stuck: the answer was lost, and asking has found it.
         (Status.PENDING, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
         (Status.PENDING, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
+        # Given up is not the same as not committed: the last attempt may have been taken without our knowing. A yes is
+        # kept on the row, which stays dead.
+        (Status.DEAD, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
+        (Status.DEAD, RelayWord.NOT_COMMITTED): Requeue(Signal.REQUEUED),
+        (Status.DEAD, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
+        (Status.DEAD, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
         # A forced requeue here could put one content under two ids into the same moment.
         (Status.INFLIGHT, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_INFLIGHT),
         (Status.DONE, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_DONE),
-        (Status.DEAD, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
         (Status.ABORTED, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_ABORTED),
     },
     [
         *((status, RelayWord.NOT_ASKED) for status in Status),
-        *((Status.PENDING, word) for word in RelayWord),
+        *((status, word) for status in (Status.PENDING, Status.DEAD) for word in RelayWord),
     ],
 )
 
 
-def needs_word(status: Status, attempts: int) -> bool:
-    """Whether a requeue must ask the relay first: only a waiting row that was offered may be committed unknown to us."""
-    return status is Status.PENDING and attempts > 0
+def word_at_hand(status: Status, attempts: int, has_relay_id: bool) -> RelayWord | None:
+    """The word that is known without asking the relay; None if it must be asked.
+
+    A row that waits or was given up, and was offered before, may be committed unknown to us, unless it carries the
+    relay's id: then it is.
+    """
+    if status not in (Status.PENDING, Status.DEAD):
+        return RelayWord.NOT_ASKED
+    if has_relay_id:
+        return RelayWord.COMMITTED
+    return RelayWord.NOT_ASKED if attempts == 0 else None
+
+
+def needs_word(status: Status, attempts: int, has_relay_id: bool = False) -> bool:
+    """Whether a requeue must ask the relay first."""
+    return word_at_hand(status, attempts, has_relay_id) is None

@@ -12,14 +12,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.protocol.fingerprint import META_DEPTH_MAX, OBJECT_ID_BYTES, canonical_json
+from holdfast.protocol.fingerprint import META_DEPTH_MAX, NO_OBJECT, OBJECT_ID_BYTES, canonical_json
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tags import INTEGER_MAX, check_range
+from holdfast.protocol.tags import INTEGER_MAX, check_bytes, check_range, check_type
 
 PAYLOAD_VERSION = 1
 PAYLOAD_BYTES_MAX = 40_960  # NIP-44 pads one byte more to 49,152, which no longer fits into an event
 CONTENT_BYTES_MAX = 40_000  # body and meta together
-NO_OBJECT = bytes(OBJECT_ID_BYTES)
 
 _HEADER_BYTES = 1 + OBJECT_ID_BYTES + 8
 _LENGTH_BYTES = 4
@@ -34,11 +33,9 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     previous_sequence: int | None = None
 
     def __post_init__(self) -> None:
-        if len(self.object_id) != OBJECT_ID_BYTES:
-            raise Refused(
-                Refusal.MALFORMED,
-                f"object_id has {len(self.object_id)} bytes, it must have {OBJECT_ID_BYTES}",
-            )
+        check_bytes(self.object_id, "object_id", OBJECT_ID_BYTES)
+        check_type(self.body, bytes, "body")
+        check_type(b"" if self.meta is None else self.meta, bytes, "meta")
         content_bytes = len(self.meta or b"") + len(self.body)
         if content_bytes > CONTENT_BYTES_MAX:
             raise Refused(

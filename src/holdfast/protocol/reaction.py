@@ -8,8 +8,9 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.protocol.outbox import TRANSITIONS, Signal, Status
+from holdfast.protocol.outbox import COUNTS, TRANSITIONS, Signal, Status
 from holdfast.protocol.refusal import REFUSALS, Refusal, Subject
+from holdfast.protocol.schedule import send_wait
 from holdfast.protocol.tables import move, total
 
 
@@ -45,7 +46,6 @@ class Reaction(msgspec.Struct, frozen=True):
 
     signal: Signal
     level: Level
-    counts: bool = True  # the attempt adds one to `attempts`, which also sets how long to wait
     heeds_retry_after: bool = False
     reseals: bool = False
 
@@ -54,9 +54,22 @@ class Reaction(msgspec.Struct, frozen=True):
         """Where the row, which was in flight, stands now."""
         return move(TRANSITIONS, Status.INFLIGHT, self.signal)
 
+    @property
+    def counts(self) -> bool:
+        """Whether the attempt adds one to `attempts`."""
+        return COUNTS[self.signal]
 
-# The relay did not look at the row: it waits for the one before it, and its own schedule must not grow meanwhile.
-_HELD_BACK = Reaction(Signal.POSTPONED, Level.INFO, counts=False)
+    def wait(self, attempts: int, fraction: float, retry_after_s: int | None = None) -> int:
+        """Microseconds until the row is due again; `attempts` has this one in it, if it counts.
+
+        A row that was held back is due at once: the one before it holds its lane, and they leave together.
+        """
+        if not self.counts:
+            return 0
+        return send_wait(attempts, fraction, retry_after_s if self.heeds_retry_after else None)
+
+
+_HELD_BACK = Reaction(Signal.HELD_BACK, Level.INFO)
 # New bytes are safe even after an attempt that timed out: the relay says this only when it has nothing under the id. And
 # Retry-After would only delay what a new seal mends at once.
 _STALE_KEY = Reaction(Signal.KEY_STALE, Level.INFO, reseals=True)

@@ -23,8 +23,7 @@ from holdfast.protocol.envelope import (
 from holdfast.protocol.event import Event, sign_event
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tables import total
-from holdfast.protocol.tags import TagRule, Tags, check_distinct, check_hex, read_choice, read_tags
+from holdfast.protocol.tags import TagRule, Tags, check_distinct, check_hex, check_type, read_choice, read_tags, shown
 
 RECEIPT_KIND = 4202
 RECEIPTED_MAX = 50  # messages in one receipt
@@ -41,14 +40,7 @@ class ReceiptStatus(StrEnum):
     DUPLICATE = "duplicate"  # not kept: another event of this sender with this client_message_id was there first
 
 
-class Flag(StrEnum):
-    """How a truth value is written in a tag."""
-
-    TRUE = "true"
-    FALSE = "false"
-
-
-FLAGS = total({True: Flag.TRUE, False: Flag.FALSE}, (True, False))
+_TRUTHS = {"true": True, "false": False}
 
 
 class Receipted(msgspec.Struct, frozen=True):
@@ -60,6 +52,8 @@ class Receipted(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_hex(self.message_id, "message_id", MESSAGE_ID_BYTES)
+        check_type(self.was_stored, bool, "was_stored")
+        check_type(self.status, ReceiptStatus, "status")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +64,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Receipted, ...]
 
     def __post_init__(self) -> None:
+        check_type(self.head, Head, "head")
+        check_type(self.destination, Destination, "destination")
+        check_type(self.messages, tuple, "messages")
         if self.destination.kind is not DestinationKind.DM:
             raise Refused(Refusal.MALFORMED, f"a receipt goes to a dm, not to a {self.destination.kind}")
         if not self.messages:
@@ -88,7 +85,7 @@ def to_tags(receipt: Receipt) -> Tags:
         *head_to_tags(receipt.head),
         *destination_to_tags(receipt.destination),
         *(
-            ("r", message.message_id, FLAGS[message.was_stored].value, message.status.value)
+            ("r", message.message_id, str(message.was_stored).lower(), message.status.value)
             for message in receipt.messages
         ),
     )
@@ -113,8 +110,6 @@ def sign_receipt(secret: bytes, created_at: int, receipt: Receipt, aux: bytes) -
 
 
 def _receipted(message_id: str, was_stored: str, status: str) -> Receipted:
-    return Receipted(
-        message_id,
-        read_choice(Flag, was_stored, "was_stored") is Flag.TRUE,
-        read_choice(ReceiptStatus, status, "status"),
-    )
+    if was_stored not in _TRUTHS:
+        raise Refused(Refusal.MALFORMED, f"was_stored {shown(was_stored)} is not one of {', '.join(_TRUTHS)}")
+    return Receipted(message_id, _TRUTHS[was_stored], read_choice(ReceiptStatus, status, "status"))

@@ -1,7 +1,8 @@
 """Every way in which Holdfast says no: one enum, used on the wire, in the log and in the history, and one table about it.
 
-A refusal is deliberate; the world failing (a full disk, a lost connection) is a fault and has no place here. Whether the
-same bytes may be offered again is decided here and nowhere else: `temporary` ones may, `permanent` ones may not.
+A refusal is deliberate; the world failing (a full disk, a lost connection) is a fault and has no place here. Whether it
+helps to offer the same bytes again is decided here and nowhere else: after a `temporary` one it may, after a `permanent`
+one it does not.
 """
 
 from enum import StrEnum
@@ -47,6 +48,10 @@ class Refusal(StrEnum):
     EPOCH_SUPERSEDED = "epoch_superseded"
     GRANT_MISSING = "grant_missing"
     COUNTERSIGNATURE_MISSING = "countersignature_missing"
+    INVITE_INVALID = "invite_invalid"
+    KEY_TAKEN = "key_taken"
+    LAST_ADMIN = "last_admin"
+    SUBJECT_UNKNOWN = "subject_unknown"
     AUTHOR_NOT_ADMITTED = "author_not_admitted"
     # to somebody who reads: queue, feed, export
     AUTH_REQUIRED = "auth_required"
@@ -133,7 +138,7 @@ class Prefix(StrEnum):
 
 
 class Lasting(StrEnum):
-    """Whether the same bytes, offered again later, may be taken."""
+    """Whether it may help to offer the same bytes again later."""
 
     PERMANENT = "permanent"
     TEMPORARY = "temporary"
@@ -187,7 +192,7 @@ REFUSALS = total({
     Refusal.MESH_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _RESTRICTED, "This relay has no such mesh. Check its name and the relay's address."),
     Refusal.DESTINATION_KIND_UNSUPPORTED: RefusalRow(_EVENT, _PERMANENT, 400, _UNSUPPORTED, "Send to a member or to a topic."),
     Refusal.DESTINATION_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "The mesh has no such member or topic. Check the name, or create the topic."),
-    Refusal.MAY_NOT_POST: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This member may not post there. Subscribe, or ask an admin of the topic."),
+    Refusal.MAY_NOT_POST: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "Posting to a topic takes its key. Subscribe, and wait until the key is granted."),
     Refusal.RATE_LIMITED: RefusalRow(_EVENT, _TEMPORARY, 429, _RATE_LIMITED, "Too many in a short time. Wait as long as Retry-After says; the daemon does so by itself."),
     # 429 and not 5xx: the relay is in good health, and a full recipient should not wake its operator
     Refusal.QUEUE_FULL: RefusalRow(_EVENT, _TEMPORARY, 429, _ERROR, "The recipient has too much waiting. It is offered again until there is room."),
@@ -203,8 +208,13 @@ REFUSALS = total({
     Refusal.COUNTER_NOT_INCREASING: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A later decision of this signer is already in force. Decide again to override it."),
     Refusal.NAME_TAKEN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "That name is in use. Choose another."),
     Refusal.EPOCH_SUPERSEDED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Another admin rotated this key first. Fetch the new key; rotate again only if still needed."),
-    Refusal.GRANT_MISSING: RefusalRow(_EVENT, _TEMPORARY, 424, _ERROR, "A subscriber has no grant of the new key yet. Publish the missing grants; it is offered again."),
-    Refusal.COUNTERSIGNATURE_MISSING: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The author's key must countersign. Do this in a home that holds it."),
+    # Permanent: a retry would hold up the lane in which the missing grants must come.
+    Refusal.GRANT_MISSING: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Grant the key to the member that the detail names, then advance again."),
+    Refusal.COUNTERSIGNATURE_MISSING: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The key that the action names must countersign. Do this in a home that holds that key."),
+    Refusal.INVITE_INVALID: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This invitation is wrong, used, expired or withdrawn. Ask an admin for a new one."),
+    Refusal.KEY_TAKEN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "This key is or was a member's. Make a new key pair."),
+    Refusal.LAST_ADMIN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A mesh keeps at least one admin. Make another member an admin first."),
+    Refusal.SUBJECT_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "The member, topic, author or consumer that the detail names does not exist. Check its name."),
     Refusal.AUTHOR_NOT_ADMITTED: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This relay does not keep this author's documents. Let a member admit the author."),
 
     Refusal.AUTH_REQUIRED: RefusalRow(_READ, _TEMPORARY, 401, _AUTH_REQUIRED, "Answer the AUTH challenge, then ask again."),

@@ -38,10 +38,13 @@ class DedupeMode(StrEnum):
 
 
 def send_wait(attempts: int, fraction: float, retry_after_s: int | None = None) -> int:
-    """Microseconds to wait after that many attempts; `fraction`, from 0 up to 1, is the caller's random number."""
+    """Microseconds to wait after that many attempts; `fraction`, from 0 up to 1, is the caller's random number.
+
+    A row without an attempt that counted, as one that was held back, has nothing to wait for but a Retry-After.
+    """
     if not 0 <= fraction < 1:
         raise ValueError(f"a random fraction lies from 0 up to 1, not at {fraction}")
-    whole = _doubled(SEND_WAIT_FIRST, SEND_WAIT_MAX, attempts)
+    whole = 0 if attempts == 0 else _doubled(SEND_WAIT_FIRST, SEND_WAIT_MAX, attempts)
     jittered = whole - int(whole * SEND_JITTER_PERCENT / 100 * fraction)
     return max(jittered, min(retry_after_s or 0, RETRY_AFTER_S_MAX) * SECOND)
 

@@ -9,7 +9,7 @@ The length takes two bytes, or from 65,536 bytes on two zero bytes and four more
 """
 
 from base64 import b64decode, b64encode
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.ciphers import Cipher
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from holdfast.protocol.keys import shared_x
+from holdfast.protocol.keys import KeyExchange
 from holdfast.protocol.refusal import Refusal, Refused
 
 CONVERSATION_KEY_BYTES = 32
@@ -35,20 +35,20 @@ _LONG_PLAINTEXT_BYTES = 65_536  # from here on the length takes the long prefix
 _PADDED_BYTES_MIN = 32
 _COUNTER = bytes(4)  # ChaCha20 starts at block 0
 _SHA256 = SHA256()
+_BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
 
 def conversation_key(secret: bytes, pubkey: str) -> bytes:
     """The key that two members share, the same from either side."""
-    extract = HMAC(_SALT, _SHA256)  # the first half of HKDF is an HMAC keyed with the salt
-    extract.update(shared_x(secret, pubkey))
-    return extract.finalize()
+    return _conversation_key(KeyExchange(secret), pubkey)
 
 
 class ConversationKeys:
     """The conversation keys of one secret key, the most recently used ones remembered."""
 
     def __init__(self, secret: bytes, keys_max: int = CONVERSATION_KEYS_MAX) -> None:
-        self._key = lru_cache(keys_max)(partial(conversation_key, secret))
+        exchange = KeyExchange(secret)
+        self._key = lru_cache(keys_max)(lambda pubkey: _conversation_key(exchange, pubkey))
 
     def key(self, pubkey: str) -> bytes:
         """The conversation key shared with a member."""
@@ -97,6 +97,31 @@ def payload_characters(length: int) -> int:
     """The length of the sealed payload of a plaintext of so many bytes."""
     data = 1 + NONCE_BYTES + _prefix_bytes(length) + padded_length(length) + _MAC_BYTES
     return 4 * ((data + 2) // 3)
+
+
+def is_payload(text: str) -> bool:
+    """Whether a text can be a sealed payload, so far as that shows from outside: its version, spelling and length."""
+    digits = text.rstrip("=")
+    if len(text) % 4 or not _is_possible(len(text) // 4 * 3 - (len(text) - len(digits))):
+        return False
+    if not digits.isascii() or digits.encode().translate(None, _BASE64):  # what is left over is not base64
+        return False
+    first, last = text[:4], text[-4:]  # the version, and the bits that stand for nothing and must be zero
+    return b64decode(first)[0] == _VERSION and b64encode(b64decode(last)).decode() == last
+
+
+def _is_possible(length: int) -> bool:
+    """Whether some plaintext that is not too long makes a payload of so many bytes, before base64."""
+    padded = length - 1 - NONCE_BYTES - _MAC_BYTES
+    is_long = padded - _LONG_PREFIX_BYTES >= _LONG_PLAINTEXT_BYTES
+    filled = padded - (_LONG_PREFIX_BYTES if is_long else _SHORT_PREFIX_BYTES)
+    return filled <= PLAINTEXT_BYTES_MAX and filled == padded_length(filled)
+
+
+def _conversation_key(exchange: KeyExchange, pubkey: str) -> bytes:
+    extract = HMAC(_SALT, _SHA256)  # the first half of HKDF is an HMAC keyed with the salt
+    extract.update(exchange.shared_x(pubkey))
+    return extract.finalize()
 
 
 def _unwrapped(payload: str) -> bytes:

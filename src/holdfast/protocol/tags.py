@@ -22,7 +22,6 @@ INTEGER_MAX = 9_007_199_254_740_991  # the largest integer that every reader of 
 SHOWN_CHARACTERS_MAX = 40  # of somebody else's text quoted in a refusal
 
 _DIGITS = re.compile(r"[0-9]+", re.ASCII)
-_HEX = re.compile(r"[0-9a-f]*")
 
 
 class TagRule(msgspec.Struct, frozen=True):
@@ -48,6 +47,7 @@ class TextRule(msgspec.Struct, frozen=True):
 
     def check(self, text: str, what: str) -> None:
         """Refuse a text that breaks this rule, saying which part of it."""
+        check_type(text, str, what)
         if not text:
             raise Refused(Refusal.MALFORMED, f"{what} is empty")
         if len(text) > self.characters_max:
@@ -133,18 +133,41 @@ def read_choice(choices: type[Choice], text: str, what: str) -> Choice:
         raise Refused(Refusal.MALFORMED, f"{what} {shown(text)} is not one of {allowed}") from None
 
 
+def check_type(value: object, expected: type, what: str) -> None:
+    """Refuse a value of another type; a truth value is no number."""
+    if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
+        raise Refused(Refusal.MALFORMED, f"{what} is of type {type(value).__name__}, not {expected.__name__}")
+
+
 def check_range(value: int, what: str, least: int, most: int = INTEGER_MAX) -> None:
+    check_type(value, int, what)
     if value < least:
         raise Refused(Refusal.MALFORMED, f"{what} {value} is under {least}")
     if value > most:
         raise Refused(Refusal.MALFORMED, f"{what} {value} is over {most}")
 
 
+def check_bytes(value: bytes, what: str, size_bytes: int) -> None:
+    """Refuse what is not exactly so many bytes."""
+    check_type(value, bytes, what)
+    if len(value) != size_bytes:
+        raise Refused(Refusal.MALFORMED, f"{what} has {len(value)} bytes, it must have {size_bytes}")
+
+
+def is_hex(text: str) -> bool:
+    """Whether a text is whole bytes in lower-case hex; faster than a pattern, and events are read by the thousand."""
+    try:
+        return bytes.fromhex(text).hex() == text
+    except ValueError:
+        return False
+
+
 def check_hex(text: str, what: str, size_bytes: int) -> None:
     """Refuse what is not exactly `size_bytes` bytes in lower-case hex."""
+    check_type(text, str, what)
     if len(text) != 2 * size_bytes:
         raise Refused(Refusal.MALFORMED, f"{what} has {len(text)} characters, {2 * size_bytes} hex digits are needed")
-    if not _HEX.fullmatch(text):
+    if not is_hex(text):
         raise Refused(Refusal.MALFORMED, f"{what} {shown(text)} is not lower-case hex")
 
 

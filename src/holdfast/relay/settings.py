@@ -1,48 +1,161 @@
-"""Every setting of a relay, with its unit and default. From a TOML file and the environment; unknown ones are refused."""
+"""Every setting of a relay, with its unit, range and default. From a TOML file, then the environment; unknown ones are refused."""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
-from holdfast.protocol.schedule import DedupeMode
+from holdfast.protocol.event import EVENT_BYTES_MAX
+from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, DedupeMode
+
+ENVIRONMENT = "HOLDFAST_RELAY_"  # and the name in capitals, with two underscores where a table's name ends
+FILE_NAME = "relay.toml"  # in the data directory, when no other file is named
+FRAME_BYTES_MIN = EVENT_BYTES_MAX + 1024  # the largest event and what stands around it
+
+Number = Annotated[int, Meta(ge=1, le=1_000_000)]
+Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
+Repeats = Annotated[int, Meta(ge=0, le=1_000)]
+Batch = Annotated[int, Meta(ge=1, le=100)]
+Bytes = Annotated[int, Meta(ge=FRAME_BYTES_MIN, le=2**40)]
+Seconds = Annotated[float, Meta(ge=0.1, le=86_400)]
+WholeSeconds = Annotated[int, Meta(ge=1, le=86_400)]
+Days = Annotated[int, Meta(ge=1, le=36_500)]
+DedupeDays = Annotated[int, Meta(ge=DEDUPE_DAYS_MIN, le=36_500)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Text = Annotated[str, Meta(min_length=1, max_length=255)]
+Url = Annotated[str, Meta(pattern=r"\Ahttps?://[^/?#]+")]
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What one request, connection, sender or recipient may take."""
 
-    queue_messages_max: int = 1_000  # undelivered messages that may wait for one member
-    messages_per_s: float = 100.0  # of one sender, sustained
-    messages_burst: int = 1_000  # of one sender, at once
-    free_repeats: int = 5  # how often the same bytes are not counted against the sender, per window
-    free_repeats_window_s: int = 60
-    events_per_request_max: int = 100
-    request_bytes_max: int = 8_388_608  # of one HTTP body: a hundred of the largest events fit
-    frame_bytes_max: int = 131_072  # of one WebSocket message
-    connections_max: int = 1_000
-    request_timeout_s: float = 30.0  # from the first byte of a request to its last
-    idle_timeout_s: float = 75.0  # without any bytes from the other side
-    send_timeout_s: float = 30.0  # for the other side to take what it is sent
+    queue_messages_max: Number = 1_000  # undelivered messages that may wait for one member
+    messages_per_s: Rate = 100.0  # of one sender, sustained
+    messages_burst: Number = 1_000  # of one sender, at once
+    free_repeats: Repeats = 5  # how often the same bytes are not counted against the sender, per window
+    free_repeats_window_s: WholeSeconds = 60
+    events_per_request_max: Batch = 100
+    events_in_flight_max: Number = 64  # of one WebSocket; it is not read from until some of them are answered
+    request_bytes_max: Bytes = 8_388_608  # of one HTTP body: a hundred of the largest events fit
+    frame_bytes_max: Bytes = 131_072  # of one WebSocket message
+    bodies_bytes_max: Bytes = 134_217_728  # of all bodies under way, and again of all WebSocket messages
+    connections_max: Number = 1_000
+    request_timeout_s: Seconds = 30.0  # from the first byte of a request to its last
+    idle_timeout_s: Seconds = 75.0  # without any bytes from the other side
+    send_timeout_s: Seconds = 30.0  # for the other side to take what it is sent
+    drain_timeout_s: Seconds = 10.0  # for what is under way when the relay is told to stop
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long things are kept."""
 
     dedupe_mode: DedupeMode = DedupeMode.RETENTION_SCOPED
-    dedupe_retention_days: int = 365  # at least 7; for how long a repeated id is recognised
-    message_retention_days: int = 30  # delivered or closed messages; after it `history_available` is false
-    queue_ttl_days: int = 7  # an undelivered message
-    history_hold_days: int = 7  # for how long a consumer that does not come may hold back pruning
-    history_retention_days: int | None = None  # entries of the history; None keeps them all
-    sweep_interval_s: int = 300
-    sweep_rows_max: int = 1_000  # rows that one transaction of a sweep takes
+    dedupe_retention_days: DedupeDays = 365  # for how long a repeated id is recognised
+    message_retention_days: Days = 30  # delivered or closed messages; after it `history_available` is false
+    queue_ttl_days: Days = 7  # an undelivered message
+    history_hold_days: Days = 7  # for how long a consumer that does not come may hold back pruning
+    history_retention_days: Days | None = None  # entries of the history; None keeps them all
+    sweep_interval_s: WholeSeconds = 300
+    sweep_rows_max: Number = 1_000  # rows that one transaction of a sweep takes
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A relay's settings."""
 
-    host: str = "127.0.0.1"
-    port: int = 7447
-    name: str = "holdfast relay"
-    public_url: str | None = None  # as clients reach it, when that is not http://host:port
+    host: Text = "127.0.0.1"
+    port: Port = 7447  # 0 takes any that is free
+    name: Text = "holdfast relay"
+    public_url: Url | None = None  # as clients reach it, when that is not http://host:port
     operators: tuple[str, ...] = ()  # public keys, hex or npub; the data directory's own operator is always one
     limits: Limits = Limits()
     retention: Retention = Retention()
-    log_level: str = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class SettingsInvalid(Exception):
+    """A setting that the relay cannot run with: says which, where it was found, and what to do."""
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A setting that there is."""
+
+    type: Any
+    default: object
+
+
+def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
+    """The settings of a file, if one is given, changed by those of the environment."""
+    given: dict[str, object] = {}
+    if file is not None:
+        for name, value in _leaves(_read(file)):
+            given[name] = _checked(name, value, f"{file}: {name}", strict=True)
+    for variable in sorted(environment):
+        if variable.startswith(ENVIRONMENT):
+            name = variable.removeprefix(ENVIRONMENT).lower().replace("__", ".")
+            given[name] = _checked(name, environment[variable], variable, strict=False)
+    return _built(given)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsInvalid(f"{file}: the settings cannot be read ({error.strerror}). Correct the path.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsInvalid(f"{file}: this is not TOML ({error}). Correct it there.") from error
+
+
+def _leaves(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _checked(name: str, value: object, where: str, *, strict: bool) -> object:
+    """A value in its type and range; one from the environment is a text of it."""
+    known = _KNOWN.get(name)
+    if known is None:
+        near = difflib.get_close_matches(name, _KNOWN, n=1)
+        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(_KNOWN))}."
+        raise SettingsInvalid(f"{where}: there is no such setting. {remedy}")
+    if not strict and isinstance(known.default, tuple) and isinstance(value, str):
+        value = [item.strip() for item in value.split(",") if item.strip()]
+    try:
+        return msgspec.convert(value, known.type, strict=strict)
+    except msgspec.ValidationError as error:
+        fault = str(error).partition(" - at ")[0].replace("`", "")
+        default = msgspec.to_builtins(known.default)
+        raise SettingsInvalid(
+            f"{where} is {value!r}: {fault[:1].lower()}{fault[1:]}. Correct it, or leave it out for {default!r}."
+        ) from error
+
+
+def _built(given: Mapping[str, object]) -> Settings:
+    tables: dict[str, dict[str, object]] = {"": {}, "limits": {}, "retention": {}}
+    for name, value in given.items():
+        table, _, field = name.rpartition(".")
+        tables[table][field] = value
+    limits, retention = Limits(**tables["limits"]), Retention(**tables["retention"])  # type: ignore[arg-type]  # each was checked
+    if limits.bodies_bytes_max < limits.request_bytes_max:
+        raise SettingsInvalid(
+            f"limits.bodies_bytes_max is {limits.bodies_bytes_max}, which is less than one request may have: "
+            f"raise it to at least limits.request_bytes_max, which is {limits.request_bytes_max}."
+        )
+    return Settings(**tables[""], limits=limits, retention=retention)  # type: ignore[arg-type]  # likewise
+
+
+def _known(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, _Known]]:
+    for field in msgspec.structs.fields(struct):
+        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
+            yield from _known(field.type, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name, _Known(field.type, field.default)
+
+
+_KNOWN = dict(_known(Settings))

@@ -1,0 +1,222 @@
+"""What the relay answers to a request, route by route, and to whom."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import IDENTIFIER, TOPIC
+from holdfast.relay import documents, export, information, metrics
+from holdfast.relay import token as tokens
+from holdfast.relay.http_auth import SCHEME as NOSTR
+from holdfast.relay.http_auth import HttpAuth
+from holdfast.relay.publishing import MESSAGES, Publisher
+from holdfast.relay.relay import Relay
+from holdfast.relay.route import Auth, Reply, Request, Route, RouteTable, Stream, json_reply
+from holdfast.store.world import Clock
+
+BEARER = "bearer"
+
+
+class Handlers:
+    """The routes of a relay, and what happens there."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        exporter: export.Exporter,
+        publisher: Publisher,
+        counts: metrics.Metrics,
+        is_draining: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._relay = relay
+        self._exporter = exporter
+        self._publisher = publisher
+        self._metrics = counts
+        self._is_draining = is_draining
+        self._clock = clock
+        self._auth = HttpAuth(clock)
+        self.routes = RouteTable(self._routes())
+
+    def _routes(self) -> list[Route]:
+        return [
+            Route(
+                method="POST",
+                path=MESSAGES,
+                handler=self._post_messages,
+                summary="Publish one event, or an array of up to 100; each is answered by itself.",
+                auth=Auth.SIGNED_EVENTS,
+                body=documents.Published,
+                answers={201: (documents.Accepted,), 200: (documents.Accepted, documents.Answers)},
+            ),
+            Route(
+                method="GET",
+                path="/v1/meshes/{mesh}",
+                handler=self._get_mesh,
+                summary="A mesh with its members and topics.",
+                auth=Auth.MEMBER,
+                answers={200: (documents.Mesh,)},
+            ),
+            Route(
+                method="GET",
+                path="/v1/meshes/{mesh}/grants",
+                handler=self._get_grants,
+                summary="The caller's own grants of a topic's keys.",
+                auth=Auth.MEMBER,
+                query={"topic": "The topic's name."},
+                answers={200: (documents.Grants,)},
+            ),
+            Route(
+                method="GET",
+                path="/v1/export/{table}",
+                handler=self._get_export,
+                summary="A page of a table as an Arrow stream.",
+                auth=Auth.TOKEN,
+                query={
+                    "after": "Only what lies behind this position.",
+                    "until": "And not behind this one.",
+                    "columns": "Only these columns, with commas between them; payloads only when named.",
+                },
+                answers={200: export.CONTENT_TYPE},
+            ),
+            Route(
+                method="GET",
+                path="/v1/consumers/{name}",
+                handler=self._get_consumer,
+                summary="How far a consumer has read.",
+                auth=Auth.CONSUMER,
+                answers={200: (documents.Consumer,)},
+            ),
+            Route(
+                method="PUT",
+                path="/v1/consumers/{name}",
+                handler=self._put_consumer,
+                summary="Register a consumer, or move its checkpoint forward.",
+                auth=Auth.CONSUMER,
+                body=documents.Checkpoint,
+                answers={200: (documents.Consumer,)},
+            ),
+            Route(
+                method="GET",
+                path="/",
+                handler=self._get_information,
+                summary="Who the relay is and what it takes (NIP-11). A WebSocket here speaks NIP-01.",
+                answers={200: (documents.Information,)},
+            ),
+            Route(
+                method="GET",
+                path="/livez",
+                handler=self._get_livez,
+                summary="It lives.",
+                answers={200: (documents.Health,)},
+            ),
+            Route(
+                method="GET",
+                path="/readyz",
+                handler=self._get_readyz,
+                summary="It takes events.",
+                answers={200: (documents.Health,)},
+            ),
+            Route(
+                method="GET",
+                path="/metrics",
+                handler=self._get_metrics,
+                summary="Counts for Prometheus.",
+                answers={200: "text/plain"},
+            ),
+            Route(
+                method="GET",
+                path="/openapi.json",
+                handler=self._get_openapi,
+                summary="This description.",
+                answers={200: "application/json"},
+            ),
+        ]
+
+    async def _post_messages(self, request: Request) -> Reply:
+        return await self._publisher.body(request.body, request.local)
+
+    async def _get_mesh(self, request: Request) -> Reply:
+        mesh = request.parameters["mesh"]
+        IDENTIFIER.check(mesh, "mesh")
+        return json_reply(self._relay.mesh(mesh, self._signer(request)))
+
+    async def _get_grants(self, request: Request) -> Reply:
+        mesh, topic = request.parameters["mesh"], request.query.get("topic", "")
+        IDENTIFIER.check(mesh, "mesh")
+        TOPIC.check(topic, "topic")
+        return json_reply(self._relay.grants(mesh, topic, self._signer(request)))
+
+    async def _get_export(self, request: Request) -> Stream:
+        self._token_consumer(request)
+        query = export.read_query(request.parameters["table"], request.query)
+        return self._exporter.open(query.table, query.after, query.until, query.columns)
+
+    async def _get_consumer(self, request: Request) -> Reply:
+        return json_reply(self._relay.consumer(self._named_consumer(request)))
+
+    async def _put_consumer(self, request: Request) -> Reply:
+        name = self._named_consumer(request)
+        try:
+            checkpoint = msgspec.json.decode(request.body, type=documents.Checkpoint)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise Refused(
+                Refusal.MALFORMED, f"checkpoint: {ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]}"
+            ) from error
+        return json_reply(await self._relay.move_consumer(name, bytes.fromhex(checkpoint.log_id), checkpoint.seq))
+
+    async def _get_information(self, request: Request) -> Reply:
+        document = information.information(self._relay.settings, self._relay.pubkey, self._relay.head().log_id)
+        wanted = information.NOSTR_JSON in request.headers.get("accept", "")
+        return Reply(
+            body=msgspec.json.encode(document),
+            content_type=information.NOSTR_JSON if wanted else "application/json",
+            headers={"access-control-allow-origin": "*"},  # NIP-11 asks for it, and it is no secret
+        )
+
+    async def _get_livez(self, request: Request) -> Reply:
+        return json_reply(documents.Health(ok=True))
+
+    async def _get_readyz(self, request: Request) -> Reply:
+        if self._is_draining():
+            raise Refused(Refusal.SHUTTING_DOWN, "it finishes what is under way")
+        if not self._relay.ready:
+            raise Refused(Refusal.UNAVAILABLE, "it takes no events; its log says why")
+        return json_reply(documents.Health(ok=True))
+
+    async def _get_metrics(self, request: Request) -> Reply:
+        return Reply(body=self._metrics.text(), content_type=metrics.CONTENT_TYPE)
+
+    async def _get_openapi(self, request: Request) -> Reply:
+        url = self._relay.settings.public_url or min(request.urls).removesuffix("/openapi.json")
+        return json_reply(information.openapi(self.routes.routes, url))
+
+    def _signer(self, request: Request) -> str:
+        scheme, credentials = _credentials(request)
+        if scheme != NOSTR:
+            raise Refused(Refusal.AUTH_REQUIRED, "this takes an Authorization header with a signed event (NIP-98)")
+        return self._auth.signer(credentials, request.method, request.urls, request.body)
+
+    def _token_consumer(self, request: Request) -> str:
+        scheme, credentials = _credentials(request)
+        if scheme != BEARER:
+            raise Refused(Refusal.TOKEN_INVALID, "this takes an Authorization header with a token")
+        return tokens.verify(credentials, self._relay.pubkey, self._clock())
+
+    def _named_consumer(self, request: Request) -> str:
+        """The consumer in the path, if the caller may know and move it."""
+        name = request.parameters["name"]
+        IDENTIFIER.check(name, "consumer")
+        if _credentials(request)[0] == BEARER:
+            if self._token_consumer(request) != name:
+                raise Refused(Refusal.NOT_PERMITTED, "the token is another consumer's")
+        elif not self._relay.is_operator(self._signer(request)):
+            raise Refused(Refusal.NOT_PERMITTED, "only operators manage consumers")
+        return name
+
+
+def _credentials(request: Request) -> tuple[str, str]:
+    scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
+    return scheme.lower(), credentials.strip()

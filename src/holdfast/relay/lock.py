@@ -1,0 +1,50 @@
+"""One relay per data directory: whoever holds the lock on its `relay.pid` has the directory to itself.
+
+The kernel lets go of the lock when its process ends, however it ends. The file stays: removing it could leave two
+processes with a lock each, on two files that had one name.
+"""
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.relay import files
+from holdfast.store import faults
+
+PID_FILE = "relay.pid"
+
+
+class RelayRunning(faults.Fault):
+    what = "a relay is running on this directory"
+    remedy = "Stop it first, or choose another directory."
+    temporary = True
+
+
+@contextmanager
+def hold(data: Path) -> Iterator[None]:
+    """Have a data directory to oneself, or raise RelayRunning."""
+    path = data / PID_FILE
+    try:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise files.meaning(error, path) from error
+    try:
+        _take(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _take(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
+            raise files.meaning(error, path) from error
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        raise RelayRunning(str(path.parent), f"process {holder}") from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

@@ -1,0 +1,80 @@
+"""Publishing: the hot path. A body is one event or an array of them; every event gets its own answer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.relay.answer import Answer
+from holdfast.relay.metrics import Metrics
+from holdfast.relay.relay import Relay
+from holdfast.relay.route import JSON, Reply, json_reply
+from holdfast.wire.problem import PROBLEM_JSON
+
+MESSAGES = "/v1/messages"
+
+_ABSENT = Raw(b"")
+
+
+class Publisher:
+    """Hands events to the relay, and counts its answers."""
+
+    def __init__(self, relay: Relay, metrics: Metrics) -> None:
+        self._relay = relay
+        self._metrics = metrics
+        self._array = _array_decoder(relay.settings.limits.events_per_request_max)
+
+    async def events(self, raws: Sequence[bytes], local: bool) -> list[Answer]:
+        """An answer to each event, in order."""
+        answers = await self._relay.publish(raws, local=local)
+        self._metrics.answers(map(_code, answers))
+        return answers
+
+    async def body(self, body: bytes, local: bool) -> Reply:
+        """The reply to a request that publishes."""
+        if body.lstrip()[:1] == b"[":
+            answers = await self.events(self._split(body), local)
+            return json_reply({"answers": [_item(answer) for answer in answers]})
+        (answer,) = await self.events([body], local)
+        return Reply(
+            status=answer.http_status,
+            body=msgspec.json.encode(answer.body()),
+            content_type=JSON if answer.accepted else PROBLEM_JSON,
+            headers={} if answer.retry_after_s is None else {"retry-after": str(answer.retry_after_s)},
+        )
+
+    def _split(self, body: bytes) -> list[bytes]:
+        """The events of an array, each in the bytes it came in."""
+        try:
+            array = self._array.decode(body)
+        except msgspec.ValidationError as error:  # any elements will do here, so it can only be their number
+            detail = f"at most {len(self._array.type.__struct_fields__)} events at once"
+            raise Refused(Refusal.TOO_LARGE, detail) from error
+        except (msgspec.DecodeError, RecursionError) as error:
+            fault = ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]
+            raise Refused(Refusal.MALFORMED, f"the array of events: {fault}") from error
+        raws = [bytes(raw) for raw in msgspec.structs.astuple(array) if raw != _ABSENT]
+        if not raws:
+            raise Refused(Refusal.MALFORMED, "the array has no event")
+        return raws
+
+
+def _array_decoder(events_max: int) -> msgspec.json.Decoder[Any]:
+    """Reads an array of at most that many elements, and stops at the next: a list would first hold all there are."""
+    fields = [(f"event_{number}", Raw, _ABSENT) for number in range(events_max)]
+    array = msgspec.defstruct("Events", fields, array_like=True, forbid_unknown_fields=True)
+    return msgspec.json.Decoder(array)
+
+
+def _code(answer: Answer) -> str:
+    if answer.refusal is not None:
+        return answer.refusal.value
+    return "duplicate" if answer.members.get("duplicate") else "accepted"
+
+
+def _item(answer: Answer) -> dict[str, Any]:
+    item = {"status": answer.http_status, **answer.body()}
+    return item if answer.retry_after_s is None else {**item, "retry_after_s": answer.retry_after_s}

@@ -1,0 +1,243 @@
+"""The relay on its sockets: which request goes where, who asks, and how every no and every mistake is told.
+
+Publishing is the hot path and touches nothing that it does not need. Every refusal is a problem document with its code; a
+fault of the world is 503 and worth another try; a mistake of ours is 500 with a number that the log has, too.
+"""
+
+import asyncio
+import os
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.relay import metrics
+from holdfast.relay.export import Exporter
+from holdfast.relay.handlers import Handlers
+from holdfast.relay.publishing import MESSAGES, Publisher
+from holdfast.relay.relay import Relay
+from holdfast.relay.route import NotAllowed, Reply, Request, Stream, problem_reply, read_query
+from holdfast.relay.session import Receive, Send, Session
+from holdfast.store import faults
+from holdfast.store.world import Clock, Random, wall_clock
+from holdfast.wire.budget import Budget
+from holdfast.wire.network import address, is_loopback
+from holdfast.wire.problem import Problem, http_problem, refusal_problem
+
+BUG_NUMBER_BYTES = 8
+INTERNAL_ERROR = 1011  # of a WebSocket that ends for no fault of its peer
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+
+# Whoever puts one of these on a request stands between us and somebody else.
+FORWARDING = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
+
+Headers = dict[str, str]
+
+_log = structlog.get_logger(__name__)
+
+
+class Application:
+    """The relay as an ASGI application."""
+
+    def __init__(
+        self,
+        relay: Relay,
+        exporter: Exporter,
+        *,
+        clock: Clock = wall_clock,
+        random: Random = os.urandom,
+    ) -> None:
+        self.metrics = metrics.Metrics()
+        self.draining = False
+        self._settings = relay.settings
+        self._random = random
+        self._publisher = Publisher(relay, self.metrics)
+        self._routes = Handlers(relay, exporter, self._publisher, self.metrics, lambda: self.draining, clock).routes
+        self._frames = Budget(self._settings.limits.bodies_bytes_max)
+        # Nobody comes here but from this machine; with a public address a proxy passes strangers on.
+        self._is_private = is_loopback(self._settings.host) and self._settings.public_url is None
+        self.metrics.watch("resident_memory_bytes", "Memory of the relay's process.", metrics.resident_memory_bytes)
+        self.metrics.watch("ready", "1 while the relay takes events.", lambda: relay.ready and not self.draining)
+        self.metrics.watch_counts(relay.counts)
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        else:
+            await self._http(scope, receive, send)
+
+    async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
+        body = await _body(receive)
+        if body is None:
+            return  # it left before it had asked
+        response = _Response(receive, send)
+        route = "none"
+        try:
+            headers = _headers(scope)
+            self._check_host(headers)
+            if scope["path"] == MESSAGES and scope["method"] == "POST" and not scope["query_string"]:
+                route = MESSAGES
+                await response.give(await self._publisher.body(body, self._is_local(scope, headers)))
+            else:
+                request = self._request(scope, headers, body)
+                found, parameters = self._routes.find(request.method, request.path)
+                route = found.path
+                await response.give(await found.handler(msgspec.structs.replace(request, parameters=parameters)))
+        except Exception as error:  # whatever it is, the caller is told
+            problem = self._told(error, scope)
+            if response.status:
+                raise  # half of an answer is out: only a broken connection can say so now
+            await response.give(problem_reply(problem))
+        self.metrics.request(route, response.status)
+
+    def _request(self, scope: Any, headers: Headers, body: bytes) -> Request:
+        return Request(
+            method=scope["method"],
+            path=scope["path"],
+            query=read_query(scope["query_string"]),
+            headers=headers,
+            body=body,
+            urls=self._urls(scope),
+            local=self._is_local(scope, headers),
+        )
+
+    def _told(self, error: Exception, scope: Any) -> Problem:
+        """What the caller is told of an exception, and the log, where it is not the caller's own doing."""
+        if isinstance(error, Refused):
+            return refusal_problem(error.refusal, error.detail)
+        if isinstance(error, NotAllowed):
+            return error.problem()
+        if isinstance(error, faults.Fault):
+            self.metrics.faults.inc()
+            _log.warning("fault", fault=type(error).__name__, detail=str(error), path=scope["path"])
+            return refusal_problem(Refusal.UNAVAILABLE, error.what, retry_after_s=1)
+        number = self._random(BUG_NUMBER_BYTES).hex()
+        self.metrics.bugs.inc()
+        _log.error("bug", number=number, path=scope["path"], exc_info=error)
+        detail = f"a mistake of the relay; its log tells more under the number {number}"
+        return http_problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, number=number)
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page in a browser can let its own name point at this machine; its requests then carry that name."""
+        if self._is_private and not is_loopback(_host(headers)):
+            raise Refused(Refusal.HOST_NOT_ALLOWED, "this relay is for this machine only")
+
+    def _is_local(self, scope: Any, headers: Headers) -> bool:
+        """Whether the request comes from this machine and from nowhere behind it."""
+        client = scope["client"]
+        is_near = self._is_private and client is not None and is_loopback(client[0])
+        return is_near and "origin" not in headers and not FORWARDING & headers.keys()
+
+    def _urls(self, scope: Any) -> frozenset[str]:
+        """Every way to write the address of a request, from what we know of ourselves."""
+        host, port = scope["server"]
+        names = {host, *LOOPBACK_NAMES} if is_loopback(host) else {host}
+        bases = {f"http://{address(name, port)}" for name in names}
+        if self._settings.public_url is not None:
+            bases.add(self._settings.public_url.rstrip("/"))
+        query = scope["query_string"].decode("latin-1")
+        asked = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        return frozenset(base + asked for base in bases)
+
+    async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
+        await receive()  # that somebody wants to connect
+        headers = _headers(scope)
+        try:
+            self._admit(scope, headers)
+        except Refused as refused:
+            await _reject(send, refusal_problem(refused.refusal, refused.detail))
+            return
+        await send({"type": "websocket.accept"})
+        local = self._is_local(scope, headers)
+        session = Session(
+            lambda raws: self._publisher.events(raws, local),
+            send,
+            self._frames,
+            self._settings.limits.events_in_flight_max,
+            self.metrics.notice,
+        )
+        with self.metrics.websockets.track_inprogress():
+            try:
+                await session.run(receive)
+            except ExceptionGroup as group:  # whatever it is, the other side is told
+                problem = self._told(group.exceptions[0], scope)
+                reason = f"{problem.document['code']} {problem.document.get('number', '')}".strip()
+                await send({"type": "websocket.close", "code": INTERNAL_ERROR, "reason": reason})
+
+    def _admit(self, scope: Any, headers: Headers) -> None:
+        read_query(scope["query_string"])
+        self._check_host(headers)
+        if scope["path"] != "/":
+            raise Refused(Refusal.NOT_FOUND, "a WebSocket opens at /")
+        if self.draining:
+            raise Refused(Refusal.SHUTTING_DOWN, "it takes no connections")
+
+
+class _Response:
+    """The answer to one request, while it is given."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self.status = 0  # until the first byte is out
+
+    async def give(self, reply: Reply | Stream) -> None:
+        if isinstance(reply, Reply):
+            headers = {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}
+            await self._start(reply.status, headers)
+            await self._send({"type": "http.response.body", "body": reply.body})
+            return
+        async with reply as opened:
+            await self._start(200, opened.headers())
+            await self._pour(opened.chunks)
+
+    async def _start(self, status: int, headers: dict[str, str]) -> None:
+        self.status = status
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": raw})
+
+    async def _pour(self, chunks: Any) -> None:
+        """Send a stream for as long as somebody takes it."""
+        gone = asyncio.ensure_future(self._receive())  # after the request there is nothing to receive but the end
+        try:
+            async for chunk in chunks:
+                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
+                await asyncio.sleep(0)  # sending to one who is gone does not wait, and would not let us hear of it
+                if gone.done():
+                    return
+            await self._send({"type": "http.response.body", "body": b""})
+        finally:
+            gone.cancel()
+
+
+async def _body(receive: Receive) -> bytes | None:
+    """All of a request's body; its size is the wire's matter. None if the other side left."""
+    parts: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message["body"])
+        if not message["more_body"]:
+            return b"".join(parts)
+
+
+def _headers(scope: Any) -> Headers:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+def _host(headers: Headers) -> str:
+    try:
+        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    except ValueError:
+        return ""
+
+
+async def _reject(send: Send, problem: Problem) -> None:
+    """Say no to a handshake."""
+    start = {"type": "websocket.http.response.start", "status": problem.status, "headers": problem.all_headers()}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": problem.body})

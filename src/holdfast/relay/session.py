@@ -1,0 +1,142 @@
+"""One WebSocket: events come in, each is answered OK, in the order they came.
+
+What has come in while a batch was being decided is the next batch. No more than a fixed number wait, of this connection and
+of all together: beyond it the connection is not read from, and the sender notices at its own end.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from uvicorn.protocols.utils import ClientDisconnected
+
+from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
+from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message
+from holdfast.relay.answer import Answer
+from holdfast.wire.budget import Budget
+
+RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
+LATER_VERBS = frozenset({"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES", "QUEUE"})  # of the protocol, and not served here
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Publish = Callable[[Sequence[bytes]], Awaitable[list[Answer]]]
+Noticed = Callable[[Refusal], None]
+
+
+class _EventFrame(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="EVENT"):
+    event: Raw
+
+
+class _AnyFrame(msgspec.Struct, array_like=True):
+    verb: str
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """Something to answer: an event, or why a message is none."""
+
+    size: int
+    event: bytes | None = None
+    refusal: Refusal = Refusal.MALFORMED
+    detail: str = ""
+
+
+_event_decoder = msgspec.json.Decoder(_EventFrame)
+_any_decoder = msgspec.json.Decoder(_AnyFrame)
+
+
+class Session:
+    """A connection from its first message to its last answer."""
+
+    def __init__(self, publish: Publish, send: Send, frames: Budget, in_flight_max: int, noticed: Noticed) -> None:
+        self._publish = publish
+        self._send = send
+        self._frames = frames
+        self._noticed = noticed
+        self._slots = asyncio.Semaphore(in_flight_max)
+        self._waiting: list[_Item] = []
+        self._changed = asyncio.Event()
+        self._end: Refusal | None = None  # why we close, if it is us
+        self._is_over = False
+
+    async def run(self, receive: Receive) -> None:
+        """Serve until either side ends it. What was read is answered even then, if somebody is there to hear."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._answer())
+                await self._read(receive)
+        except* ClientDisconnected:
+            pass
+        finally:
+            self._frames.give(sum(item.size for item in self._waiting))
+
+    async def _read(self, receive: Receive) -> None:
+        while (message := await receive())["type"] == "websocket.receive":
+            text = message.get("text")
+            if text is None:
+                self._end = Refusal.BINARY_FRAME
+                break
+            await self._slots.acquire()
+            item = read_frame(text.encode())
+            await self._frames.take(item.size)
+            self._waiting.append(item)
+            self._changed.set()
+        else:
+            if message["code"] == RESTART:
+                self._end = Refusal.SHUTTING_DOWN
+        self._is_over = True
+        self._changed.set()
+
+    async def _answer(self) -> None:
+        while self._waiting or not self._is_over:
+            await self._changed.wait()
+            self._changed.clear()
+            batch, self._waiting = self._waiting, []
+            try:
+                await self._answer_batch(batch)
+            finally:
+                self._frames.give(sum(item.size for item in batch))
+            for _ in batch:
+                self._slots.release()
+        if self._end is not None:
+            await self._send(close_message(self._end))
+
+    async def _answer_batch(self, batch: list[_Item]) -> None:
+        for is_notice, items in groupby(batch, key=lambda item: item.event is None):
+            if is_notice:
+                for item in items:
+                    self._noticed(item.refusal)
+                    await self._say(("NOTICE", ok_message(item.refusal, item.detail)))
+            else:
+                for answer in await self._publish([item.event for item in items if item.event is not None]):
+                    await self._say(answer.ok())
+
+    async def _say(self, frame: tuple[Any, ...]) -> None:
+        await self._send({"type": "websocket.send", "text": msgspec.json.encode(frame).decode()})
+
+
+def read_frame(raw: bytes) -> _Item:
+    """What a text message asks for."""
+    try:
+        return _Item(len(raw), event=bytes(_event_decoder.decode(raw).event))
+    except (msgspec.DecodeError, RecursionError) as error:
+        if _verb(raw) in LATER_VERBS:
+            detail = f"this relay does not serve {_verb(raw)}"
+            return _Item(len(raw), refusal=Refusal.FEATURE_UNAVAILABLE, detail=detail)
+        fault = ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]
+        return _Item(len(raw), detail=f"message: {fault}")
+
+
+def _verb(raw: bytes) -> str:
+    try:
+        return _any_decoder.decode(raw).verb
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
+def close_message(refusal: Refusal) -> dict[str, Any]:
+    """The close of a connection that is refused."""
+    return {"type": "websocket.close", "code": REFUSALS[refusal].close_code, "reason": refusal.value}

@@ -1,0 +1,338 @@
+"""An HTTP client of one relay: what it answers becomes a yes, a refusal or a fault, and nothing it sends can hurt.
+
+Every wait has its limit, a response its size, a redirect is not followed: a relay says what it is asked for under the
+address that its users were given, or it is not the relay they mean.
+"""
+
+import base64
+import hashlib
+import os
+from types import TracebackType
+from typing import Self, TypeVar
+from urllib.parse import quote, urlsplit
+
+import httpx2 as httpx
+import msgspec
+
+from holdfast.protocol import keys
+from holdfast.protocol.action import Digest, LogId, Position, Signature
+from holdfast.protocol.event import encode, sign_event
+from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
+from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.store.world import Clock, Random, wall_clock
+from holdfast.wire.network import is_loopback
+
+HTTP_AUTH_KIND = 27235  # NIP-98
+NONCE_BYTES = 16
+CONNECT_TIMEOUT_S = 10.0
+READ_TIMEOUT_S = 15.0  # without a byte of the answer, which comes after a commit
+WRITE_TIMEOUT_S = 15.0
+RESPONSE_BYTES_MAX = 8_388_608
+DETAIL_CHARACTERS_MAX = 300  # of somebody else's words in a message of ours
+
+_TIMEOUT = httpx.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
+
+T = TypeVar("T")
+
+
+class Unreachable(Exception):
+    """The relay said nothing that decides the matter: it may have done what it was asked, or not."""
+
+    def __init__(self, url: str, fault: FaultKind, detail: str, retry_after_s: int | None = None) -> None:
+        super().__init__(f"{url}: {detail}")
+        self.url = url
+        self.fault = fault
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+class InvalidUrl(ValueError):
+    """An address that cannot be a relay's."""
+
+
+class Anchor(msgspec.Struct, frozen=True):
+    """The relay's signature under where its history stood, all in hex but for the position."""
+
+    log_id: LogId
+    seq: Position
+    chain: Digest
+    sig: Signature
+
+
+class Yes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a relay says of an event that it has."""
+
+    broker_message_id: str
+    client_message_id: str
+    history_id: Position
+    log_id: LogId
+    duplicate: bool
+    anchor: Anchor | None = None
+    skipped: tuple[str, ...] = ()
+    history_available: bool = True
+    first_seen_at: int | None = None
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A relay's answer to one event, the lack of one included."""
+
+    says: RelaySays
+    detail: str = ""
+    yes: Yes | None = None
+    retry_after_s: int | None = None
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a mesh; one that was revoked has no key."""
+
+    member: str
+    pubkey: str | None
+    name: str
+    role: str
+    status: str
+
+    @property
+    def is_active(self) -> bool:
+        return self.status == "active"
+
+
+class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
+    """A subscriber of a topic, and whether the current key was granted to it."""
+
+    member: str
+    has_key: bool
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic; its key epoch is 0 until it has its first key."""
+
+    topic: str
+    key_epoch: int
+    created_by: str
+    subscribers: tuple[Subscriber, ...]
+
+
+class Mesh(msgspec.Struct, frozen=True, kw_only=True):
+    """A mesh as the relay shows it to its members."""
+
+    mesh: str
+    name: str
+    members: tuple[Member, ...]
+    topics: tuple[Topic, ...]
+
+
+class GrantedKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic's key as somebody sealed it to us: `key` is ours that it was sealed to."""
+
+    key_epoch: int
+    key: str
+    sealed: str
+    granted_by: str
+
+
+class Grants(msgspec.Struct, frozen=True, kw_only=True):
+    """The grants of a topic that are ours."""
+
+    topic: str
+    key_epoch: int
+    grants: tuple[GrantedKey, ...]
+
+
+class Information(msgspec.Struct, frozen=True, kw_only=True):
+    """As much of the relay's NIP-11 document as a device looks at."""
+
+    name: str = ""
+    pubkey: str = ""
+    software: str = ""
+
+
+class RelayClient:
+    """Asks one relay, as the holder of one key."""
+
+    def __init__(
+        self,
+        url: str,
+        secret: bytes,
+        *,
+        clock: Clock = wall_clock,
+        random: Random = os.urandom,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.url = relay_url(url)
+        self._secret = secret
+        self._clock = clock
+        self._random = random
+        # A proxy of the environment is for the world outside; this machine's own relay is not behind it.
+        trust_env = not is_loopback(urlsplit(self.url).hostname or "")
+        self._http = httpx.AsyncClient(
+            transport=transport, timeout=_TIMEOUT, follow_redirects=False, trust_env=trust_env
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def publish(self, event: bytes) -> Said:
+        """Offer one event. Never raises for what the relay or the network does: that is the answer."""
+        try:
+            answer = await self._ask("POST", "/v1/messages", body=event)
+            yes = _read(answer, Yes, self.url)
+        except Refused as refused:
+            return Said(says=refused.refusal, detail=refused.detail, retry_after_s=_wait_of(refused))
+        except Unreachable as fault:
+            return Said(says=fault.fault, detail=fault.detail, retry_after_s=fault.retry_after_s)
+        return Said(says=_confirmation(yes), yes=yes)
+
+    async def mesh(self, mesh: str) -> Mesh:
+        """The mesh with its members and topics."""
+        return await self._get(f"/v1/meshes/{quote(mesh, safe='')}", Mesh)
+
+    async def grants(self, mesh: str, topic: str) -> Grants:
+        """Our own grants of a topic's keys."""
+        return await self._get(f"/v1/meshes/{quote(mesh, safe='')}/grants?topic={quote(topic, safe='')}", Grants)
+
+    async def information(self) -> Information:
+        """Who the relay is; the one question that needs no key."""
+        answer = await self._ask("GET", "/", headers={"accept": "application/nostr+json"})
+        return _read(answer, Information, self.url)
+
+    async def _get(self, path: str, shape: type[T]) -> T:
+        header = authorization(self._secret, self.url + path, "GET", b"", self._clock(), self._random)
+        return _read(await self._ask("GET", path, headers={"authorization": header}), shape, self.url)
+
+    async def _ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
+        """The body of a yes; anything else raises."""
+        sent = {"accept": "application/json", "accept-encoding": "identity", **(headers or {})}
+        if body:
+            sent["content-type"] = "application/json"
+        try:
+            async with self._http.stream(method, self.url + path, headers=sent, content=body or None) as response:
+                return _judge(response, await self._body(response), self.url)
+        except httpx.ConnectTimeout as error:
+            raise Unreachable(self.url, FaultKind.TIMEOUT, f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
+        except httpx.TimeoutException as error:
+            raise Unreachable(self.url, FaultKind.TIMEOUT, f"no answer within {READ_TIMEOUT_S:g} s") from error
+        except httpx.ConnectError as error:
+            raise Unreachable(self.url, FaultKind.CONNECTION_LOST, f"no connection ({_cause(error)})") from error
+        except httpx.TransportError as error:
+            detail = f"the connection broke before the answer ({_cause(error)})"
+            raise Unreachable(self.url, FaultKind.CONNECTION_LOST, detail) from error
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        if response.headers.get("content-encoding", "identity") != "identity":  # nobody knows how large it would get
+            raise Unreachable(self.url, FaultKind.NOT_UNDERSTOOD, "its answer is compressed, which was not asked for")
+        parts, size = [], 0
+        async for part in response.aiter_bytes():
+            size += len(part)
+            if size > RESPONSE_BYTES_MAX:
+                detail = f"its answer is longer than {RESPONSE_BYTES_MAX} bytes"
+                raise Unreachable(self.url, FaultKind.NOT_UNDERSTOOD, detail)
+            parts.append(part)
+        return b"".join(parts)
+
+
+def relay_url(text: str) -> str:
+    """A relay's address in its one spelling: http or https, a host, perhaps a path; no slash at the end."""
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError as error:
+        raise InvalidUrl(f"{text!r} is not an address: {error}") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InvalidUrl(f"{text!r} is not a relay's address; it looks like http://127.0.0.1:7447")
+    if parts.username is not None or parts.query or parts.fragment:
+        raise InvalidUrl(f"{text!r} has more than a relay's address: no user, no ?, no #")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+def authorization(secret: bytes, url: str, method: str, body: bytes, at: int, random: Random) -> str:
+    """The NIP-98 header for one request: who asks, for what, now. Each is good once, so no two are the same."""
+    tags = [("u", url), ("method", method), ("nonce", random(NONCE_BYTES).hex())]
+    if body:
+        tags.append(("payload", hashlib.sha256(body).hexdigest()))
+    event = sign_event(secret, at // SECOND, HTTP_AUTH_KIND, tags, "", random(keys.AUX_BYTES))
+    return "Nostr " + base64.b64encode(encode(event)).decode()
+
+
+class _Problem(msgspec.Struct):
+    type: str = ""
+    code: str = ""
+    detail: str = ""
+    title: str = ""
+
+
+class _RefusedForNow(Refused):
+    """A refusal that says when to come back."""
+
+    retry_after_s: int | None = None
+
+
+def _judge(response: httpx.Response, body: bytes, url: str) -> bytes:
+    if response.status_code in (200, 201):
+        return body
+    wait_s = _retry_after(response)
+    if response.is_redirect:
+        where = response.headers.get("location", "elsewhere")[:DETAIL_CHARACTERS_MAX]
+        raise Unreachable(url, FaultKind.NOT_UNDERSTOOD, f"it points to {where}; use that address if you trust it")
+    problem = _problem(body)
+    refusal = _refusal(problem)
+    if refusal is not None:
+        refused = _RefusedForNow(refusal, problem.detail[:DETAIL_CHARACTERS_MAX])
+        refused.retry_after_s = wait_s
+        raise refused
+    said = (problem.detail or problem.title or response.reason_phrase)[:DETAIL_CHARACTERS_MAX]
+    kind = FaultKind.SERVER_ERROR if response.status_code >= 500 else FaultKind.NOT_UNDERSTOOD
+    raise Unreachable(url, kind, f"it answers {response.status_code} {said}".rstrip(), wait_s)
+
+
+def _problem(body: bytes) -> _Problem:
+    try:
+        return msgspec.json.decode(body, type=_Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _Problem()
+
+
+def _refusal(problem: _Problem) -> Refusal | None:
+    """The refusal of a document that is ours; a proxy's own pages, and what a newer relay says, are none."""
+    try:
+        return Refusal(problem.code) if problem.type == PROBLEM_TYPE + problem.code else None
+    except ValueError:
+        return None
+
+
+def _retry_after(response: httpx.Response) -> int | None:
+    text = response.headers.get("retry-after", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _wait_of(refused: Refused) -> int | None:
+    return refused.retry_after_s if isinstance(refused, _RefusedForNow) else None
+
+
+def _read(body: bytes, shape: type[T], url: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        detail = f"its answer is not a Holdfast relay's ({error})"[:DETAIL_CHARACTERS_MAX]
+        raise Unreachable(url, FaultKind.NOT_UNDERSTOOD, detail) from error
+
+
+def _confirmation(yes: Yes) -> Confirmation:
+    if not yes.duplicate:
+        return Confirmation.CREATED
+    return Confirmation.DUPLICATE if yes.history_available else Confirmation.DUPLICATE_PRUNED
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, which says most: connection refused, name not known."""
+    while error.__cause__ or error.__context__:
+        error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)  # asyncio's own words name the call and not the reason
+    return str(error) or type(error).__name__

@@ -1,0 +1,230 @@
+"""HTTP/1.1 from uvicorn, with the limits that uvicorn leaves to others: time, size of the head and of the body, slow readers.
+
+A request that breaks a limit is answered and the connection ended. What is wrong behind a request that is still being
+answered is not told: the answer to the one must not be taken for the answer to the other.
+"""
+
+import asyncio
+from collections.abc import Sized
+from http import HTTPStatus
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from holdfast.protocol.refusal import Refusal
+from holdfast.wire.closing import LingeringTransport
+from holdfast.wire.problem import Problem, http_problem, refusal_problem
+from holdfast.wire.state import ServerState
+
+HEAD_BYTES_MAX = 32_768  # of a request line and its headers
+PIPELINED_MAX = 16  # requests that may wait behind one that is being answered
+REFUSED_MAX = 128  # connections over the limit that are told so at one time; further ones are cut off
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection that speaks HTTP."""
+
+    server_state: ServerState
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = server_state.limits
+        self.timeout_keep_alive = self._limits.idle_timeout_s  # type: ignore[assignment]  # a timer takes fractions
+        self._deadline: asyncio.TimerHandle | None = None  # for the request that is being read to be complete
+        self._slow: asyncio.TimerHandle | None = None  # for the other side to take what was written
+        self._deaf = False  # nothing more is read; the connection ends after the answer under way
+        self._in_head = True
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._held_bytes = 0  # of the shared budget
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        lingering = LingeringTransport(transport, self.loop, self._limits.send_timeout_s)
+        if len(self.connections) >= self._limits.connections_max:
+            self._turn_away(lingering)
+            return
+        super().connection_made(lingering)
+        self.flow = _Flow(lingering, self.pipeline)
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timers()
+        self._give_back()
+        super().connection_lost(exc)
+        self.server_state.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._start_deadline()
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES_MAX:
+            self._refuse(_head_too_large())
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_head = True
+        self._head_bytes = self._body_bytes = 0
+        self._start_deadline()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if self._deaf or self.transport.is_closing():
+            return
+        if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > HEAD_BYTES_MAX:
+            self._refuse(_head_too_large())
+            return
+        announced = next((value for name, value in self.headers if name == b"content-length"), b"0")
+        if int(announced) > self._limits.request_bytes_max:
+            self._refuse(self._body_too_large())
+            return
+        self.server_state.refresh_date()
+        super().on_headers_complete()
+        if len(self.pipeline) >= PIPELINED_MAX:
+            self.cycle.keep_alive = False  # the last one that is answered; what comes behind it is not read
+
+    def on_body(self, body: bytes) -> None:
+        if self._deaf or self.transport.is_closing():
+            return
+        self._body_bytes += len(body)
+        if self._body_bytes > self._limits.request_bytes_max:
+            self._refuse(self._body_too_large())
+        elif self.server_state.bodies.take_now(len(body)):
+            self._held_bytes += len(body)
+            super().on_body(body)
+        else:
+            detail = "too many large requests at once"
+            self._refuse(refusal_problem(Refusal.UNAVAILABLE, detail, retry_after_s=1))
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        self._head_bytes = 0
+        self._stop_deadline()
+        if not (self._deaf or self.transport.is_closing()):
+            super().on_message_complete()
+            self._deaf = len(self.pipeline) >= PIPELINED_MAX
+
+    def on_response_complete(self) -> None:
+        self._give_back()
+        super().on_response_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._stop_timers()
+        super().handle_websocket_upgrade()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        pass  # whoever asks for another protocol may be answered in this one
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(http_problem(HTTPStatus.BAD_REQUEST, msg))
+
+    def timeout_keep_alive_handler(self) -> None:
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()  # it did not even take its last answer
+        else:
+            super().timeout_keep_alive_handler()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._slow is None:
+            self._slow = self.loop.call_later(self._limits.send_timeout_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _turn_away(self, transport: LingeringTransport) -> None:
+        self.transport = transport
+        if len(self.server_state.refused) >= REFUSED_MAX:
+            transport.abort()
+            return
+        self.server_state.refused.add(self)
+        self._deaf = True
+        transport.write(_response(refusal_problem(Refusal.TOO_MANY_CONNECTIONS, retry_after_s=1)))
+        transport.close()
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer the request that is being read, and end the connection."""
+        cycle = self.cycle
+        busy = cycle is not None and not cycle.response_complete
+        self._deaf = True
+        self._stop_deadline()
+        if busy and not cycle.more_body:
+            cycle.keep_alive = False  # the fault lies behind a request whose answer is still to come
+            return
+        if busy:
+            cycle.disconnected = True  # the application reads no more, and what it still says is dropped
+            cycle.message_event.set()
+            self._give_back()  # at once, or one that is refused for want of room would cost the next one its room, too
+        if not (busy and (cycle.response_started or self.pipeline)):
+            self.transport.write(_response(problem))
+        self.transport.close()
+
+    def _start_deadline(self) -> None:
+        if self._deadline is None and not self._deaf:
+            self._deadline = self.loop.call_later(self._limits.request_timeout_s, self._too_slow)
+
+    def _stop_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        if self.flow.read_paused:
+            self._start_deadline()  # it is us who do not read
+            return
+        detail = f"the request was not complete within {self._limits.request_timeout_s:g} seconds"
+        self._refuse(http_problem(HTTPStatus.REQUEST_TIMEOUT, detail))
+
+    def _stop_timers(self) -> None:
+        self._unset_keepalive_if_required()
+        self._stop_deadline()
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _give_back(self) -> None:
+        self.server_state.bodies.give(self._held_bytes)
+        self._held_bytes = 0
+
+    def _body_too_large(self) -> Problem:
+        detail = f"request: at most {self._limits.request_bytes_max} bytes are allowed"
+        return refusal_problem(Refusal.TOO_LARGE, detail)
+
+
+class _Flow(FlowControl):
+    """Does not read on while requests wait that were read before: uvicorn would, after each answer."""
+
+    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
+        super().__init__(transport)
+        self._waiting = waiting
+
+    def resume_reading(self) -> None:
+        if not self._waiting:
+            super().resume_reading()
+
+
+def _head_too_large() -> Problem:
+    detail = f"the request line and headers may have {HEAD_BYTES_MAX} bytes together"
+    return http_problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, detail)
+
+
+def _response(problem: Problem) -> bytes:
+    """A whole answer, the last one of its connection."""
+    headers = [*problem.all_headers(), (b"connection", b"close")]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    return STATUS_LINE[problem.status] + lines + b"\r\n" + problem.body

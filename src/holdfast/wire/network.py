@@ -1,0 +1,87 @@
+"""The network as an argument: where to listen and how to connect. Nothing else in Holdfast makes a socket.
+
+A simulation gives a network of its own, on a loop of its own; servers and clients cannot tell.
+"""
+
+import asyncio
+import errno
+import ipaddress
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol, TypeVar
+
+from holdfast.store.faults import Fault
+
+BACKLOG = 512  # connections that may wait to be accepted
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+class CannotListen(Fault):
+    what = "nobody can be served at this address"
+    remedy = "Choose another address, or find out what has it."
+
+
+class PortTaken(CannotListen):
+    what = "another program listens on this port already"
+    remedy = "Stop that program, or choose another port (0 takes any that is free)."
+
+
+class Listener(Protocol):
+    """A place where connections come in."""
+
+    host: str
+    port: int
+
+    def close(self) -> None:
+        """Take no more connections; those that are open stay. Closing twice is fine."""
+
+
+class Network(Protocol):
+    """Makes connections, in both directions."""
+
+    async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
+        """Give every connection that comes in a protocol. Port 0 takes any that is free."""
+
+    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+        """Open a connection."""
+
+
+class SystemNetwork:
+    """The machine's own network, on the running event loop."""
+
+    async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
+        loop = asyncio.get_running_loop()
+        try:
+            server = await loop.create_server(factory, host, port, backlog=BACKLOG)
+        except OSError as error:
+            fault = PortTaken if error.errno == errno.EADDRINUSE else CannotListen
+            raise fault(address(host, port), error.strerror or str(error)) from error
+        return _SystemListener(server, host)
+
+    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+        return await asyncio.get_running_loop().create_connection(factory, host, port)
+
+
+class _SystemListener:
+    def __init__(self, server: asyncio.Server, host: str) -> None:
+        self._server = server
+        self.host = host
+        self.port: int = server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def address(host: str, port: int) -> str:
+    """Host and port as they stand in a URL."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine itself reaches the host, or is it."""
+    with suppress(ValueError):
+        found = ipaddress.ip_address(host.strip("[]"))
+        mapped = getattr(found, "ipv4_mapped", None)
+        return (mapped or found).is_loopback
+    return host.lower() == "localhost"

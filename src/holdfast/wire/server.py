@@ -1,0 +1,98 @@
+"""An ASGI application on a network: uvicorn's protocols without its server, which would own signals, loop and sockets."""
+
+import asyncio
+
+import structlog
+from uvicorn._types import ASGI3Application
+from uvicorn.config import Config
+
+from holdfast.store.world import Clock, wall_clock
+from holdfast.wire.http import HttpProtocol
+from holdfast.wire.network import Listener, Network, address
+from holdfast.wire.state import Limits, ServerState
+from holdfast.wire.websocket import PING_SHARE, WebSocketProtocol
+
+_log = structlog.get_logger(__name__)
+
+
+class Server:
+    """Serves from `start` to `close`."""
+
+    def __init__(self, app: ASGI3Application, limits: Limits | None = None, *, clock: Clock = wall_clock) -> None:
+        self.limits = limits or Limits()
+        self._state = ServerState(self.limits, clock)
+        self._config = _config(app, self.limits)
+        self._listener: Listener | None = None
+
+    async def start(self, network: Network, host: str, port: int) -> None:
+        """Take connections from now on."""
+        loop = asyncio.get_running_loop()
+        self._config.load()
+        self._listener = await network.listen(lambda: HttpProtocol(self._config, self._state, {}, loop), host, port)
+
+    @property
+    def url(self) -> str:
+        if self._listener is None:
+            raise RuntimeError("the server was not started")
+        return f"http://{address(self._listener.host, self._listener.port)}"
+
+    @property
+    def connections(self) -> int:
+        """How many are connected."""
+        return len(self._state.connections)
+
+    @property
+    def requests(self) -> int:
+        """How many requests are being answered, and WebSockets served."""
+        return len(self._state.tasks)
+
+    @property
+    def body_bytes(self) -> int:
+        """Of all requests that are being read or answered."""
+        return self._state.bodies.taken
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Written, but not yet taken by the other sides."""
+        return sum(connection.transport.get_write_buffer_size() for connection in self._state.connections)
+
+    async def close(self) -> None:
+        """Take no more connections, finish what is under way, and end what is not finished in time."""
+        if self._listener is not None:
+            self._listener.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        try:
+            async with asyncio.timeout(self.limits.drain_timeout_s):
+                await self._state.empty()
+        except TimeoutError:
+            await self._cut_off()
+
+    async def _cut_off(self) -> None:
+        tasks = set(self._state.tasks)
+        _log.warning("cut off", connections=self.connections, requests=len(tasks))
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _config(app: ASGI3Application, limits: Limits) -> Config:
+    return Config(
+        app,
+        interface="asgi3",
+        http=HttpProtocol,
+        ws=WebSocketProtocol,
+        ws_max_size=limits.frame_bytes_max,
+        ws_ping_interval=limits.idle_timeout_s * PING_SHARE,
+        ws_ping_timeout=limits.idle_timeout_s * (1 - PING_SHARE),
+        ws_per_message_deflate=False,  # what is sealed does not shrink, and each side of it costs memory
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,  # who is near and who is far is for the application to decide
+        server_header=False,
+        date_header=False,  # ours comes from the given clock
+    )

@@ -1,0 +1,59 @@
+"""What the connections of one server share: limits, counts, and the date."""
+
+import asyncio
+from email.utils import formatdate
+
+import msgspec
+from uvicorn import server as uvicorn_server
+
+from holdfast.store.world import Clock
+from holdfast.wire.budget import Budget
+
+MICROSECONDS_PER_SECOND = 1_000_000
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """What a connection may take, and all of them together."""
+
+    connections_max: int = 1_000
+    request_bytes_max: int = 8_388_608  # of one body
+    bodies_bytes_max: int = 134_217_728  # of all bodies that are being read or answered
+    frame_bytes_max: int = 131_072  # of one WebSocket message
+    request_timeout_s: float = 30.0  # from the first byte of a request or message to its last
+    idle_timeout_s: float = 75.0  # without any bytes from the other side
+    send_timeout_s: float = 30.0  # for the other side to take what it is sent
+    drain_timeout_s: float = 10.0  # for what is under way when the server closes
+
+
+class ServerState(uvicorn_server.ServerState):
+    """uvicorn's own, and ours."""
+
+    def __init__(self, limits: Limits, clock: Clock) -> None:
+        super().__init__()
+        self.limits = limits
+        self.bodies = Budget(limits.bodies_bytes_max)
+        self.refused: set[asyncio.Protocol] = set()  # over the limit, and still to read that they are
+        self._clock = clock
+        self._second = -1
+        self._someone_left = asyncio.Event()
+
+    def left(self, connection: asyncio.Protocol) -> None:
+        """A connection is gone."""
+        self.refused.discard(connection)
+        self._someone_left.set()
+
+    async def empty(self) -> None:
+        """Return when nobody is connected and nothing is being answered."""
+        while self.connections or self.tasks:
+            self._someone_left.clear()
+            if self.tasks:
+                await asyncio.wait(self.tasks)
+            else:
+                await self._someone_left.wait()
+
+    def refresh_date(self) -> None:
+        """Keep the Date header right; it is written once a second."""
+        second = self._clock() // MICROSECONDS_PER_SECOND
+        if second != self._second:
+            self._second = second
+            self.default_headers = [(b"date", formatdate(second, usegmt=True).encode())]

@@ -1,0 +1,160 @@
+"""WebSockets from uvicorn, with limits on time: a message that never ends, a reader that does not read, a peer that is gone.
+
+What is under way when the server closes is finished: the application is told 1012 where it would read the next message,
+says what it still has to say, and closes with that code.
+"""
+
+import asyncio
+import http
+import logging
+from typing import Any
+
+from uvicorn._types import ASGISendEvent
+from uvicorn.config import Config
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.datastructures import Headers
+from websockets.frames import CloseCode
+from websockets.http11 import Response
+from websockets.server import ServerProtocol
+
+from holdfast.wire.closing import LINGER_S, LingeringTransport
+from holdfast.wire.problem import http_problem
+from holdfast.wire.state import ServerState
+
+PING_SHARE = 0.4  # of the idle time: then a ping is sent, and the rest is left for its pong
+
+SLOW_READER = "slow_reader"
+SLOW_WRITER = "slow_writer"
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """One connection that speaks WebSocket."""
+
+    transport: LingeringTransport  # the one that the upgraded connection had
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._state = server_state
+        self._limits = server_state.limits
+        self._slow: asyncio.TimerHandle | None = None  # for the other side to take what was written
+        self._unfinished: asyncio.TimerHandle | None = None  # for the message that has begun to end
+        self.close_timeout = LINGER_S
+        self.conn = _Handshake(max_size=self._limits.frame_bytes_max, logger=logging.getLogger("uvicorn.error"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_slow()
+        self._stop_unfinished()
+        super().connection_lost(exc)
+        self._state.left(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.handshake_initiated:  # it could not be read, or had too much in it
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.transport.close()
+        elif self._within_message() and self._unfinished is None:
+            self._unfinished = self.loop.call_later(self._limits.request_timeout_s, self._never_ends)
+
+    def send_receive_event_to_app(self) -> None:
+        self._stop_unfinished()
+        if self.curr_msg_data_type == "text" and not _is_text(b"".join(self.frames)):
+            self.frames = []
+            self.conn.send_close(CloseCode.INVALID_DATA)
+            self.handle_parser_exception()
+        else:
+            super().send_receive_event_to_app()
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # with a no; uvicorn would log that there was no answer
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._slow is None:
+            self._slow = self.loop.call_later(self._limits.send_timeout_s, self._does_not_read)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_slow()
+
+    def handle_ping(self) -> None:
+        pong = self.conn.data_to_send()
+        if self.writable.is_set():  # else it does not read them, and they would pile up
+            self.transport.write(b"".join(pong))
+
+    def keepalive_timeout(self) -> None:
+        if self.read_paused:  # it is us who do not read, and the pong may be waiting there
+            self.pong_timer = None
+            self.schedule_ping()
+        else:
+            super().keepalive_timeout()
+
+    def shutdown(self) -> None:
+        """Let the application finish what it has begun; it closes the connection itself."""
+        self.stop_keepalive()
+        if self.transport.is_closing():
+            return
+        if self.close_sent or not self.handshake_complete:
+            super().shutdown()
+            return
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.SERVICE_RESTART})
+
+    def _within_message(self) -> bool:
+        return self.conn.current_size is not None or len(self.conn.reader.buffer) > 0
+
+    def _never_ends(self) -> None:
+        self._unfinished = None
+        if self.read_paused:
+            return  # it is us who do not read; the next bytes start the clock again
+        if self._within_message():
+            self._cut(SLOW_WRITER)
+
+    def _does_not_read(self) -> None:
+        self._slow = None
+        self._cut(SLOW_READER)
+
+    def _cut(self, reason: str) -> None:
+        """Say why, for one who reads it after all, and end the connection soon."""
+        if not self.close_sent and not self.transport.is_closing():
+            self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            self.close_sent = True
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.POLICY_VIOLATION})
+        self.transport.close_within(LINGER_S)
+
+    def _stop_slow(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+
+    def _stop_unfinished(self) -> None:
+        if self._unfinished is not None:
+            self._unfinished.cancel()
+            self._unfinished = None
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+class _Handshake(ServerProtocol):
+    """Says its no to a handshake as every other no is said."""
+
+    def reject(self, status: http.HTTPStatus | int, text: str) -> Response:
+        problem = http_problem(http.HTTPStatus(status), text.partition("\n")[0])
+        response = super().reject(status, text)
+        response.headers = Headers({name.decode(): value.decode() for name, value in problem.all_headers()})
+        response.headers["Connection"] = "close"
+        response.body = problem.body
+        return response

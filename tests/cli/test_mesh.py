@@ -1,0 +1,524 @@
+"""Homes, a relay and what administers a mesh: real processes, a real road between them, and deaths on it."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.cli.check import inspect
+from holdfast.cli.output import ExitCode, Failure
+from holdfast.cli.session import failures
+from holdfast.device import mesh, topic_keys
+from holdfast.device.device import at_work
+from holdfast.device.home import Home
+from holdfast.device.invitation import Invitation, read, write
+from holdfast.device.mesh import in_session
+from holdfast.device.publish import Publisher
+from holdfast.protocol import keys, sealing, ulid
+from holdfast.protocol.action import Role
+from holdfast.protocol.refusal import Refused
+from holdfast.protocol.schedule import HOUR
+from holdfast.relay.database import open_to_read
+from holdfast.wire.client import RelayClient
+from tests.proxy import Proxy, proxy_to
+from tests.relay.running import RunningRelay, running
+
+PATIENCE_S = 60.0
+TYPO = write(Invitation(relay="http://127.0.0.1:1", mesh="01M", mesh_name="x", secret=bytes(32))).replace("A", "B", 1)
+
+
+@dataclass
+class Person:
+    """Somebody with a home and a terminal."""
+
+    home: Path
+
+    def command(self, *arguments: object) -> list[str]:
+        return [sys.executable, "-m", "holdfast.cli", *map(str, arguments)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "HOLDFAST_HOME": str(self.home), "NO_COLOR": "1"}
+
+    def run(self, *arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, env=self.environment, timeout=PATIENCE_S
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def says(self, *arguments: object) -> str:
+        return self.run(*arguments).stdout
+
+    def json(self, *arguments: object) -> Any:
+        return json.loads(self.says(*arguments, "--json"))
+
+    def fails(self, code: int, *arguments: object) -> str:
+        done = self.run(*arguments, code=code)
+        assert done.stdout == ""
+        return done.stderr
+
+    def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            self.command(*arguments), env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+
+    def key_of(self, topic: str, epoch: int) -> list[bytes]:
+        with at_work(Home(self.home)) as device:
+            return device.look(lambda tx: topic_keys.of_epoch(tx, topic, epoch))
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+    """One relay for all: every test has a mesh of its own. It listens beside 127.0.0.1, where a proxy finds room."""
+    with running(tmp_path_factory.mktemp("mesh") / "relay", 'host = "127.0.0.2"') as started:
+        yield started
+
+
+@pytest.fixture
+def proxy(relay: RunningRelay) -> Iterator[Proxy]:
+    with proxy_to(relay.address, "127.0.0.1") as opened:
+        yield opened
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Callable[[str], Person]]:
+    """People by name; when the test is over, every home of theirs keeps its rules."""
+    people: dict[str, Person] = {}
+    yield lambda name: people.setdefault(name, Person(tmp_path / name))
+    for known in people.values():
+        if (known.home / "device.db").exists():
+            assert inspect(known.home / "device.db") == ("device", [])
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person], relay: RunningRelay) -> Person:
+    """The admin of a mesh."""
+    return _founder(person("alice"), relay.url)
+
+
+@pytest.fixture
+def bob(person: Callable[[str], Person], alice: Person) -> Person:
+    """A member of Alice's mesh."""
+    return _member(person("bob"), alice)
+
+
+@pytest.fixture
+def carol(person: Callable[[str], Person], alice: Person) -> Person:
+    return _member(person("carol"), alice)
+
+
+def _founder(person: Person, url: str) -> Person:
+    """What `mesh create` does, without the start of a process, which is the dear part of it."""
+
+    async def found() -> None:
+        async with RelayClient(url, device.secret) as client:
+            await mesh.found(device, Publisher(device, client), client, "Kitchen", person.home.name)
+
+    with at_work(Home(person.home), create=True) as device:
+        asyncio.run(found())
+    return person
+
+
+def _invitation(admin: Person, role: Role = Role.MEMBER, hours: float = 1) -> str:
+    async def invite() -> str:
+        async with in_session(device) as session:
+            return write(await session.invite(role, device.clock() + int(hours * HOUR)))
+
+    with at_work(Home(admin.home)) as device:
+        return asyncio.run(invite())
+
+
+def _member(person: Person, admin: Person, role: Role = Role.MEMBER) -> Person:
+    invitation = read(_invitation(admin, role))
+
+    async def join() -> None:
+        async with RelayClient(invitation.relay, device.secret) as client:
+            await mesh.join(device, Publisher(device, client), client, invitation, person.home.name)
+
+    with at_work(Home(person.home), create=True) as device:
+        asyncio.run(join())
+    return person
+
+
+def test_a_mesh_is_made_and_others_are_let_in(person: Callable[[str], Person], relay: RunningRelay) -> None:
+    alice, bob = person("alice"), person("bob")
+    made = alice.json("mesh", "create", "Küche", "--relay", relay.url + "/", "--as", "Alice")
+    assert (made["name"], made["relay"], made["member_name"]) == ("Küche", relay.url, "Alice")
+    assert ulid.is_ulid(made["mesh"])
+    assert ulid.is_ulid(made["member"])
+    text = alice.says("mesh", "invite", "--role", "admin").strip()
+    invitation = read(text)
+    assert (invitation.relay, invitation.mesh, invitation.mesh_name) == (relay.url, made["mesh"], "Küche")
+    joined = subprocess.run(
+        bob.command("mesh", "join", "-", "--as", "Bob", "--json"),
+        input=text + "\n",
+        capture_output=True,
+        text=True,
+        env=bob.environment,
+    )
+    assert json.loads(joined.stdout)["mesh"] == made["mesh"]
+    members = alice.json("member", "list")
+    assert [set(member) for member in members] == [{"member", "pubkey", "name", "role"}] * 2
+    assert [(member["name"], member["role"]) for member in members] == [("Alice", "admin"), ("Bob", "admin")]
+    shown = bob.json("mesh", "show")
+    assert (shown["member"], shown["pubkey"]) == (members[1]["member"], members[1]["pubkey"])
+    assert keys.read_npub(shown["npub"]) == shown["pubkey"]
+    assert "Bob (you)" in bob.says("member", "list")
+
+
+def test_two_homes_of_one_user_find_names_of_their_own(person: Callable[[str], Person], alice: Person) -> None:
+    for name in ("laptop", "desktop"):
+        person(name).run("mesh", "join", _invitation(alice))
+    _, first, second = alice.json("member", "list")
+    assert second["name"] == f"{first['name']}-{second['pubkey'][:6]}"
+
+
+def test_an_invitation_lets_one_in_once(person: Callable[[str], Person], alice: Person) -> None:
+    text = alice.json("mesh", "invite")["invite"]
+    person("bob").run("mesh", "join", text, "--as", "bob")
+    assert "used" in person("mallory").fails(1, "mesh", "join", text, "--as", "mallory")
+    assert [member["name"] for member in alice.json("member", "list")] == ["alice", "bob"]
+    person("mallory").run("mesh", "join", _invitation(alice), "--as", "mallory")  # whose home came to no harm
+
+
+def test_an_invitation_that_expired_or_never_was_lets_nobody_in(person: Callable[[str], Person], alice: Person) -> None:
+    text = _invitation(alice, hours=0.3 / 3600)
+    time.sleep(0.3)
+    assert "expired" in person("bob").fails(1, "mesh", "join", text)
+    made_up = write(msgspec.structs.replace(read(text), secret=b"?" * 32))
+    assert "no such invitation" in person("bob").fails(1, "mesh", "join", made_up)
+
+
+def test_a_revoked_member_is_refused_and_sees_nothing(alice: Person, bob: Person) -> None:
+    alice.run("member", "revoke", "bob")
+    for command in (["member", "list"], ["topic", "create", "mine"], ["mesh", "invite"]):
+        assert "no longer, a member" in bob.fails(1, *command)
+    assert [member["name"] for member in alice.json("member", "list")] == ["alice"]
+    statuses = [(member["name"], member["status"]) for member in alice.json("member", "list", "--all")]
+    assert statuses == [("alice", "active"), ("bob", "revoked")]
+    assert alice.json("member", "revoke", "bob")["status"] == "revoked"  # which it is
+
+
+def test_a_member_may_leave_but_not_put_out_others(alice: Person, bob: Person) -> None:
+    assert "admin" in bob.fails(1, "member", "revoke", "alice")
+    assert "has left" in bob.says("member", "revoke", "bob")
+    assert [member["name"] for member in alice.json("member", "list")] == ["alice"]
+
+
+def test_a_member_is_found_by_any_of_its_names_and_never_by_two_peoples(
+    alice: Person, bob: Person, carol: Person
+) -> None:
+    _, found, other = alice.json("member", "list")
+    for who in (found["member"], found["pubkey"], found["pubkey"].upper(), keys.npub(found["pubkey"]), "bob"):
+        alice.run("member", "rename", "bob", "--of", who)
+    carol.run("member", "rename", found["member"])
+    assert "2 members go by" in alice.fails(2, "member", "revoke", found["member"])
+    alice.run("member", "revoke", other["member"])
+    assert [member["name"] for member in bob.json("member", "list")] == ["alice", "bob"]
+    assert "no member nobody" in alice.fails(3, "member", "revoke", "nobody")
+
+
+def test_a_member_renames_itself_and_an_admin_anybody(alice: Person, bob: Person) -> None:
+    bob.run("member", "rename", "Robert")
+    assert json.loads((bob.home / "home.json").read_text())["member_name"] == "Robert"
+    assert "in use" in bob.fails(4, "member", "rename", "alice")
+    bob.fails(1, "member", "rename", "x", "--of", "alice")
+    alice.run("member", "rename", "Bob", "--of", "Robert")
+    assert [member["name"] for member in bob.json("member", "list")] == ["alice", "Bob"]
+
+
+def test_a_subscriber_waits_for_the_key_until_a_keeper_passes_by(alice: Person, bob: Person) -> None:
+    assert alice.json("topic", "create", "news/local") == {"topic": "news/local", "key_epoch": 1}
+    assert bob.json("topic", "subscribe", "news/local")["key"] == "waiting for key"
+    assert "waiting for key" in bob.says("topic", "list")
+    assert bob.key_of("news/local", 1) == []
+    done = alice.run("mesh", "show")  # has nothing to do with topics, and passes by
+    assert "granted the key of topic news/local to bob" in done.stderr
+    (topic,) = bob.json("topic", "list")
+    assert (topic["key"], topic["subscribed"], topic["key_epoch"]) == ("ready", True, 1)
+    assert bob.key_of("news/local", 1) == alice.key_of("news/local", 1) != []
+    assert bob.json("topic", "subscribe", "news/local")["key"] == "ready"  # again: nothing changes
+    assert alice.json("topic", "grant") == []
+
+
+def test_whoever_left_cannot_open_what_is_sealed_afterwards_and_whoever_stayed_can(
+    alice: Person, bob: Person, carol: Person
+) -> None:
+    alice.run("topic", "create", "news")
+    for subscriber in (bob, carol):
+        subscriber.run("topic", "subscribe", "news")
+    (granted,) = alice.json("topic", "grant", "news")
+    assert (granted["did"], len(granted["members"])) == ("grant", 2)
+    for subscriber in (bob, carol):
+        subscriber.run("topic", "list")
+    carol.run("topic", "unsubscribe", "news")
+    (rotated,) = alice.json("topic", "grant")
+    assert (rotated["did"], rotated["key_epoch"], len(rotated["members"])) == ("rotate", 2, 1)
+    assert _readers(alice, 2, bob, carol) == [True, False]
+    carol.run("topic", "subscribe", "news")  # it comes back, is granted the key of now, and then is put out
+    alice.run("topic", "grant")
+    assert _readers(alice, 2, bob, carol) == [True, True]
+    assert "new key (epoch 3)" in alice.run("member", "revoke", "carol").stderr
+    assert _readers(alice, 3, bob) == [True]
+    assert "member" in carol.fails(1, "topic", "list")
+    assert not any(_opens(key, _sealed(alice, 3)) for epoch in (1, 2, 3) for key in carol.key_of("news", epoch))
+
+
+def _sealed(person: Person, epoch: int) -> str:
+    return sealing.seal(person.key_of("news", epoch)[0], b"for those who stayed", os.urandom(32))
+
+
+def _readers(writer: Person, epoch: int, *readers: Person) -> list[bool]:
+    """Who can open what the writer seals in an epoch, after having fetched whatever is to be had."""
+    sealed = _sealed(writer, epoch)
+    for reader in readers:
+        reader.run("topic", "list")
+    return [
+        any(_opens(key, sealed) for e in range(1, epoch + 1) for key in reader.key_of("news", e)) for reader in readers
+    ]
+
+
+def _opens(key: bytes, sealed: str) -> bool:
+    try:
+        return sealing.open_sealed(key, sealed) == b"for those who stayed"
+    except Refused:
+        return False
+
+
+def test_an_admin_without_the_key_makes_a_new_one_for_those_who_wait(
+    person: Callable[[str], Person], alice: Person, bob: Person
+) -> None:
+    carol = _member(person("carol"), alice, Role.ADMIN)
+    bob.run("topic", "create", "news")
+    bob.run("topic", "subscribe", "news")
+    carol.run("topic", "subscribe", "news")
+    assert carol.json("topic", "list")[0]["key_epoch"] == 2
+    assert _readers(carol, 2, bob) == [True]
+
+
+def test_the_same_topic_twice_is_a_conflict(alice: Person, bob: Person) -> None:
+    alice.run("topic", "create", "news")
+    assert "in use" in alice.fails(4, "topic", "create", "news")
+    assert json.loads(bob.fails(4, "topic", "create", "news", "--json"))["error"] == "name_taken"
+    assert "granted by its creator and by admins" in bob.fails(1, "topic", "grant", "news")
+
+
+DEATHS: dict[str, tuple[str, list[str]]] = {
+    "create_mesh": ("alice", ["mesh", "create", "Kitchen", "--relay", "RELAY", "--as", "alice"]),
+    "join": ("bob", ["mesh", "join", "INVITE", "--as", "bob"]),
+    "create_topic": ("alice", ["topic", "create", "news"]),
+    "grant_topic_key": ("alice", ["topic", "create", "news"]),
+    "advance_topic_key": ("alice", ["topic", "create", "news"]),
+    "subscribe": ("bob", ["topic", "subscribe", "news"]),
+    "revoke_member": ("alice", ["member", "revoke", "bob"]),
+}
+
+
+@pytest.mark.parametrize("action", DEATHS)
+def test_a_death_between_commit_and_answer_is_healed_by_the_same_command_and_nothing_is_done_twice(
+    person: Callable[[str], Person], relay: RunningRelay, proxy: Proxy, action: str
+) -> None:
+    name, arguments = DEATHS[action]
+    places = {"RELAY": proxy.url, "INVITE": ""}
+    alice, bob = person("alice"), person("bob")
+    if action != "create_mesh":
+        places["INVITE"] = _invitation(_founder(alice, proxy.url))
+    if action in ("subscribe", "revoke_member"):
+        _member(bob, alice)
+        alice.run("topic", "create", "news")
+    command = [places.get(word, word) for word in arguments]
+    before = _done(relay, action)
+    proxy.swallow(action.encode())
+    dying = person(name).start(*command)
+    assert proxy.swallowed.wait(PATIENCE_S)
+    dying.send_signal(signal.SIGKILL)
+    assert dying.wait() == -signal.SIGKILL
+    assert _done(relay, action) == before + 1  # it is done, and nobody knows
+    person(name).run(*command)
+    # A key that may be known to somebody is never staged again: a new one is.
+    assert _done(relay, action) == before + (2 if action == "grant_topic_key" else 1)
+    with at_work(Home(person(name).home)) as device:
+        statuses = device.look(lambda tx: tx.rows("SELECT DISTINCT status FROM operation_log"))
+    assert statuses == [("done",)]
+    if "topic" in command:
+        assert alice.json("topic", "list")[0]["key_epoch"] == 1
+    assert alice.json("mesh", "show")["name"] == "Kitchen"
+
+
+def _done(relay: RunningRelay, action: str) -> int:
+    """How often the relay has done something, as its history tells."""
+    engine = open_to_read(relay.data / "relay.db")
+    try:
+        with engine.read() as transaction:
+            statement = "SELECT count(*) FROM history WHERE kind = 'admin' AND instr(CAST(detail AS TEXT), :action)"
+            return int(transaction.rows(statement, {"action": f'"action":"{action}"'})[0][0])
+    finally:
+        engine.close()
+
+
+def test_any_other_command_heals_a_death_too_and_says_so(
+    person: Callable[[str], Person], relay: RunningRelay, proxy: Proxy
+) -> None:
+    alice = person("alice")
+    proxy.swallow(b"create_mesh")
+    dying = alice.start("mesh", "create", "Kitchen", "--relay", proxy.url)
+    assert proxy.swallowed.wait(PATIENCE_S)
+    dying.kill()
+    dying.wait()
+    done = alice.run("member", "list")
+    assert "an earlier create_mesh that had got no answer is done" in done.stderr
+    assert "admin" in done.stdout
+
+
+def test_who_leaves_while_a_keeper_is_dead_is_known_to_hold_the_key_that_was_just_made(
+    person: Callable[[str], Person], proxy: Proxy
+) -> None:
+    alice = _founder(person("alice"), proxy.url)
+    bob, carol = (_member(person(name), alice) for name in ("bob", "carol"))
+    alice.run("topic", "create", "news")
+    for subscriber in (bob, carol):
+        subscriber.run("topic", "subscribe", "news")
+    alice.run("topic", "grant")
+    bob.run("topic", "unsubscribe", "news")
+    proxy.swallow(b"advance_topic_key")
+    dying = alice.start("topic", "grant")
+    assert proxy.swallowed.wait(PATIENCE_S)
+    dying.kill()
+    dying.wait()
+    carol.run("topic", "unsubscribe", "news")
+    (rotated,) = alice.json("topic", "grant")
+    assert (rotated["did"], rotated["key_epoch"], rotated["members"]) == ("rotate", 3, [])
+
+
+def test_what_was_asked_for_while_the_relay_was_away_is_kept_and_done_later(
+    person: Callable[[str], Person], proxy: Proxy
+) -> None:
+    alice = _founder(person("alice"), proxy.url)
+    proxy.swallow(b"create_topic")
+    asked = alice.start("topic", "create", "news")
+    assert proxy.swallowed.wait(PATIENCE_S)
+    proxy.cut()  # with the answer on the road
+    assert asked.wait(PATIENCE_S) == 5
+    failure = json.loads(alice.fails(5, "topic", "list", "--json"))
+    assert failure["error"] == "connection_lost"
+    assert "does not answer" in failure["message"]
+    assert "still waiting" in failure["message"]
+    proxy.restore()
+    done = alice.run("topic", "list")
+    assert "an earlier create_topic that had got no answer is done" in done.stderr
+    assert "topic news has a new key (epoch 1)" in done.stderr
+
+
+def test_two_commands_at_once_in_one_home_take_turns(alice: Person) -> None:
+    started = [alice.start("topic", "create", name) for name in ("a", "b", "c")]
+    assert [process.wait(PATIENCE_S) for process in started] == [0, 0, 0]
+    assert [topic["key_epoch"] for topic in alice.json("topic", "list")] == [1, 1, 1]
+
+
+def test_a_home_that_was_refused_is_free_for_another_mesh(
+    person: Callable[[str], Person], alice: Person, relay: RunningRelay
+) -> None:
+    bob = person("bob")
+    assert "in use" in bob.fails(4, "mesh", "join", _invitation(alice), "--as", "alice")
+    bob.fails(3, "mesh", "show")
+    assert not (bob.home / "home.json").exists()
+    bob.run("mesh", "create", "My own", "--relay", relay.url)
+    assert bob.json("mesh", "show")["name"] == "My own"
+
+
+class _SomethingElse(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>a page</html>")
+
+    def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - its name there
+        pass
+
+
+@pytest.fixture(scope="module")
+def page() -> Iterator[str]:
+    """A server that is no relay."""
+    server = HTTPServer(("127.0.0.1", 0), _SomethingElse)
+    Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+FAILURES: dict[str, tuple[list[str], int, str]] = {
+    "no mesh yet": (["NEW", "mesh", "show"], 3, "is in no mesh"),
+    "no mesh yet, JSON": (["NEW", "member", "list", "--json"], 3, "no_mesh"),
+    "a second mesh": (["ALICE", "mesh", "create", "Another", "--relay", "RELAY"], 4, "a home has one mesh"),
+    "a relay that is not there": (["NEW", "mesh", "create", "x", "--relay", "http://127.0.0.1:1"], 5, "refused"),
+    "a name that is not known": (["NEW", "mesh", "create", "x", "--relay", "http://relay.invalid"], 5, "not answer"),
+    "a server that is no relay": (["NEW", "mesh", "create", "x", "--relay", "PAGE"], 5, "not a Holdfast relay's"),
+    "no address": (["NEW", "mesh", "create", "x", "--relay", "relay"], 2, "not a relay's address"),
+    "no relay named": (["NEW", "mesh", "create", "x"], 2, "Missing option"),
+    "a mesh without a name": (["NEW", "mesh", "create", " ", "--relay", "RELAY"], 2, "a mesh's name has 1 to 64"),
+    "a member without a name": (
+        ["NEW", "mesh", "create", "x", "--relay", "RELAY", "--as", "a\nb"],
+        2,
+        "a member's name has 1 to 64",
+    ),
+    "no invitation": (["NEW", "mesh", "join", "please"], 2, "an invitation starts with"),
+    "an invitation with a typing error": (["NEW", "mesh", "join", "TYPO"], 2, "checksum"),
+    "an invitation for no time": (["ALICE", "mesh", "invite", "--hours", "0"], 2, "greater than or equal to 1"),
+    "an unknown role": (["ALICE", "mesh", "invite", "--role", "king"], 2, "king"),
+    "no such member": (["ALICE", "member", "revoke", "zoe"], 3, "there is no member zoe"),
+    "no such topic": (["ALICE", "topic", "subscribe", "nothing"], 3, "there is no topic nothing"),
+    "no such topic to grant": (["ALICE", "topic", "grant", "nothing"], 3, "there is no topic nothing"),
+    "no topic's name": (["ALICE", "topic", "create", "two words"], 2, "may only have letters"),
+}
+
+
+@pytest.fixture(scope="module")
+def settled(relay: RunningRelay, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    """Somebody with a mesh to whom nothing happens."""
+    return _founder(Person(tmp_path_factory.mktemp("settled") / "alice"), relay.url)
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_one_clear_message_and_its_exit_code(
+    person: Callable[[str], Person], settled: Person, relay: RunningRelay, page: str, name: str
+) -> None:
+    (who, *arguments), code, message = FAILURES[name]
+    places = {"RELAY": relay.url, "PAGE": page, "TYPO": TYPO}
+    said = (settled if who == "ALICE" else person("new")).fails(code, *(places.get(word, word) for word in arguments))
+    assert message in re.sub(r"[\s│╭╮╰╯─]+", " ", said)
+    assert not (person("new").home / "home.json").exists()
+
+
+def test_a_home_that_cannot_be_used_is_said_so(alice: Person) -> None:
+    alice.home.chmod(0o755)
+    assert "chmod 700" in alice.fails(1, "mesh", "show")
+    alice.home.chmod(0o700)
+    (alice.home / "member.key").write_text("nonsense")
+    assert "nsec" in alice.fails(4, "mesh", "show")
+
+
+def test_a_home_that_another_command_works_in_is_unavailable(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    with (
+        pytest.raises(Failure, match="works in this home") as raised,
+        failures(home),
+        home.entered(create=True),
+        home.entered(wait_s=0),
+    ):
+        pass
+    assert raised.value.code == ExitCode.UNAVAILABLE

@@ -1,0 +1,93 @@
+"""A road to a relay that a test can cut: answers that never arrive, and a relay that cannot be reached at all."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+
+class Proxy:
+    """Passes connections on. `swallow` loses the answer to a request with these bytes in it, after the relay gave it."""
+
+    def __init__(self, host: str, port: int, target: tuple[str, int]) -> None:
+        self._address = (host, port)
+        self._target = target
+        self._wanted = b""
+        self.swallowed = threading.Event()
+        self._open: list[socket.socket] = []
+        self._listener: socket.socket | None = None
+        self.restore()
+
+    @property
+    def url(self) -> str:
+        return f"http://{self._address[0]}:{self._address[1]}"
+
+    def swallow(self, wanted: bytes) -> None:
+        self.swallowed.clear()
+        self._wanted = wanted
+
+    def cut(self) -> None:
+        """Nobody gets through, and everybody who was is thrown out."""
+        for connection in (self._listener, *self._open):
+            if connection is not None:
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
+                connection.close()
+        self._open.clear()
+
+    def restore(self) -> None:
+        self._listener = socket.create_server(self._address)
+        self._address = self._listener.getsockname()
+        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                near, _ = listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._target)
+            self._open += [near, far]
+            lost = threading.Event()
+            threading.Thread(target=self._forth, args=(near, far, lost), daemon=True).start()
+            threading.Thread(target=self._back, args=(far, near, lost), daemon=True).start()
+
+    def _forth(self, near: socket.socket, far: socket.socket, lost: threading.Event) -> None:
+        asked = b""
+        for part in _parts(near):
+            asked += part
+            if self._wanted and self._wanted in asked:
+                lost.set()
+            far.sendall(part)
+        _end(far)
+
+    def _back(self, far: socket.socket, near: socket.socket, lost: threading.Event) -> None:
+        for part in _parts(far):
+            if lost.is_set():
+                self._wanted = b""
+                self.swallowed.set()
+            else:
+                with contextlib.suppress(OSError):
+                    near.sendall(part)
+        _end(near)
+
+
+@contextlib.contextmanager
+def proxy_to(target: tuple[str, int], host: str) -> Iterator[Proxy]:
+    """A proxy on another address of this machine, with the target's port."""
+    proxy = Proxy(host, target[1], target)
+    try:
+        yield proxy
+    finally:
+        proxy.cut()
+
+
+def _parts(connection: socket.socket) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):
+        while part := connection.recv(65_536):
+            yield part
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)

@@ -1,0 +1,209 @@
+"""The client of a relay: every answer, and the lack of one, becomes a yes, a refusal or a fault; nothing is unbounded."""
+
+import asyncio
+import base64
+import gzip
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import httpx2 as httpx
+import pytest
+
+from holdfast.protocol import event, keys
+from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
+from holdfast.wire import client as wire_client
+from holdfast.wire.client import InvalidUrl, RelayClient, Unreachable, authorization, relay_url
+
+SECRET = b"\x07" * 32
+NOW = 1_800_000_000_000_000
+URL = "http://relay.example:7447"
+YES = {
+    "broker_message_id": "01B",
+    "client_message_id": "01C",
+    "history_id": 7,
+    "log_id": "0" * 32,
+    "duplicate": False,
+    "skipped": [],
+    "anchor": {"log_id": "0" * 32, "seq": 7, "chain": "1" * 64, "sig": "2" * 128},
+}
+EVENT = b'{"id": "something"}'
+
+T = TypeVar("T")
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def _ask(handler: Handler, question: Callable[[RelayClient], Awaitable[T]]) -> T:
+    async def run() -> T:
+        transport = httpx.MockTransport(handler)
+        async with RelayClient(URL, SECRET, clock=lambda: NOW, random=bytes, transport=transport) as client:
+            return await question(client)
+
+    return asyncio.run(run())
+
+
+def _publish(handler: Handler) -> wire_client.Said:
+    return _ask(handler, lambda client: client.publish(EVENT))
+
+
+def _answer(status: int, body: Any = None, **headers: str) -> Handler:
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return lambda request: httpx.Response(status, content=content, headers=headers)
+
+
+def _fail(error: type[httpx.TransportError]) -> Handler:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise error("the world", request=request)
+
+    return handler
+
+
+def test_a_publication_carries_exactly_the_bytes_that_were_given() -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(201, json=YES)
+
+    assert _publish(handler).says is Confirmation.CREATED
+    assert [(r.method, str(r.url), r.content) for r in seen] == [("POST", f"{URL}/v1/messages", EVENT)]
+    assert "authorization" not in seen[0].headers  # the event is its own proof
+
+
+SAID: dict[str, tuple[Handler, RelaySays]] = {
+    "created": (_answer(201, YES), Confirmation.CREATED),
+    "known": (_answer(200, {**YES, "duplicate": True, "history_available": True}), Confirmation.DUPLICATE),
+    "known, its history gone": (
+        _answer(200, {**YES, "duplicate": True, "history_available": False}),
+        Confirmation.DUPLICATE_PRUNED,
+    ),
+    "a newer relay's yes": (_answer(201, {**YES, "weather": "fine"}), Confirmation.CREATED),
+    "a yes without ids": (_answer(201, {"ok": True}), FaultKind.NOT_UNDERSTOOD),
+    "a yes with a broken anchor": (_answer(201, {**YES, "anchor": {"log_id": "x"}}), FaultKind.NOT_UNDERSTOOD),
+    "a yes that is no text": (_answer(201, b"\xff\xfe"), FaultKind.NOT_UNDERSTOOD),
+    "a proxy's page": (_answer(200, b"<html>sign in</html>"), FaultKind.NOT_UNDERSTOOD),
+    "a compressed answer": (
+        _answer(201, gzip.compress(json.dumps(YES).encode()), **{"content-encoding": "gzip"}),
+        FaultKind.NOT_UNDERSTOOD,
+    ),
+    "elsewhere": (_answer(307, b"", location="http://evil.example/"), FaultKind.NOT_UNDERSTOOD),
+    "not found by somebody": (_answer(404, b"nothing here"), FaultKind.NOT_UNDERSTOOD),
+    "an error without a code": (_answer(502, b"bad gateway"), FaultKind.SERVER_ERROR),
+    "a code that is not ours": (
+        _answer(403, {"type": "about:blank", "code": "not_permitted"}),
+        FaultKind.NOT_UNDERSTOOD,
+    ),
+    "a code from the future": (
+        _answer(403, {"type": "urn:holdfast:refusal:too_tired", "code": "too_tired"}),
+        FaultKind.NOT_UNDERSTOOD,
+    ),
+    "no connection": (_fail(httpx.ConnectError), FaultKind.CONNECTION_LOST),
+    "no connection in time": (_fail(httpx.ConnectTimeout), FaultKind.TIMEOUT),
+    "no answer in time": (_fail(httpx.ReadTimeout), FaultKind.TIMEOUT),
+    "a broken connection": (_fail(httpx.ReadError), FaultKind.CONNECTION_LOST),
+    "an answer that is no HTTP": (_fail(httpx.RemoteProtocolError), FaultKind.CONNECTION_LOST),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_every_answer_has_its_meaning(name: str) -> None:
+    handler, says = SAID[name]
+    said = _publish(handler)
+    assert said.says is says
+    assert (said.yes is not None) == isinstance(says, Confirmation)
+    assert (said.detail == "") == isinstance(says, Confirmation)
+
+
+@pytest.mark.parametrize("refusal", Refusal)
+def test_every_refusal_comes_back_as_itself(refusal: Refusal) -> None:
+    said = _publish(_answer(REFUSALS[refusal].http_status, problem(refusal, "the detail"), **{"retry-after": "9"}))
+    assert (said.says, said.detail, said.retry_after_s) == (refusal, "the detail", 9)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("12", 12), ("", None), ("Wed, 21 Oct", None), ("-1", None), ("9" * 99, None)]
+)
+def test_only_a_plain_number_of_seconds_is_waited_for(text: str, expected: int | None) -> None:
+    said = _publish(_answer(429, problem(Refusal.RATE_LIMITED, "x"), **{"retry-after": text}))
+    assert said.retry_after_s == expected
+
+
+def test_an_endless_answer_is_not_read_to_its_end() -> None:
+    read = itertools.count()
+
+    class Endless(httpx.AsyncByteStream):
+        async def __aiter__(self) -> Any:
+            while True:
+                next(read)
+                yield b"x" * 65_536
+
+    said = _publish(lambda request: httpx.Response(200, stream=Endless()))
+    assert said.says is FaultKind.NOT_UNDERSTOOD
+    assert next(read) <= wire_client.RESPONSE_BYTES_MAX // 65_536 + 2
+
+
+def test_reading_a_mesh_proves_who_reads() -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200, json={"topic": "a/b", "key_epoch": 0, "grants": []})
+
+    grants = _ask(handler, lambda client: client.grants("01MESH", "a/b"))
+    assert grants.topic == "a/b"
+    (request,) = seen
+    assert request.url.raw_path == b"/v1/meshes/01MESH/grants?topic=a%2Fb"
+    scheme, _, encoded = request.headers["authorization"].partition(" ")
+    proof = event.decode(base64.b64decode(encoded))
+    event.verify(proof)
+    assert (scheme, proof.pubkey, proof.kind) == ("Nostr", keys.public_key(SECRET), 27235)
+    assert proof.created_at == NOW // 1_000_000
+    assert proof.tags[:2] == (("u", f"{URL}/v1/meshes/01MESH/grants?topic=a%2Fb"), ("method", "GET"))
+
+
+def test_two_proofs_of_one_second_differ_because_each_is_good_once() -> None:
+    first, second = (authorization(SECRET, URL, "GET", b"", NOW, os.urandom) for _ in range(2))
+    ids = {event.decode(base64.b64decode(header.removeprefix("Nostr "))).id for header in (first, second)}
+    assert len(ids) == 2
+
+
+def test_the_proof_covers_a_body() -> None:
+    header = authorization(SECRET, URL, "PUT", b"body", NOW, bytes)
+    tags = event.decode(base64.b64decode(header.removeprefix("Nostr "))).tags
+    assert tags[-1] == ("payload", hashlib.sha256(b"body").hexdigest())
+
+
+def test_a_read_that_is_refused_or_fails_says_so() -> None:
+    with pytest.raises(Refused, match="who are you") as raised:
+        _ask(_answer(403, problem(Refusal.NOT_A_MEMBER, "who are you")), lambda client: client.mesh("m"))
+    assert raised.value.refusal is Refusal.NOT_A_MEMBER
+    with pytest.raises(Unreachable, match="not a Holdfast relay's"):
+        _ask(_answer(200, {"name": "something else"}), lambda client: client.mesh("m"))
+    with pytest.raises(Unreachable, match="points to https://x"):
+        _ask(_answer(301, b"", location="https://x"), lambda client: client.information())
+
+
+URLS = {
+    "http://127.0.0.1:7447": "http://127.0.0.1:7447",
+    "http://127.0.0.1:7447/": "http://127.0.0.1:7447",
+    " https://relay.example ": "https://relay.example",
+    "HTTPS://Relay.Example/mesh/": "https://relay.example/mesh",
+    "http://[::1]:7447": "http://[::1]:7447",
+}
+NO_URLS = ["", "relay.example", "ftp://relay.example", "ws://relay.example", "http://", "http://a@b", "http://a?x=1",
+           "http://a#x", "http://a:port", "http://a:99999", "http://[::1", "file:///etc/passwd"]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", URLS)
+def test_an_address_has_one_spelling(text: str) -> None:
+    assert relay_url(text) == URLS[text]
+
+
+@pytest.mark.parametrize("text", NO_URLS)
+def test_what_is_no_relays_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUrl):
+        relay_url(text)
