@@ -16,13 +16,13 @@ from holdfast.protocol.action import (
     Grant,
     GrantTopicKey,
     Invite,
-    Join,
     Role,
     Subscribe,
 )
 from holdfast.protocol.envelope import Destination, Envelope, Head
 from holdfast.protocol.event import Event, encode
 from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.protocol.topic_key import key_id, sealing_key
 
 MESH = "01MESH"
 
@@ -80,13 +80,11 @@ class Person:
         return self.administer(CreateMesh(name="friends", member=self.member, member_name=self.name, key=self.key))
 
     def invite(self, secret: bytes, *, role: Role = Role.MEMBER, hours: int = 24) -> Event:
-        hashed = administration.secret_hash(secret)
-        return self.administer(
-            Invite(secret_hash=hashed, expires_at=(self.now_s + hours * 3600) * 1_000_000, role=role)
-        )
+        expires_at = (self.now_s + hours * 3600) * 1_000_000
+        return self.administer(Invite(key=public_key(secret), expires_at=expires_at, role=role))
 
     def join(self, secret: bytes) -> Event:
-        return self.administer(Join(secret=secret.hex(), member=self.member, name=self.name))
+        return self.administer(administration.join(secret, self.mesh, self.member, self.name, self.key, bytes(32)))
 
     def message(
         self, to: "Person", body: bytes = b"hello", *, client_message_id: str | None = None, **more: Any
@@ -103,7 +101,8 @@ class Person:
         return envelope.sign_message(self.secret, self.now_s, said, sealed, bytes(32))
 
     def post(self, topic: str, body: bytes = b"hello all", *, key_epoch: int = 1, **more: Any) -> Event:
-        sealed = sealing.seal(topic_key(topic, key_epoch), payload.encode(payload.Payload(body=body)), _nonce(body))
+        key = sealing_key(topic_key(topic, key_epoch), self.key)
+        sealed = sealing.seal(key, payload.encode(payload.Payload(body=body)), _nonce(body))
         said = Envelope(
             head=self.head(more.pop("client_message_id", None)),
             destination=Destination(DestinationKind.TOPIC, topic),
@@ -131,10 +130,16 @@ class Person:
             )
             for person in to
         )
-        return self.administer(GrantTopicKey(topic=topic, key_epoch=key_epoch, grants=grants))
+        return self.administer(
+            GrantTopicKey(topic=topic, key_epoch=key_epoch, key_id=self.key_id(topic, key_epoch), grants=grants)
+        )
 
     def advance(self, topic: str, key_epoch: int) -> Event:
-        return self.administer(AdvanceTopicKey(topic=topic, key_epoch=key_epoch))
+        named = self.key_id(topic, key_epoch + 1)
+        return self.administer(AdvanceTopicKey(topic=topic, key_epoch=key_epoch, key_id=named))
+
+    def key_id(self, topic: str, key_epoch: int) -> str:
+        return key_id(self.mesh, topic, key_epoch, topic_key(topic, key_epoch))
 
 
 def topic_key(topic: str, key_epoch: int) -> bytes:

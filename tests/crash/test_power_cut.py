@@ -127,4 +127,6 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(torn: bool) -> None:
 
 def test_the_same_cuts_do_lose_acknowledged_entries_when_commits_are_not_synced() -> None:
     lost = _rounds(LazilySynced, 100, torn=False)
-    assert len({what.split(":")[0] for what in lost}) >= 20, "the disk of this test does not lose what it must, so the test above proves nothing"
+    assert len({what.split(":")[0] for what in lost}) >= 20, (
+        "the disk of this test does not lose what it must, so the test above proves nothing"
+    )

@@ -283,7 +283,7 @@ def test_an_old_request_dies_unsent_because_the_relay_might_not_know_it_any_more
 
 def _grant(epoch: int) -> GrantTopicKey:
     grant = Grant(member="01A", key="ab" * 32, sealed="Ag" + "A" * 130)
-    return GrantTopicKey(topic="news", key_epoch=epoch, grants=(grant,))
+    return GrantTopicKey(topic="news", key_epoch=epoch, key_id="ab" * 16, grants=(grant,))
 
 
 def test_a_grant_that_was_put_off_holds_nobody_up_and_is_replaced_by_the_next_about_its_topic(

@@ -47,11 +47,12 @@ from holdfast.protocol.administration import (
     Administration,
     accept_counter,
     admit_author,
+    check_agreement,
     check_countersignature,
     from_event,
+    join,
     next_counter,
     rotate_member_key,
-    secret_hash,
     sign_administration,
     to_tags,
 )
@@ -61,6 +62,7 @@ from holdfast.protocol.keys import public_key, sign
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.sealing import conversation_key, open_sealed, seal
 from holdfast.protocol.tags import INTEGER_MAX
+from holdfast.protocol.topic_key import key_id
 
 ALICE, BOB, AUTHOR = ((number).to_bytes(32, "big") for number in (1, 2, 3))
 SECRET = b"\x05" * 32
@@ -69,6 +71,7 @@ AT_S = 1_700_000_000
 HEAD = Head(mesh="home", client_message_id="01HQX5N5T8J9V0ABCDEFGHJKMN", epoch=bytes(range(16)), sequence=3)
 OF_THE_RELAY = (RegisterConsumer, RemoveConsumer)
 TOPIC_KEY = bytes(range(32))
+KEY_ID = key_id("home", "ops/alerts", 1, TOPIC_KEY)
 GRANT = Grant(
     member="bob",
     key=public_key(BOB),
@@ -77,9 +80,9 @@ GRANT = Grant(
 
 EXAMPLES: list[Action] = [
     CreateMesh(name="Zu Hause", member="alice", member_name="Alice Ångström", key=public_key(ALICE)),
-    Invite(secret_hash=secret_hash(SECRET), expires_at=AT_S * 1_000_000, role=Role.MEMBER),
-    WithdrawInvite(secret_hash=secret_hash(SECRET)),
-    Join(secret=SECRET.hex(), member="bob", name="Bob"),
+    Invite(key=public_key(SECRET), expires_at=AT_S * 1_000_000, role=Role.MEMBER),
+    WithdrawInvite(key=public_key(SECRET)),
+    join(SECRET, "home", "bob", "Bob", public_key(BOB), AUX),
     AddMember(member="bob", name="Bob", key=public_key(BOB), role=Role.ADMIN),
     RenameMember(member="bob", name="Robert 🐻"),
     RevokeMember(member="bob"),
@@ -88,8 +91,8 @@ EXAMPLES: list[Action] = [
     CreateTopic(topic="ops/alerts"),
     Subscribe(topic="ops/alerts"),
     Unsubscribe(topic="ops/alerts"),
-    GrantTopicKey(topic="ops/alerts", key_epoch=1, grants=(GRANT,)),
-    AdvanceTopicKey(topic="ops/alerts", key_epoch=0),
+    GrantTopicKey(topic="ops/alerts", key_epoch=1, key_id=KEY_ID, grants=(GRANT,)),
+    AdvanceTopicKey(topic="ops/alerts", key_epoch=0, key_id=KEY_ID),
     Block(member="bob"),
     Unblock(member="bob"),
     admit_author(AUTHOR, "home", "alice", AUX),
@@ -125,6 +128,7 @@ names = (
     .filter(lambda text: any(ord(character) not in VARIANTS and not character.isspace() for character in text))
 )
 digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
+key_ids = st.binary(min_size=16, max_size=16).map(bytes.hex)
 points = st.integers(1, 2**255).map(lambda number: public_key(number.to_bytes(32, "big")))
 whole = st.integers(0, INTEGER_MAX)
 positive = st.integers(1, INTEGER_MAX)
@@ -134,8 +138,8 @@ signatures = st.binary(min_size=64, max_size=64).map(bytes.hex)
 roles = st.sampled_from(Role)
 action_values: st.SearchStrategy[Action] = st.one_of(
     st.builds(CreateMesh, name=names, member=identifiers, member_name=names, key=points),
-    st.builds(Invite, secret_hash=digests, expires_at=positive, role=roles),
-    st.builds(Join, secret=digests, member=identifiers, name=names),
+    st.builds(Invite, key=digests, expires_at=positive, role=roles),
+    st.builds(Join, invite=digests, agreement=signatures, member=identifiers, name=names),
     st.builds(AddMember, member=identifiers, name=names, key=points, role=roles),
     st.builds(RenameMember, member=identifiers, name=names),
     st.builds(SetRole, member=identifiers, role=roles),
@@ -144,9 +148,10 @@ action_values: st.SearchStrategy[Action] = st.one_of(
         GrantTopicKey,
         topic=identifiers,
         key_epoch=positive,
+        key_id=key_ids,
         grants=st.lists(grants, min_size=1, max_size=3, unique_by=lambda grant: grant.member).map(tuple),
     ),
-    st.builds(AdvanceTopicKey, topic=identifiers, key_epoch=whole),
+    st.builds(AdvanceTopicKey, topic=identifiers, key_epoch=whole, key_id=key_ids),
     st.builds(
         RegisterConsumer,
         consumer=identifiers,
@@ -226,6 +231,7 @@ def test_the_largest_grant_fits_into_an_event() -> None:
     action = GrantTopicKey(
         topic="t" * 64,
         key_epoch=INTEGER_MAX,
+        key_id="f" * 32,
         grants=tuple(msgspec.structs.replace(GRANT, member=member) for member in members),
     )
     head = Head(mesh="m" * 64, client_message_id="~" * 128, epoch=b"\xff" * 16, sequence=INTEGER_MAX)
@@ -236,7 +242,9 @@ def test_the_largest_grant_fits_into_an_event() -> None:
 
 
 def test_a_member_opens_the_topic_key_it_was_granted() -> None:
-    event = sign_administration(ALICE, AT_S, asked(GrantTopicKey(topic="t", key_epoch=2, grants=(GRANT,))), AUX)
+    event = sign_administration(
+        ALICE, AT_S, asked(GrantTopicKey(topic="t", key_epoch=2, key_id=KEY_ID, grants=(GRANT,))), AUX
+    )
     granted = from_event(event).action
     assert isinstance(granted, GrantTopicKey)
     assert open_sealed(conversation_key(BOB, event.pubkey), granted.grants[0].sealed) == TOPIC_KEY
@@ -283,7 +291,7 @@ BAD_CONTENT = [
     (json_of(ADD, key="0" * 64), f"action: key '{'0' * 40}...' is not a point of the curve"),
     (json_of(ADD, key=public_key(BOB).upper()), "action: Expected `str` matching regex * - at `$.key`"),
     (json_of(ADD, role="owner"), "action: Invalid enum value 'owner' - at `$.role`"),
-    (json_of(INVITE, secret_hash="00"), "action: Expected `str` matching regex * - at `$.secret_hash`"),
+    (json_of(INVITE, key="00"), "action: Expected `str` matching regex * - at `$.key`"),
     (json_of(INVITE, expires_at=0), "action: Expected `int` >= 1 - at `$.expires_at`"),
     (json_of(INVITE, expires_at=-1), "action: Expected `int` >= 1 - at `$.expires_at`"),
     (json_of(INVITE, expires_at=2**53), "action: Expected `int` <= 9007199254740991 - at `$.expires_at`"),
@@ -477,8 +485,8 @@ def test_an_event_of_another_kind_is_not_administration() -> None:
 UNWRITABLE: list[Action] = [
     Block(member="a b"),
     RenameMember(member="bob", name="\ud800"),
-    Invite(secret_hash="00", expires_at=1, role=Role.MEMBER),
-    AdvanceTopicKey(topic="t", key_epoch=2**53),
+    Invite(key="00", expires_at=1, role=Role.MEMBER),
+    AdvanceTopicKey(topic="t", key_epoch=2**53, key_id=KEY_ID),
 ]
 
 
@@ -527,8 +535,27 @@ def test_a_counter_that_does_not_grow_is_refused() -> None:
         assert refused.value.detail == f"counter {given_counter} does not follow 7"
 
 
-def test_an_invitation_publishes_the_hash_of_its_secret() -> None:
-    assert secret_hash(b"") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+def test_a_join_that_the_invitation_was_signed_for_is_taken_and_shows_no_secret() -> None:
+    action = join(SECRET, "home", "bob", "Bob", public_key(BOB), AUX)
+    check_agreement("home", action, public_key(BOB))
+    assert SECRET.hex() not in actions.write_action(action)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changed", "signer"),
+    [
+        ("work", {}, BOB),
+        ("home", {"member": "mallory"}, BOB),
+        ("home", {}, ALICE),
+        ("home", {"invite": public_key(ALICE)}, BOB),
+        ("home", {"agreement": "0" * 128}, BOB),
+    ],
+)
+def test_an_invitation_signed_for_somebody_else_is_of_no_use(mesh: str, changed: dict[str, str], signer: bytes) -> None:
+    action = msgspec.structs.replace(join(SECRET, "home", "bob", "Bob", public_key(BOB), AUX), **changed)
+    with pytest.raises(Refused) as refused:
+        check_agreement(mesh, action, public_key(signer))
+    assert refused.value.refusal is Refusal.INVITE_INVALID
 
 
 def test_a_key_that_agreed_is_taken() -> None:

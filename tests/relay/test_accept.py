@@ -24,11 +24,12 @@ from holdfast.protocol.action import (
     SetRole,
     Unsubscribe,
 )
-from holdfast.protocol.administration import rotate_member_key
+from holdfast.protocol.administration import from_event, rotate_member_key
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import DAY, DedupeMode
+from holdfast.protocol.topic_key import key_id
 from holdfast.relay.answer import Answer
 from holdfast.relay.database import SCHEMA, prepare
 from holdfast.relay.relay import Relay
@@ -327,6 +328,21 @@ def test_a_key_is_rotated_only_when_every_subscriber_has_the_next_one(place: Pla
     place.refused(Refusal.EPOCH_SUPERSEDED, place.alice.grant("news", 4, [place.alice]))
     place.refused(Refusal.STALE_KEY, place.alice.post("news", key_epoch=1))
     place.expect(201, place.alice.post("news", key_epoch=2))
+
+
+def test_two_keepers_cannot_split_a_topics_key(place: Place) -> None:
+    """Whoever stages the next key for some, and another keeper another key for the rest: neither becomes current."""
+    place.settle()
+    _topic(place, place.bob)
+    place.expect(201, place.alice.administer(SetRole(member=place.bob.member, role=Role.ADMIN)))
+    of_bob = key_id(MESH, "news", 2, b"k" * 32)
+    grants = place.bob.grant("news", 2, [place.bob])
+    other = msgspec.structs.replace(from_event(grants).action, key_id=of_bob)
+    place.expect(201, place.alice.grant("news", 2, [place.alice, place.bob]), place.bob.administer(other))
+    place.refused(Refusal.GRANT_MISSING, place.alice.advance("news", 1))
+    place.expect(201, place.alice.grant("news", 2, [place.bob]), place.alice.advance("news", 1))
+    place.refused(Refusal.EPOCH_SUPERSEDED, place.bob.administer(other))
+    place.expect(201, place.alice.post("news", key_epoch=2), place.bob.post("news", key_epoch=2))
 
 
 def test_an_invitation_admits_one_person_once(place: Place) -> None:

@@ -24,7 +24,16 @@ from hypothesis import strategies as st
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay.database import open_relay, open_to_read, prepare
 from holdfast.relay.exchange import PAGE_LIMITS, Chunk, Closed, Page, PageLimits, Query, Reply, Request
-from holdfast.relay.export import CONTENT_TYPE, Export, Exporter, Link, LocalLink, ReaderLost, read_query
+from holdfast.relay.export import (
+    CONTENT_TYPE,
+    REPLY_TIMEOUT_S,
+    Export,
+    Exporter,
+    Link,
+    LocalLink,
+    ReaderLost,
+    read_query,
+)
 from holdfast.relay.exported import TABLES
 from holdfast.relay.reader import read_page
 from holdfast.store import faults, history
@@ -502,14 +511,14 @@ def test_a_reader_that_died_while_nobody_asked_is_replaced(small: Path) -> None:
 
 def test_a_reader_that_falls_silent_is_ended_and_replaced(small: Path) -> None:
     async def scenario() -> None:
-        exporter = Exporter(small, reply_timeout_s=30.0)
+        exporter = Exporter(small)
         await _table(exporter, "history")
         stopped = exporter.reader_pid or 0
         os.kill(stopped, signal.SIGSTOP)
-        exporter._reply_timeout_s = 0.1
+        exporter.reply_timeout_s = 0.1
         with pytest.raises(ReaderLost, match=r"no reply in 0\.1 s"):
             await _table(exporter, "history")
-        exporter._reply_timeout_s = 30.0
+        exporter.reply_timeout_s = REPLY_TIMEOUT_S
         assert (await _table(exporter, "mention")).num_rows == 3
         await _until(lambda: _gone(stopped))
         await exporter.close()

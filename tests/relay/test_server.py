@@ -9,7 +9,8 @@ import stat
 import subprocess
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from holdfast.protocol import keys
 from holdfast.protocol.event import encode
 from holdfast.relay import documents
 from holdfast.relay.database import prepare
-from holdfast.relay.export import Exporter
+from holdfast.relay.exchange import Page
+from holdfast.relay.export import Export, Exporter
 from holdfast.relay.relay import Relay
+from holdfast.relay.response import Response
 from holdfast.relay.server import Application
 from holdfast.relay.settings import Limits, Settings
 from holdfast.store.sqlite import MEMORY, SqliteEngine
@@ -362,6 +365,35 @@ async def _asked(scope: dict[str, Any]) -> list[Any]:
     await application(scope, receive, send)
     await relay.close()
     return said
+
+
+def test_a_stream_without_end_ends_when_nobody_takes_it() -> None:
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield b"more"
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Export]:
+        yield Export(Page("history", bytes(16), 1, 0, 1, 1, 1, 10**12), endless())
+
+    async def test() -> None:
+        said = 0
+        gone = asyncio.Event()
+
+        async def receive() -> Any:
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            nonlocal said
+            said += 1
+            if said == 100:
+                gone.set()
+
+        await Response(receive, send).give(opened())
+        assert said < 110
+
+    asyncio.run(test())
 
 
 # Starting and stopping

@@ -175,8 +175,10 @@ def test_one_who_is_gone_leaves_nothing_behind() -> None:
     async def test() -> None:
         peer, desk = Peer(), Desk()
         desk.open.clear()
-        peer.say(*map(event, range(5)))
+        peer.say(event(0))
         serving = asyncio.create_task(session(peer, desk).run(peer.receive))
+        await settle()
+        peer.say(*map(event, range(1, 5)))  # these wait behind the first
         await settle()
         peer.is_gone = True
         desk.open.set()

@@ -386,7 +386,11 @@ def test_threads_and_an_event_loop_may_share_an_inline_writer(gated: Gated) -> N
     async def scenario() -> list[str]:
         return [await writer.ask_soon(number) for number in range(1000, 1100)]
 
-    threads = _in_threads(lambda first: [writer.ask(first + n) for n in range(100)] and None, [0, 100, 200])
+    def ask_many(first: int) -> None:
+        for number in range(100):
+            writer.ask(first + number)
+
+    threads = _in_threads(ask_many, [0, 100, 200])
     assert asyncio.run(asyncio.wait_for(scenario(), 30))[-1] == "inserted 1099"
     for thread in threads:
         thread.join(30)
@@ -396,7 +400,12 @@ def test_threads_and_an_event_loop_may_share_an_inline_writer(gated: Gated) -> N
 
 def test_threads_that_ask_at_once_share_commits(gated: Gated) -> None:
     writer: Writer[int, str] = Writer(gated, _insert, inline=True)
-    threads = _in_threads(lambda first: [writer.ask(first * 1000 + n) for n in range(20)] and None, range(16))
+
+    def ask_many(first: int) -> None:
+        for number in range(20):
+            writer.ask(first * 1000 + number)
+
+    threads = _in_threads(ask_many, range(16))
     for thread in threads:
         thread.join(30)
     assert len(_stored(gated)) == 320

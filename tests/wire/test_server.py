@@ -272,6 +272,26 @@ def test_many_large_bodies_at_once_are_put_off_and_the_room_comes_back() -> None
     run(test())
 
 
+def test_what_was_held_of_a_refused_body_is_free_before_its_connection_ends_and_of_one_that_left_at_once() -> None:
+    async def test() -> None:
+        limits = {"request_bytes_max": 100_000, "bodies_bytes_max": 150_000}
+        async with serving(echo, **limits) as server, dialled(server) as first, dialled(server) as second:
+            begun = request(b"x" * 100_000)
+            await first.send(begun[:-1])
+            await until(lambda: server.body_bytes == 99_999)
+            await second.send(begun[:-60_000])
+            await until(lambda: server.body_bytes == 139_999)
+            await second.send(b"x" * 20_000)
+            assert await second.code() == "unavailable"
+            async with dialled(server) as third:
+                await third.send(request(b"x" * 50_000))
+                assert (await third.response())[0] == 200
+            first.writer.transport.abort()
+            await until(lambda: server.body_bytes == 0)
+
+    run(test())
+
+
 @pytest.mark.parametrize("in_one_piece", [True, False])
 def test_a_head_over_the_limit_is_refused(in_one_piece: bool) -> None:
     async def test() -> None:
@@ -452,6 +472,7 @@ HANDSHAKE = (
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 MASK = b"\x00\x00\x00\x00"
+PAUSED_BYTES = 65_536  # unsent, and the server is told to wait
 
 
 def test_a_websocket_message_that_does_not_end_closes_with_1008() -> None:
@@ -492,18 +513,19 @@ def test_a_websocket_that_does_not_read_is_told_1008_and_cut_off_and_little_is_k
 
 def test_pings_of_one_who_does_not_read_do_not_pile_up() -> None:
     async def test() -> None:
-        async with serving(send_timeout_s=1.0) as server, dialled(server) as peer:
+        async with serving() as server, dialled(server) as peer:
             await peer.send(HANDSHAKE)
-            await until(lambda: server.connections == 1)
+            await peer.reader.readuntil(b"\r\n\r\n")
+            peer.writer.transport.pause_reading()  # type: ignore[attr-defined]  # it reads as well as writes
             pings = (b"\x89\xfd" + MASK + b"x" * 125) * 1000
-            peer.writer.transport.set_write_buffer_limits(high=len(pings))
-            most = 0
-            while server.connections and not peer.writer.transport.is_closing():
-                peer.writer.write(pings)
+            while server.unsent_bytes < PAUSED_BYTES:
+                await peer.send(pings)
                 await asyncio.sleep(0)
-                most = max(most, server.unsent_bytes)
-                await asyncio.wait_for(peer.writer.drain(), GENEROUS_S)
-            assert most < 1_000_000
+            for _ in range(10):
+                await peer.send(pings)
+            await until(lambda: peer.writer.transport.get_write_buffer_size() == 0)
+            await asyncio.sleep(0.1)
+            assert server.unsent_bytes < 2 * PAUSED_BYTES + len(pings)
 
     run(test())
 

@@ -12,7 +12,7 @@ import hashlib
 
 import msgspec
 
-from holdfast.protocol import administration
+from holdfast.protocol import keys
 from holdfast.protocol.action import Identifier, Name
 
 PREFIX = "holdfast1."
@@ -29,7 +29,7 @@ class InvalidInvitation(ValueError):
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to join, what, and the secret that lets one in."""
+    """Where to join, what, and the secret key that lets one in: it signs for whoever joins, and never leaves the home."""
 
     relay: str
     mesh: Identifier
@@ -37,8 +37,9 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     secret: bytes
 
     @property
-    def secret_hash(self) -> str:
-        return administration.secret_hash(self.secret)
+    def key(self) -> str:
+        """What the relay knows of it."""
+        return keys.public_key(self.secret)
 
     def __repr__(self) -> str:
         return f"Invitation(relay={self.relay!r}, mesh={self.mesh!r})"  # a log must not learn the secret

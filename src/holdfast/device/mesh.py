@@ -15,8 +15,8 @@ from holdfast.device.device import Device
 from holdfast.device.home import Membership
 from holdfast.device.invitation import SECRET_BYTES, Invitation
 from holdfast.device.publish import Publisher
-from holdfast.protocol import keys
-from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Join, Name, RevokeMember, Role
+from holdfast.protocol import administration, keys
+from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Name, RevokeMember, Role
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.refusal import Refused
 from holdfast.wire.client import Member, Mesh, RelayClient, Yes
@@ -114,7 +114,9 @@ async def join(
         return _same(before, mesh=invitation.mesh)
     await client.information()
     membership = _new_membership(device, client, invitation.mesh, invitation.mesh_name, member_name)
-    action = Join(secret=invitation.secret.hex(), member=membership.member, name=member_name)
+    action = administration.join(
+        invitation.secret, invitation.mesh, membership.member, member_name, device.pubkey, device.random(keys.AUX_BYTES)
+    )
     await _enter(device, publisher, membership, action)
     return membership
 
@@ -203,7 +205,7 @@ class Session:
         """Let one more in, once, until the invitation expires (microseconds)."""
         secret = self.device.random(SECRET_BYTES)
         invitation = Invitation(relay=self.client.url, mesh=self.mesh.mesh, mesh_name=self.mesh.name, secret=secret)
-        await self.ask(Invite(secret_hash=invitation.secret_hash, expires_at=expires_at, role=role))
+        await self.ask(Invite(key=invitation.key, expires_at=expires_at, role=role))
         return invitation
 
     async def leave(self) -> None:

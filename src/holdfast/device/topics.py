@@ -13,7 +13,7 @@ import msgspec
 from holdfast.device import topic_keys
 from holdfast.device.mesh import InvalidName, NotAllowed, NotThatOne, Session
 from holdfast.device.publish import PutOff
-from holdfast.protocol import sealing
+from holdfast.protocol import sealing, topic_key
 from holdfast.protocol.action import (
     GRANTS_MAX,
     AdvanceTopicKey,
@@ -204,7 +204,8 @@ async def _rotate(session: Session, topic: Topic) -> Deed:
 
     device.do(stage)
     await _publish_grants(session, topic.topic, epoch, key, [me, *others])
-    advance = AdvanceTopicKey(topic=topic.topic, key_epoch=topic.key_epoch)
+    named = topic_key.key_id(session.membership.mesh, topic.topic, epoch, key)
+    advance = AdvanceTopicKey(topic=topic.topic, key_epoch=topic.key_epoch, key_id=named)
     await session.publisher.publish(session.membership.mesh, advance)
     await _keep_grants(session, topic.topic)
     return Deed(topic=topic.topic, did=Need.ROTATE, key_epoch=epoch, members=tuple(others))
@@ -212,9 +213,10 @@ async def _rotate(session: Session, topic: Topic) -> Deed:
 
 async def _publish_grants(session: Session, topic: str, epoch: int, key: bytes, members: Sequence[str]) -> None:
     grants = [_seal(session, member, key) for member in members]
+    named = topic_key.key_id(session.membership.mesh, topic, epoch, key)
     for start in range(0, len(grants), GRANTS_MAX):
         part = tuple(grants[start : start + GRANTS_MAX])
-        action = GrantTopicKey(topic=topic, key_epoch=epoch, grants=part)
+        action = GrantTopicKey(topic=topic, key_epoch=epoch, key_id=named, grants=part)
         await session.publisher.publish(session.membership.mesh, action)
 
 
@@ -230,7 +232,7 @@ def _seal(session: Session, member: str, key: bytes) -> Grant:
 async def _keep_grants(session: Session, topic: str) -> None:
     """Open what was granted to this device, of all epochs, and keep it."""
     found = await session.client.grants(session.membership.mesh, topic)
-    opened = [(grant.key_epoch, _opened(session, grant)) for grant in found.grants]
+    opened = [(grant.key_epoch, _opened(session, topic, grant)) for grant in found.grants]
 
     def keep(transaction: Transaction) -> None:
         for epoch, key in opened:
@@ -240,16 +242,16 @@ async def _keep_grants(session: Session, topic: str) -> None:
     session.device.do(keep)
 
 
-def _opened(session: Session, grant: GrantedKey) -> bytes | None:
-    """The key in a grant; None if it was sealed to another key, or is none: it cannot be helped from here."""
+def _opened(session: Session, topic: str, grant: GrantedKey) -> bytes | None:
+    """The key in a grant; None if it was sealed to another key, or is not what it says: it cannot be helped from here."""
     if grant.key != session.device.pubkey:
         return None
     try:
         conversation = sealing.conversation_key(session.device.secret, grant.granted_by)
-        key = sealing.open_sealed(conversation, grant.sealed)
+        mesh = session.membership.mesh
+        return topic_key.open_grant(conversation, grant.sealed, mesh, topic, grant.key_epoch, grant.key_id)
     except Refused:
         return None
-    return key if len(key) == sealing.CONVERSATION_KEY_BYTES else None
 
 
 def _key_in_force(session: Session, topic: Topic) -> bytes | None:

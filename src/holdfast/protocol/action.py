@@ -16,6 +16,7 @@ from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.protocol.keys import PUBLIC_KEY_BYTES, SIGNATURE_BYTES, is_public_key
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import IDENTIFIER, INTEGER_MAX, TOPIC, check_distinct, shown
+from holdfast.protocol.topic_key import KEY_ID_BYTES
 
 NAME_CHARACTERS_MAX = 64  # of a name for people
 GRANTS_MAX = 64  # keys granted in one event; more members take more events
@@ -50,8 +51,7 @@ def _hex(size_bytes: int) -> str:
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Key = Annotated[str, Meta(pattern=_hex(PUBLIC_KEY_BYTES))]
-Digest = Annotated[str, Meta(pattern=_hex(32))]
-Secret = Annotated[str, Meta(pattern=_hex(32))]
+KeyId = Annotated[str, Meta(pattern=_hex(KEY_ID_BYTES))]
 Signature = Annotated[str, Meta(pattern=_hex(SIGNATURE_BYTES))]
 LogId = Annotated[str, Meta(pattern=_hex(LOG_ID_BYTES))]
 # The base64 of NIP-44 around a topic's key: 99 bytes, the first of them the version, 2.
@@ -85,9 +85,9 @@ class CreateMesh(Asked, frozen=True, kw_only=True, tag="create_mesh"):
 
 
 class Invite(Asked, frozen=True, kw_only=True, tag="invite"):
-    """Whoever shows the secret with this sha256 before it expires may join, once."""
+    """Whoever signs with the secret half of this key before it expires may join, once."""
 
-    secret_hash: Digest
+    key: Key
     expires_at: Microseconds
     role: Role
 
@@ -95,13 +95,14 @@ class Invite(Asked, frozen=True, kw_only=True, tag="invite"):
 class WithdrawInvite(Asked, frozen=True, kw_only=True, tag="withdraw_invite"):
     """The invitation is void."""
 
-    secret_hash: Digest
+    key: Key
 
 
 class Join(Asked, frozen=True, kw_only=True, tag="join"):
     """The signer's key becomes that of a new member."""
 
-    secret: Secret
+    invite: Key  # the invitation's public key
+    agreement: Signature  # the invitation's, for this member and the signer's key
     member: Identifier
     name: Name
 
@@ -177,6 +178,7 @@ class GrantTopicKey(Asked, frozen=True, kw_only=True, tag="grant_topic_key"):
 
     topic: TopicName
     key_epoch: KeyEpoch
+    key_id: KeyId
     grants: Annotated[tuple[Grant, ...], Meta(min_length=1, max_length=GRANTS_MAX)]
 
     def __post_init__(self) -> None:
@@ -184,10 +186,11 @@ class GrantTopicKey(Asked, frozen=True, kw_only=True, tag="grant_topic_key"):
 
 
 class AdvanceTopicKey(Asked, frozen=True, kw_only=True, tag="advance_topic_key"):
-    """The key epoch after this one becomes current, if this one still is: compare and set."""
+    """The key epoch after this one becomes current with this key, if this one still is: compare and set."""
 
     topic: TopicName
     key_epoch: Position
+    key_id: KeyId
 
 
 class Block(Asked, frozen=True, kw_only=True, tag="block"):

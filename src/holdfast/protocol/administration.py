@@ -13,7 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.protocol import action as actions
-from holdfast.protocol.action import Action, AdmitAuthor, RegisterConsumer, RemoveConsumer, RotateMemberKey
+from holdfast.protocol.action import Action, AdmitAuthor, Join, RegisterConsumer, RemoveConsumer, RotateMemberKey
 from holdfast.protocol.envelope import HEAD_TAGS, Head, check_kind, head_from_tags, head_to_tags
 from holdfast.protocol.event import Event, sign_event
 from holdfast.protocol.keys import public_key, sign, verify
@@ -82,9 +82,18 @@ def accept_counter(last: int | None, given: int) -> None:
         raise Refused(Refusal.COUNTER_NOT_INCREASING, f"counter {given} does not follow {last}")
 
 
-def secret_hash(secret: bytes) -> str:
-    """What an invitation publishes of its secret."""
-    return hashlib.sha256(secret).hexdigest()
+def join(invite_secret: bytes, mesh: str, member: str, name: str, key: str, aux: bytes) -> Join:
+    """The action by which the holder of an invitation lets this key join, once; the relay never sees the secret."""
+    digest = _agreement(Join, mesh, member, key)
+    agreement = sign(invite_secret, digest, aux).hex()
+    return Join(invite=public_key(invite_secret), agreement=agreement, member=member, name=name)
+
+
+def check_agreement(mesh: str, action: Join, signer: str) -> None:
+    """Refuse a join that the invitation's holder did not mean for this member and this signer's key."""
+    digest = _agreement(Join, mesh, action.member, signer)
+    if not verify(action.invite, digest, bytes.fromhex(action.agreement)):
+        raise Refused(Refusal.INVITE_INVALID, "the invitation was not signed for this member and key")
 
 
 def rotate_member_key(secret: bytes, mesh: str, member: str, aux: bytes) -> RotateMemberKey:
@@ -107,7 +116,7 @@ def check_countersignature(mesh: str, action: Countersigned) -> None:
         raise Refused(Refusal.COUNTERSIGNATURE_MISSING, f"{actions.name(action)}: the key {key} did not agree")
 
 
-def _agreement(action: type[Countersigned], mesh: str, member: str, key: str) -> bytes:
+def _agreement(action: type[Countersigned] | type[Join], mesh: str, member: str, key: str) -> bytes:
     """The digest that a key signs to agree; each field behind its length, so that no two agreements share one."""
     fields = (field.encode() for field in (str(action.__struct_config__.tag), mesh, member, key))
     prefixed = (len(field).to_bytes(4, "big") + field for field in fields)

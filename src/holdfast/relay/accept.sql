@@ -34,7 +34,8 @@ JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
 JOIN subscription ON subscription.mesh = topic.mesh AND subscription.topic = topic.topic
 JOIN member ON member.mesh = subscription.mesh AND member.member = subscription.member AND member.status = 'active'
 JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
-                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.member = subscription.member
+                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.key_id = topic.key_id
+                AND topic_grant.member = subscription.member
 ORDER BY subscription.member
 
 -- name: grantees
@@ -43,7 +44,8 @@ SELECT wanted.mesh, wanted.topic, wanted.member
 FROM wanted
 JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
 JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
-                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.member = wanted.member
+                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.key_id = topic.key_id
+                AND topic_grant.member = wanted.member
 
 -- name: blockers
 -- Who wants nothing from these senders.

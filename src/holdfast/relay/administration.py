@@ -35,7 +35,7 @@ from holdfast.protocol.action import (
     Unsubscribe,
     WithdrawInvite,
 )
-from holdfast.protocol.administration import Administration, accept_counter, check_countersignature, secret_hash
+from holdfast.protocol.administration import Administration, accept_counter, check_agreement, check_countersignature
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import total
 from holdfast.relay import closing, consumers
@@ -140,7 +140,7 @@ class Office:
         return found[0]
 
     def topic(self, topic: str) -> Row:
-        """The (key_epoch, created_by) of a topic."""
+        """The (key_epoch, created_by, key_id) of a topic."""
         found = self.rows("topic", topic=topic)
         if not found:
             raise Refused(Refusal.SUBJECT_UNKNOWN, f"there is no topic {topic}")
@@ -193,11 +193,11 @@ def _create_mesh(office: Office, action: CreateMesh) -> None:
 def _invite(office: Office, action: Invite) -> None:
     if action.expires_at <= office.now:
         raise Refused(Refusal.MALFORMED, f"expires_at {action.expires_at} is in the past")
-    if office.rows("invite", secret_hash=action.secret_hash):
+    if office.rows("invite", key=action.key):
         raise Refused(Refusal.NAME_TAKEN, "this invitation exists already")
     office.run(
         "add_invite",
-        secret_hash=action.secret_hash,
+        key=action.key,
         role=action.role.value,
         expires_at=action.expires_at,
         created_by=office.who.member or office.who.pubkey,
@@ -205,14 +205,14 @@ def _invite(office: Office, action: Invite) -> None:
 
 
 def _withdraw_invite(office: Office, action: WithdrawInvite) -> None:
-    if not office.rows("invite", secret_hash=action.secret_hash):
+    if not office.rows("invite", key=action.key):
         raise Refused(Refusal.INVITE_INVALID, "there is no such invitation")
-    office.run("withdraw_invite", secret_hash=action.secret_hash)
+    office.run("withdraw_invite", key=action.key)
 
 
 def _join(office: Office, action: Join) -> None:
-    hashed = secret_hash(bytes.fromhex(action.secret))
-    found = office.rows("invite", secret_hash=hashed)
+    check_agreement(office.mesh, action, office.who.pubkey)
+    found = office.rows("invite", key=action.invite)
     if not found:
         raise Refused(Refusal.INVITE_INVALID, "there is no such invitation")
     role, expires_at, used_at, withdrawn_at = found[0]
@@ -223,7 +223,7 @@ def _join(office: Office, action: Join) -> None:
     if expires_at <= office.now:
         raise Refused(Refusal.INVITE_INVALID, "the invitation has expired")
     _admit(office, action.member, action.name, office.who.pubkey, Role(role))
-    office.run("use_invite", secret_hash=hashed, member=action.member)
+    office.run("use_invite", key=action.invite, member=action.member)
 
 
 def _add_member(office: Office, action: AddMember) -> None:
@@ -297,9 +297,11 @@ def _unsubscribe(office: Office, action: Unsubscribe) -> None:
 
 
 def _grant_topic_key(office: Office, action: GrantTopicKey) -> None:
-    current = office.topic(action.topic)[0]
+    current, _, key_id = office.topic(action.topic)
     if action.key_epoch not in (current, current + 1):
         raise Refused(Refusal.EPOCH_SUPERSEDED, f"key epoch {action.key_epoch} is neither {current} nor the next")
+    if action.key_epoch == current and action.key_id != key_id:
+        raise Refused(Refusal.EPOCH_SUPERSEDED, f"the key of epoch {current} is {key_id}")
     for grant in action.grants:
         if office.active(grant.member)[3] != grant.key:
             raise Refused(Refusal.STALE_KEY, f"the key of member {grant.member} has changed")
@@ -308,6 +310,7 @@ def _grant_topic_key(office: Office, action: GrantTopicKey) -> None:
             "grant",
             topic=action.topic,
             key_epoch=action.key_epoch,
+            key_id=action.key_id,
             member=grant.member,
             key=grant.key,
             sealed=grant.sealed,
@@ -319,10 +322,10 @@ def _advance_topic_key(office: Office, action: AdvanceTopicKey) -> None:
     current = office.topic(action.topic)[0]
     if action.key_epoch != current:
         raise Refused(Refusal.EPOCH_SUPERSEDED, f"the key epoch is {current}, not {action.key_epoch}")
-    missing = office.rows("without_grant", topic=action.topic, key_epoch=current + 1)
+    missing = office.rows("without_grant", topic=action.topic, key_epoch=current + 1, key_id=action.key_id)
     if missing:
         raise Refused(Refusal.GRANT_MISSING, f"member {missing[0][0]} has no grant of key epoch {current + 1}")
-    office.run("advance", topic=action.topic, key_epoch=current)
+    office.run("advance", topic=action.topic, key_epoch=current, key_id=action.key_id)
     office.run("supersede", topic=action.topic, key_epoch=current)
 
 

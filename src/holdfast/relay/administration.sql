@@ -50,21 +50,21 @@ UPDATE member SET status = 'revoked', revoked_at = :now WHERE mesh = :mesh AND m
 DELETE FROM subscription WHERE mesh = :mesh AND member = :member
 
 -- name: invite
-SELECT role, expires_at, used_at, withdrawn_at FROM invite WHERE mesh = :mesh AND secret_hash = :secret_hash
+SELECT role, expires_at, used_at, withdrawn_at FROM invite WHERE mesh = :mesh AND key = :key
 
 -- name: add_invite
-INSERT INTO invite (mesh, secret_hash, role, expires_at, created_by)
-VALUES (:mesh, :secret_hash, :role, :expires_at, :created_by)
+INSERT INTO invite (mesh, key, role, expires_at, created_by)
+VALUES (:mesh, :key, :role, :expires_at, :created_by)
 
 -- name: use_invite
-UPDATE invite SET used_at = :now, used_by = :member WHERE mesh = :mesh AND secret_hash = :secret_hash
+UPDATE invite SET used_at = :now, used_by = :member WHERE mesh = :mesh AND key = :key
 
 -- name: withdraw_invite
 UPDATE invite SET withdrawn_at = :now
-WHERE mesh = :mesh AND secret_hash = :secret_hash AND used_at IS NULL AND withdrawn_at IS NULL
+WHERE mesh = :mesh AND key = :key AND used_at IS NULL AND withdrawn_at IS NULL
 
 -- name: topic
-SELECT key_epoch, created_by FROM topic WHERE mesh = :mesh AND topic = :topic
+SELECT key_epoch, created_by, key_id FROM topic WHERE mesh = :mesh AND topic = :topic
 
 -- name: create_topic
 INSERT INTO topic (mesh, topic, key_epoch, created_by, created_at) VALUES (:mesh, :topic, 0, :created_by, :now)
@@ -78,23 +78,24 @@ DELETE FROM subscription WHERE mesh = :mesh AND topic = :topic AND member = :mem
 
 -- name: grant
 -- The latest grant of an epoch counts: a member whose key rotated is granted again.
-INSERT INTO topic_grant (mesh, topic, key_epoch, member, key, sealed, granted_by, granted_at)
-VALUES (:mesh, :topic, :key_epoch, :member, :key, :sealed, :granted_by, :now)
+INSERT INTO topic_grant (mesh, topic, key_epoch, key_id, member, key, sealed, granted_by, granted_at)
+VALUES (:mesh, :topic, :key_epoch, :key_id, :member, :key, :sealed, :granted_by, :now)
 ON CONFLICT (mesh, topic, key_epoch, member) DO UPDATE
-SET key = excluded.key, sealed = excluded.sealed, granted_by = excluded.granted_by, granted_at = excluded.granted_at
+SET key_id = excluded.key_id, key = excluded.key, sealed = excluded.sealed, granted_by = excluded.granted_by, granted_at = excluded.granted_at
 
 -- name: without_grant
--- Active subscribers who could not read what is sealed in this epoch.
+-- Active subscribers who could not read what is sealed with this very key: another keeper may have granted them another.
 SELECT subscription.member
 FROM subscription
 JOIN member ON member.mesh = subscription.mesh AND member.member = subscription.member AND member.status = 'active'
 LEFT JOIN topic_grant ON topic_grant.mesh = subscription.mesh AND topic_grant.topic = subscription.topic
                      AND topic_grant.member = subscription.member AND topic_grant.key_epoch = :key_epoch
+                     AND topic_grant.key_id = :key_id
 WHERE subscription.mesh = :mesh AND subscription.topic = :topic AND topic_grant.member IS NULL
 ORDER BY subscription.member
 
 -- name: advance
-UPDATE topic SET key_epoch = key_epoch + 1 WHERE mesh = :mesh AND topic = :topic AND key_epoch = :key_epoch
+UPDATE topic SET key_epoch = key_epoch + 1, key_id = :key_id WHERE mesh = :mesh AND topic = :topic AND key_epoch = :key_epoch
 
 -- name: supersede
 UPDATE topic_grant SET superseded_at = :now WHERE mesh = :mesh AND topic = :topic AND key_epoch = :key_epoch

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.protocol.action import Identifier, Key, LogId, Position, Role, SealedKey, TopicName
+from holdfast.protocol.action import Identifier, Key, KeyId, LogId, Position, Role, SealedKey, TopicName
 from holdfast.protocol.event import Event
 from holdfast.relay.accept import Anchor
 
@@ -80,6 +80,7 @@ class Grant(msgspec.Struct):
     """A topic's key, sealed to the reader's key `key`."""
 
     key_epoch: int
+    key_id: KeyId
     key: Key
     sealed: SealedKey
     granted_by: Key

@@ -119,7 +119,7 @@ class Exporter:
     ) -> None:
         self._where = os.fspath(path)
         self._connect = connect or (lambda: start_process(self._where))
-        self._reply_timeout_s = reply_timeout_s
+        self.reply_timeout_s = reply_timeout_s
         self._slots = asyncio.Semaphore(open_max)
         self._waiting = 0
         self._waiting_max = waiting_max
@@ -203,11 +203,11 @@ class Exporter:
 
     async def _reply(self, link: Link, coming: "asyncio.Future[Reply]") -> Reply:
         try:
-            async with asyncio.timeout(self._reply_timeout_s):
+            async with asyncio.timeout(self.reply_timeout_s):
                 reply = await coming
         except TimeoutError:
             link.abandon()  # without waiting: whoever hangs on a disk cannot even be killed
-            raise ReaderLost(self._where, f"no reply in {self._reply_timeout_s:g} s") from None
+            raise ReaderLost(self._where, f"no reply in {self.reply_timeout_s:g} s") from None
         if isinstance(reply, (No, Failed)):
             raise reply.exception()
         return reply

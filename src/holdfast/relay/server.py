@@ -4,7 +4,6 @@ Publishing is the hot path and touches nothing that it does not need. Every refu
 fault of the world is 503 and worth another try; a mistake of ours is 500 with a number that the log has, too.
 """
 
-import asyncio
 import os
 from http import HTTPStatus
 from typing import Any
@@ -19,8 +18,9 @@ from holdfast.relay.export import Exporter
 from holdfast.relay.handlers import Handlers
 from holdfast.relay.publishing import MESSAGES, Publisher
 from holdfast.relay.relay import Relay
-from holdfast.relay.route import NotAllowed, Reply, Request, Stream, problem_reply, read_query
-from holdfast.relay.session import Receive, Send, Session
+from holdfast.relay.response import Receive, Response, Send
+from holdfast.relay.route import NotAllowed, Request, problem_reply, read_query
+from holdfast.relay.session import Session
 from holdfast.store import faults
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.budget import Budget
@@ -73,7 +73,7 @@ class Application:
         body = await _body(receive)
         if body is None:
             return  # it left before it had asked
-        response = _Response(receive, send)
+        response = Response(receive, send)
         route = "none"
         try:
             headers = _headers(scope)
@@ -174,43 +174,6 @@ class Application:
             raise Refused(Refusal.NOT_FOUND, "a WebSocket opens at /")
         if self.draining:
             raise Refused(Refusal.SHUTTING_DOWN, "it takes no connections")
-
-
-class _Response:
-    """The answer to one request, while it is given."""
-
-    def __init__(self, receive: Receive, send: Send) -> None:
-        self._receive = receive
-        self._send = send
-        self.status = 0  # until the first byte is out
-
-    async def give(self, reply: Reply | Stream) -> None:
-        if isinstance(reply, Reply):
-            headers = {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}
-            await self._start(reply.status, headers)
-            await self._send({"type": "http.response.body", "body": reply.body})
-            return
-        async with reply as opened:
-            await self._start(200, opened.headers())
-            await self._pour(opened.chunks)
-
-    async def _start(self, status: int, headers: dict[str, str]) -> None:
-        self.status = status
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await self._send({"type": "http.response.start", "status": status, "headers": raw})
-
-    async def _pour(self, chunks: Any) -> None:
-        """Send a stream for as long as somebody takes it."""
-        gone = asyncio.ensure_future(self._receive())  # after the request there is nothing to receive but the end
-        try:
-            async for chunk in chunks:
-                await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-                await asyncio.sleep(0)  # sending to one who is gone does not wait, and would not let us hear of it
-                if gone.done():
-                    return
-            await self._send({"type": "http.response.body", "body": b""})
-        finally:
-            gone.cancel()
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -16,13 +16,12 @@ from uvicorn.protocols.utils import ClientDisconnected
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
 from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message
 from holdfast.relay.answer import Answer
+from holdfast.relay.response import Receive, Send
 from holdfast.wire.budget import Budget
 
 RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
 LATER_VERBS = frozenset({"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES", "QUEUE"})  # of the protocol, and not served here
 
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
 Publish = Callable[[Sequence[bytes]], Awaitable[list[Answer]]]
 Noticed = Callable[[Refusal], None]
 

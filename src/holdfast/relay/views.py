@@ -38,7 +38,7 @@ def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> d
     if not found:
         raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
     rows = transaction.rows(_SQL["grants"], {"mesh": mesh_id, "topic": topic, "member": member})
-    names = ("key_epoch", "key", "sealed", "granted_by")
+    names = ("key_epoch", "key_id", "key", "sealed", "granted_by")
     return {"topic": topic, "key_epoch": found[0][0], "grants": [dict(zip(names, row, strict=True)) for row in rows]}
 
 

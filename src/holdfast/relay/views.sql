@@ -22,7 +22,8 @@ SELECT subscription.topic, subscription.member, topic_grant.member IS NOT NULL
 FROM subscription
 JOIN topic ON topic.mesh = subscription.mesh AND topic.topic = subscription.topic
 LEFT JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
-                     AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.member = subscription.member
+                     AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.key_id = topic.key_id
+                AND topic_grant.member = subscription.member
 WHERE subscription.mesh = :mesh
 ORDER BY subscription.topic, subscription.member
 
@@ -30,7 +31,7 @@ ORDER BY subscription.topic, subscription.member
 SELECT key_epoch FROM topic WHERE mesh = :mesh AND topic = :topic
 
 -- name: grants
-SELECT key_epoch, key, sealed, granted_by FROM topic_grant
+SELECT key_epoch, key_id, key, sealed, granted_by FROM topic_grant
 WHERE mesh = :mesh AND topic = :topic AND member = :member
 ORDER BY key_epoch
 

@@ -8,20 +8,22 @@ import base64
 import hashlib
 import os
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2 as httpx
 import msgspec
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import Digest, LogId, Position, Signature
+from holdfast.protocol.action import LogId, Position, Signature
 from holdfast.protocol.event import encode, sign_event
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import is_loopback
+
+Chain = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 HTTP_AUTH_KIND = 27235  # NIP-98
 NONCE_BYTES = 16
@@ -56,7 +58,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
     log_id: LogId
     seq: Position
-    chain: Digest
+    chain: Chain
     sig: Signature
 
 
@@ -126,6 +128,7 @@ class GrantedKey(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's key as somebody sealed it to us: `key` is ours that it was sealed to."""
 
     key_epoch: int
+    key_id: str
     key: str
     sealed: str
     granted_by: str

@@ -5,12 +5,10 @@ answered is not told: the answer to the one must not be taken for the answer to 
 """
 
 import asyncio
-from collections.abc import Sized
 from http import HTTPStatus
 from typing import Any
 
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from holdfast.protocol.refusal import Refusal
@@ -52,7 +50,6 @@ class HttpProtocol(HttpToolsProtocol):
             self._turn_away(lingering)
             return
         super().connection_made(lingering)
-        self.flow = _Flow(lingering, self.pipeline)
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -204,18 +201,6 @@ class HttpProtocol(HttpToolsProtocol):
     def _body_too_large(self) -> Problem:
         detail = f"request: at most {self._limits.request_bytes_max} bytes are allowed"
         return refusal_problem(Refusal.TOO_LARGE, detail)
-
-
-class _Flow(FlowControl):
-    """Does not read on while requests wait that were read before: uvicorn would, after each answer."""
-
-    def __init__(self, transport: asyncio.Transport, waiting: Sized) -> None:
-        super().__init__(transport)
-        self._waiting = waiting
-
-    def resume_reading(self) -> None:
-        if not self._waiting:
-            super().resume_reading()
 
 
 def _head_too_large() -> Problem:

@@ -36,20 +36,21 @@ CREATE UNIQUE INDEX member_current_key ON member_key (mesh, member) WHERE until 
 
 CREATE TABLE invite (
     mesh         TEXT NOT NULL,
-    secret_hash  TEXT NOT NULL,
+    key          TEXT NOT NULL,
     role         TEXT NOT NULL,
     expires_at   INTEGER NOT NULL,
     created_by   TEXT NOT NULL,
     used_at      INTEGER,
     used_by      TEXT,
     withdrawn_at INTEGER,
-    PRIMARY KEY (mesh, secret_hash)
+    PRIMARY KEY (mesh, key)
 ) STRICT;
 
 CREATE TABLE topic (
     mesh       TEXT NOT NULL,
     topic      TEXT NOT NULL,
     key_epoch  INTEGER NOT NULL,
+    key_id     TEXT,
     created_by TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     PRIMARY KEY (mesh, topic)
@@ -70,6 +71,7 @@ CREATE TABLE topic_grant (
     mesh       TEXT NOT NULL,
     topic      TEXT NOT NULL,
     key_epoch  INTEGER NOT NULL,
+    key_id     TEXT NOT NULL,
     member     TEXT NOT NULL,
     key        TEXT NOT NULL,
     sealed     TEXT NOT NULL,
