@@ -579,9 +579,12 @@ def test_a_mesh_is_shown_to_its_members_and_operators_only(place: Place) -> None
             "key_epoch": 1,
             "created_by": place.alice.member,
             "subscribers": [{"member": place.bob.member, "has_key": True}],
+            "left": [],
         }
     ]
     assert place.relay.mesh(MESH, place.operator.key) == shown
+    place.expect(201, place.bob.administer(Unsubscribe(topic="news")))
+    assert place.relay.mesh(MESH, place.bob.key)["topics"][0]["left"] == [place.bob.member]
     for stranger in (Person("mallory").key,):
         with pytest.raises(Refused, match="not_a_member"):
             place.relay.mesh(MESH, stranger)

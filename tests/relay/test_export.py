@@ -33,6 +33,7 @@ from holdfast.relay.export import (
     LocalLink,
     ReaderLost,
     read_query,
+    start_process,
 )
 from holdfast.relay.exported import TABLES
 from holdfast.relay.reader import read_page
@@ -709,6 +710,25 @@ def test_closing_breaks_off_what_is_under_way_and_nothing_is_opened_afterwards(l
         with pytest.raises(faults.Closed):
             await _table(exporter, "history")
         await exporter.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_reader_that_is_being_started_is_ended_too(small: Path) -> None:
+    async def scenario() -> None:
+        started: list[Link] = []
+
+        async def connect() -> Link:
+            started.append(await start_process(str(small)))
+            return started[0]
+
+        exporter = Exporter(small, connect=connect)
+        opening = asyncio.create_task(_table(exporter, "history"))
+        await asyncio.sleep(0)
+        await exporter.close()
+        with pytest.raises((ReaderLost, faults.Closed)):
+            await opening
+        assert [_gone(link.pid or 0) for link in started] == [True]
 
     asyncio.run(scenario())
 

@@ -23,7 +23,7 @@ from holdfast.relay.settings import Settings
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.wire.network import CannotListen, SystemNetwork
 
-OTHER_FILES = 128  # descriptors beside connections: databases, pipes, those who are told that the relay is full
+OTHER_FILES = 256  # descriptors beside connections: databases, pipes, those who are told that the relay is full
 
 app = typer.Typer(help="Run a relay, and look after one.", no_args_is_help=True)
 app.command("token")(relay_data.token)

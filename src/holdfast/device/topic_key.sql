@@ -16,13 +16,3 @@ LIMIT 1
 
 -- name: keys_of_epoch
 SELECT key FROM topic_key WHERE topic = :topic AND key_epoch = :key_epoch ORDER BY kept_at DESC, key
-
--- name: note_holder
-INSERT INTO topic_holder (topic, key_epoch, member) VALUES (:topic, :key_epoch, :member)
-ON CONFLICT (topic, key_epoch, member) DO NOTHING
-
--- name: holders
-SELECT member FROM topic_holder WHERE topic = :topic AND key_epoch = :key_epoch
-
--- name: forget_holders
-DELETE FROM topic_holder WHERE topic = :topic AND key_epoch = :key_epoch

@@ -5,7 +5,7 @@ a holder leaves, a keeper makes the next key, stages its grants for all who stay
 takes that last step only from the epoch it was decided on, and only when nobody was forgotten.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -60,13 +60,11 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
     members: tuple[str, ...]  # who got the key; not the keeper itself
 
 
-def need(topic: Topic, me: str, holders: Collection[str], *, has_key: bool) -> Need:
-    """What a topic needs, given who is known to hold its current key and whether this keeper does."""
-    subscribers = {subscriber.member for subscriber in topic.subscribers}
+def need(topic: Topic, me: str, *, has_key: bool) -> Need:
+    """What a topic needs, given whether this keeper has its current key."""
     someone_waits = not all(subscriber.has_key for subscriber in topic.subscribers)
-    someone_left = not subscribers.issuperset(set(holders) - {me})
     has_no_key_yet = topic.key_epoch == 0 and topic.created_by == me
-    if someone_left or has_no_key_yet or (someone_waits and not has_key):
+    if topic.left or has_no_key_yet or (someone_waits and not has_key):
         return Need.ROTATE
     return Need.GRANT if someone_waits else Need.NOTHING
 
@@ -151,7 +149,6 @@ async def _tend(session: Session, name: str) -> list[Deed]:
         topic = find(session, name)
         if not is_keeper(session, topic):
             return deeds
-        _note_holders(session, topic)
         try:
             deed = await _do_what_is_needed(session, topic)
         except (Refused, PutOff) as overtaken:
@@ -167,11 +164,10 @@ async def _tend(session: Session, name: str) -> list[Deed]:
 
 async def _do_what_is_needed(session: Session, topic: Topic) -> Deed | None:
     me = session.membership.member
-    holders = session.device.look(lambda tx: topic_keys.holders(tx, topic.topic, topic.key_epoch))
-    wanted = need(topic, me, holders, has_key=True)
+    wanted = need(topic, me, has_key=True)
     if wanted is Need.GRANT and _key_in_force(session, topic) is None:
         await _keep_grants(session, topic.topic)  # another keeper may have made it
-        wanted = need(topic, me, holders, has_key=_key_in_force(session, topic) is not None)
+        wanted = need(topic, me, has_key=_key_in_force(session, topic) is not None)
     if wanted is Need.ROTATE:
         return await _rotate(session, topic)
     if wanted is Need.GRANT:
@@ -183,7 +179,6 @@ async def _grant_current(session: Session, topic: Topic) -> Deed:
     key = _key_in_force(session, topic)
     assert key is not None  # noqa: S101 - the need says so
     waiting = [subscriber.member for subscriber in topic.subscribers if not subscriber.has_key]
-    session.device.do(lambda tx: topic_keys.note_holders(tx, topic.topic, topic.key_epoch, waiting))
     await _publish_grants(session, topic.topic, topic.key_epoch, key, waiting)
     return Deed(topic=topic.topic, did=Need.GRANT, key_epoch=topic.key_epoch, members=tuple(waiting))
 
@@ -196,13 +191,7 @@ async def _rotate(session: Session, topic: Topic) -> Deed:
     device, me, epoch = session.device, session.membership.member, topic.key_epoch + 1
     key = device.random(sealing.CONVERSATION_KEY_BYTES)
     others = [subscriber.member for subscriber in topic.subscribers if subscriber.member != me]
-
-    def stage(transaction: Transaction) -> None:
-        topic_keys.keep_made(transaction, device.clock(), topic.topic, epoch, key)
-        topic_keys.forget_holders(transaction, topic.topic, epoch)
-        topic_keys.note_holders(transaction, topic.topic, epoch, others)
-
-    device.do(stage)
+    device.do(lambda tx: topic_keys.keep_made(tx, device.clock(), topic.topic, epoch, key))
     await _publish_grants(session, topic.topic, epoch, key, [me, *others])
     named = topic_key.key_id(session.membership.mesh, topic.topic, epoch, key)
     advance = AdvanceTopicKey(topic=topic.topic, key_epoch=topic.key_epoch, key_id=named)
@@ -256,14 +245,6 @@ def _opened(session: Session, topic: str, grant: GrantedKey) -> bytes | None:
 
 def _key_in_force(session: Session, topic: Topic) -> bytes | None:
     return session.device.look(lambda tx: topic_keys.in_force(tx, topic.topic, topic.key_epoch))
-
-
-def _note_holders(session: Session, topic: Topic) -> None:
-    """Whoever is seen with the key is remembered, whoever granted it: when they leave it has to change."""
-    seen = {subscriber.member for subscriber in topic.subscribers if subscriber.has_key}
-    known = session.device.look(lambda tx: topic_keys.holders(tx, topic.topic, topic.key_epoch))
-    if seen - known:
-        session.device.do(lambda tx: topic_keys.note_holders(tx, topic.topic, topic.key_epoch, seen))
 
 
 def _was_begun(session: Session, topic: str) -> bool:

@@ -6,7 +6,6 @@ then the rows, all of them: dedupe, message, history, deliveries, mentions. A re
 written for its offer, so it leaves no row, and its id stays free.
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
@@ -14,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.protocol import idempotency, keys, ulid
+from holdfast.protocol import idempotency, ulid
 from holdfast.protocol.administration import Administration
 from holdfast.protocol.envelope import Envelope
 from holdfast.protocol.fingerprint import DestinationKind, fingerprint_prefix
@@ -32,8 +31,6 @@ from holdfast.store.world import Random
 
 QUEUED, FULL, BLOCKED = "queued", "full", "blocked"
 HELD_BACK_DETAIL = "an earlier one to the same destination was put off"
-
-_ANCHOR = b"holdfast anchor 1\x00"
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -70,26 +67,6 @@ class Repetition(msgspec.Struct, frozen=True):
 
     offer: Offer
     earlier: Earlier
-
-
-class Anchor(msgspec.Struct, frozen=True):
-    """The relay's signature under where its history stood after a commit: it cannot be rewritten unnoticed."""
-
-    log_id: str
-    seq: int
-    chain: str
-    sig: str
-
-
-def anchor_digest(log_id: bytes, seq: int, chain: bytes) -> bytes:
-    """What the relay signs."""
-    return hashlib.sha256(_ANCHOR + log_id + seq.to_bytes(8, "big") + chain).digest()
-
-
-def sign_anchor(head: history.Head, secret: bytes, random: Random) -> Anchor:
-    digest = anchor_digest(head.log_id, head.seq, head.chain)
-    signature = keys.sign(secret, digest, random(keys.AUX_BYTES))
-    return Anchor(head.log_id.hex(), head.seq, head.chain.hex(), signature.hex())
 
 
 class Acceptance:

@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.protocol.action import Identifier, Key, KeyId, LogId, Position, Role, SealedKey, TopicName
+from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.event import Event
-from holdfast.relay.accept import Anchor
 
 
 class Accepted(msgspec.Struct, kw_only=True):
@@ -65,6 +65,7 @@ class Topic(msgspec.Struct):
     key_epoch: int
     created_by: str
     subscribers: list[Subscriber]
+    left: list[str]
 
 
 class Mesh(msgspec.Struct):

@@ -118,8 +118,8 @@ class Exporter:
         connect: Connect | None = None,
     ) -> None:
         self._where = os.fspath(path)
-        self._connect = connect or (lambda: start_process(self._where))
         self.reply_timeout_s = reply_timeout_s
+        self._connect = connect or (lambda: start_process(self._where))
         self._slots = asyncio.Semaphore(open_max)
         self._waiting = 0
         self._waiting_max = waiting_max
@@ -165,8 +165,9 @@ class Exporter:
     async def close(self) -> None:
         """End the reader. Pages that are under way break off."""
         self._closed = True
-        if self._link is not None:
-            await self._link.close()
+        async with self._linking:  # one that is just being started is ended, too
+            if self._link is not None:
+                await self._link.close()
 
     async def _take_slot(self) -> None:
         if self._slots.locked() and self._waiting >= self._waiting_max:

@@ -14,10 +14,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.protocol.anchor import Anchor, sign_anchor
+from holdfast.protocol.keys import AUX_BYTES
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.schedule import DedupeMode
 from holdfast.relay import consumers, sweep, views
-from holdfast.relay.accept import HELD_BACK_DETAIL, Acceptance, Request, repeated, sign_anchor
+from holdfast.relay.accept import HELD_BACK_DETAIL, Acceptance, Request, repeated
 from holdfast.relay.answer import Answer, refuse
 from holdfast.relay.directory import dedupe_key, load_earlier, load_signers
 from holdfast.relay.limiter import Limiter
@@ -70,7 +72,7 @@ class Relay:
         self._limiter = Limiter(settings.limits)
         self._writer: Writer[Request | Work, Any] = Writer(engine, self._apply, inline=inline)
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
-        self._anchor = sign_anchor(self.head(), self._secret, random)
+        self._anchor = self._signed(self.head())
         self._is_open = True
         self._fatal: faults.Fault | None = None
 
@@ -226,10 +228,13 @@ class Relay:
             else:
                 answers += [work(transaction) for work in group if not isinstance(work, Request)]
         if taken:  # signed once for all; it leaves with the answers, so never without the commit
-            anchor = sign_anchor(history.head(transaction), self._secret, self._random)
+            anchor = self._signed(history.head(transaction))
             for answer in taken:
                 answer.members["anchor"] = anchor
         return answers
+
+    def _signed(self, head: history.Head) -> Anchor:
+        return sign_anchor(self._secret, head.log_id, head.seq, head.chain, self._random(AUX_BYTES))
 
     def _dress(self, answer: Answer) -> Answer:
         """Add to a yes what every yes carries: which log, and the relay's signature under it or a later position."""

@@ -17,6 +17,9 @@ def mesh(transaction: Transaction, mesh_id: str, reader: str, *, is_operator: bo
     subscribers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for topic, member, has_key in transaction.rows(_SQL["subscribers"], {"mesh": mesh_id}):
         subscribers[topic].append({"member": member, "has_key": bool(has_key)})
+    left: dict[str, list[str]] = defaultdict(list)
+    for topic, member in transaction.rows(_SQL["left"], {"mesh": mesh_id}):
+        left[topic].append(member)
     return {
         "mesh": mesh_id,
         "name": name,
@@ -25,7 +28,13 @@ def mesh(transaction: Transaction, mesh_id: str, reader: str, *, is_operator: bo
             for member, pubkey, member_name, role, status in transaction.rows(_SQL["members"], {"mesh": mesh_id})
         ],
         "topics": [
-            {"topic": topic, "key_epoch": epoch, "created_by": created_by, "subscribers": subscribers[topic]}
+            {
+                "topic": topic,
+                "key_epoch": epoch,
+                "created_by": created_by,
+                "subscribers": subscribers[topic],
+                "left": left[topic],
+            }
             for topic, epoch, created_by in transaction.rows(_SQL["topics"], {"mesh": mesh_id})
         ],
     }

@@ -27,6 +27,19 @@ LEFT JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = t
 WHERE subscription.mesh = :mesh
 ORDER BY subscription.topic, subscription.member
 
+-- name: left
+-- Who holds the current key and is neither a subscriber nor a keeper any more: the key has to change.
+SELECT topic.topic, topic_grant.member
+FROM topic
+JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
+                AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.key_id = topic.key_id
+JOIN member ON member.mesh = topic.mesh AND member.member = topic_grant.member
+LEFT JOIN subscription ON subscription.mesh = topic.mesh AND subscription.topic = topic.topic
+                      AND subscription.member = topic_grant.member
+WHERE topic.mesh = :mesh AND subscription.member IS NULL
+  AND NOT (member.status = 'active' AND (member.role = 'admin' OR member.member = topic.created_by))
+ORDER BY topic.topic, topic_grant.member
+
 -- name: topic
 SELECT key_epoch FROM topic WHERE mesh = :mesh AND topic = :topic
 

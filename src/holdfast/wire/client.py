@@ -113,6 +113,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     key_epoch: int
     created_by: str
     subscribers: tuple[Subscriber, ...]
+    left: tuple[str, ...]  # who have the current key and should not: it has to change
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):

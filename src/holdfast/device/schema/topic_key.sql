@@ -9,13 +9,5 @@ CREATE TABLE topic_key (
     PRIMARY KEY (topic, key_epoch, key)
 ) STRICT;
 
--- Who is known to hold the key of an epoch: when one of them is a subscriber no more, the key has to change.
-CREATE TABLE topic_holder (
-    topic     TEXT NOT NULL,
-    key_epoch INTEGER NOT NULL CHECK (key_epoch >= 1),
-    member    TEXT NOT NULL,
-    PRIMARY KEY (topic, key_epoch, member)
-) STRICT;
-
 -- Administration is rare among messages: its last counter and what waits of it are found without reading them.
 CREATE INDEX operation_log_admin ON operation_log (sequence) WHERE destination_kind = 'admin';
