@@ -1,5 +1,7 @@
 """What the README shows is what happens: its Python runs, its commands print what it says they print."""
 
+import json
+import os
 import re
 import shlex
 import subprocess
@@ -11,6 +13,10 @@ README = (ROOT / "README.md").read_text()
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CHANGING = [
+    (re.compile(r"http://127\.0\.0\.1:\d+"), "URL"),
+    (re.compile(r"holdfast1\.[\w-]+…?"), "INVITE"),
+    (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b"), "ULID"),
+    (re.compile(r"npub1\w+"), "NPUB"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r'"(enqueued_at)": \d+'), r'"\1": TIME'),
 ]
@@ -30,7 +36,7 @@ def _run(program: list[str], folder: Path) -> str:
 def test_the_tour_prints_what_the_readme_says(tmp_path: Path) -> None:
     blocks = [(kind, body) for kind, body in BLOCK.findall(README)]
     first, second = (body for kind, body in blocks if kind == "python")
-    (session,) = (body for kind, body in blocks if kind == "console")
+    session = next(body for kind, body in blocks if kind == "console")
     assert _run([sys.executable, "-c", first], tmp_path) == ""
     commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
     assert len(commands) == 5
@@ -42,6 +48,46 @@ def test_the_tour_prints_what_the_readme_says(tmp_path: Path) -> None:
     names = "note, todo = bytes.fromhex('5a' * 32), bytes.fromhex('70' * 32)\n"
     expected = blocks[[body for _, body in blocks].index(second) + 1][1]
     assert _run([sys.executable, "-c", names + second], tmp_path) == expected
+
+
+def test_the_relay_and_two_homes_do_what_the_readme_says(tmp_path: Path) -> None:
+    session = [body for kind, body in BLOCK.findall(README) if kind == "console"][1]
+    (_, first_line), *commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
+    relay = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli", "relay", "run", "--data", "relay", "--port", "0"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert relay.stdout is not None
+        said = relay.stdout.readline()
+        assert _comparable(said) == _comparable(first_line)
+        _run_session(commands, json.loads(said)["url"], tmp_path)
+    finally:
+        relay.terminate()
+        relay.communicate()
+    assert len(commands) == 10
+
+
+def _run_session(commands: list[tuple[str, str]], url: str, folder: Path) -> None:
+    environment, invite = dict(os.environ), ""
+    for command, expected in commands:
+        if command.startswith("export "):
+            environment |= [command.removeprefix("export ").split("=")]
+            continue
+        words = shlex.split(command)
+        given = environment | dict(word.split("=") for word in words if re.match(r"[A-Z_]+=", word))
+        arguments = [word for word in words[words.index("holdfast") + 1 :]]
+        arguments = [invite if word.startswith("holdfast1.") else word for word in arguments]
+        arguments = [re.sub(r"http://127\.0\.0\.1:\d+", url, word) for word in arguments]
+        program = [sys.executable, "-m", "holdfast.cli", *arguments]
+        done = subprocess.run(program, cwd=folder, env=given, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert _comparable(done.stdout) == _comparable(expected), command
+        if "invite" in words:
+            invite = json.loads(done.stdout)["invite"]
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:

@@ -49,5 +49,5 @@ def test_the_same_process_does_not_get_it_twice(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_is_missing_is_told(tmp_path: Path) -> None:
-    with pytest.raises(faults.FileMissing), hold(tmp_path / "nothing"):
+    with pytest.raises(faults.DirectoryMissing), hold(tmp_path / "nothing"):
         pass

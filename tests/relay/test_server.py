@@ -476,6 +476,15 @@ def test_stopping_answers_what_is_under_way_and_closes_websockets_with_1012(tmp_
         assert relay.head_seq() == 3 + answered  # nothing was taken that was not told
 
 
+def test_it_sweeps_from_time_to_time(tmp_path: Path) -> None:
+    with running(tmp_path / "relay", HOLDFAST_RELAY_RETENTION__SWEEP_INTERVAL_S="1") as relay:
+        over = time.monotonic() + ANSWER_S
+        while relay.metric("holdfast_sweeps_total") < 2 and time.monotonic() < over:
+            time.sleep(0.1)
+        assert relay.metric("holdfast_sweeps_total") >= 2
+        assert relay.metric("holdfast_faults_total") == 0
+
+
 def test_nothing_encoded_differs_from_what_was_signed(friends: RunningRelay) -> None:
     """The relay keeps the bytes of an event: those that came are those that the export gives."""
     event = message(friends)

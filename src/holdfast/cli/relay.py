@@ -1,27 +1,18 @@
 """`holdfast relay run`, and the commands of an operator beside it."""
 
-import asyncio
 import os
 import resource
-import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
-import structlog
 import typer
 
-from holdfast.cli import json_log, relay_data
-from holdfast.cli.output import ExitCode, Failure, print_json
-from holdfast.relay import files, identity, lock, settings
-from holdfast.relay.database import open_relay
-from holdfast.relay.export import Exporter
-from holdfast.relay.relay import Relay
-from holdfast.relay.service import Service
+from holdfast.cli import relay_data
+from holdfast.cli.output import ExitCode, Failure
+from holdfast.relay import lock, settings
 from holdfast.relay.settings import Settings
-from holdfast.store.sqlite import SqliteEngine
-from holdfast.wire.network import CannotListen, SystemNetwork
+from holdfast.store import files
 
 OTHER_FILES = 256  # descriptors beside connections: databases, pipes, those who are told that the relay is full
 
@@ -30,8 +21,6 @@ app.command("token")(relay_data.token)
 app.command("stats")(relay_data.stats)
 app.command("backup")(relay_data.backup)
 app.command("restore")(relay_data.restore)
-
-_log = structlog.get_logger("holdfast.relay")
 
 
 @app.command()
@@ -50,10 +39,12 @@ def run(
     files.make_directory(data)
     try:
         with lock.hold(data):
-            json_log.configure(chosen.log_level)
             _allow_connections(chosen.limits.connections_max)
-            asyncio.run(_serve(data, chosen))
-    except (lock.RelayRunning, CannotListen) as fault:
+            # Servers are large, and every other command starts without them.
+            from holdfast.cli.relay_process import serve
+
+            serve(data, chosen)
+    except lock.RelayRunning as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
 
 
@@ -76,42 +67,3 @@ def _allow_connections(connections_max: int) -> None:
             message = f"limits.connections_max needs {needed} open files, and the system allows {hard} (ulimit -Hn)"
             raise Failure(ExitCode.USAGE, "too_few_files", f"{message}. Lower the setting, or raise that limit.")
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-async def _serve(data: Path, chosen: Settings) -> None:
-    engine, relay = _open(data, chosen)
-    exporter = Exporter(engine.where)
-    service = Service(relay, exporter)
-    stop = _stop_signal()
-    try:
-        await service.start(SystemNetwork())
-        print_json({"url": service.url})
-        sys.stdout.flush()  # whoever started us waits for this line
-        _log.info("serving", url=service.url, data=str(data), pubkey=relay.pubkey, pid=os.getpid())
-        await service.run_until(stop)
-        _log.info("draining")
-    finally:
-        await service.close()
-    _log.info("stopped")
-
-
-def _open(data: Path, chosen: Settings) -> tuple[SqliteEngine, Relay]:
-    is_new = not (data / identity.OPERATOR_KEY).exists()
-    found = identity.Identity.load(data, os.urandom, chosen.operators)
-    if is_new:
-        path = str((data / identity.OPERATOR_KEY).absolute())
-        _log.warning("operator key made: whoever has it runs this relay", path=path, pubkey=found.operators[0])
-    engine = open_relay(data / identity.DATABASE)
-    try:
-        return engine, Relay(engine, chosen, found)
-    except BaseException:
-        engine.close()
-        raise
-
-
-def _stop_signal() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop

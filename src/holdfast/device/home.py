@@ -8,7 +8,6 @@
 Only its owner may look into it. What is written here is whole and on disk, or not there.
 """
 
-import errno
 import fcntl
 import os
 import stat
@@ -22,8 +21,8 @@ import msgspec
 from holdfast.protocol import keys
 from holdfast.protocol.action import Identifier, Name
 from holdfast.protocol.refusal import Refused
-from holdfast.store import faults
-from holdfast.store.sqlite import sync_directory
+from holdfast.store import faults, files
+from holdfast.store.files import sync_directory
 from holdfast.store.world import Random
 
 VARIABLE = "HOLDFAST_HOME"
@@ -101,10 +100,7 @@ class Home:
         if not path.exists():
             if self._has_lived():
                 raise Damaged(str(path), "there is no key, though this home has been used")
-            partial = _written(path, keys.nsec(random(keys.SECRET_BYTES)).encode() + b"\n")
-            os.link(partial, path)  # unlike a rename it never replaces a key that is there
-            partial.unlink()
-            sync_directory(self.path)
+            files.write_new(path, keys.nsec(random(keys.SECRET_BYTES)).encode() + b"\n")
         text = _read(path)
         try:
             return keys.read_nsec(text.decode("ascii").removesuffix("\n"))
@@ -130,9 +126,7 @@ class Home:
     def keep(self, membership: Membership) -> None:
         """Write down which mesh this home is in; the one before is replaced."""
         pretty = msgspec.json.format(msgspec.json.encode(membership), indent=2)
-        path = self.path / "home.json"
-        _written(path, pretty + b"\n").rename(path)
-        sync_directory(self.path)
+        files.replace(self.path / "home.json", pretty + b"\n")
 
     def forget(self) -> None:
         """This home is in no mesh any more; key and log stay."""
@@ -148,7 +142,7 @@ class Home:
         try:
             mode = self.path.stat().st_mode
         except OSError as error:
-            raise _meaning(error, self.path) from error
+            raise files.meaning(error, self.path) from error
         if not stat.S_ISDIR(mode):
             raise Damaged(str(self.path), "it is not a directory")
         if mode & _OTHERS and create and not any(self.path.iterdir()):
@@ -162,13 +156,13 @@ class Home:
                 self.path.mkdir(_DIRECTORY_MODE)
                 sync_directory(self.path.parent)
         except OSError as error:
-            raise _meaning(error, self.path) from error
+            raise files.meaning(error, self.path) from error
 
     def _lock(self, wait_s: float) -> int:
         try:
             descriptor = os.open(self.path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, _FILE_MODE)
         except OSError as error:
-            raise _meaning(error, self.path / "lock") from error
+            raise files.meaning(error, self.path / "lock") from error
         give_up_at = time.monotonic() + wait_s
         while True:
             try:
@@ -187,7 +181,7 @@ def _read(path: Path) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not make us wait
     except OSError as error:
-        raise _meaning(error, path) from error
+        raise files.meaning(error, path) from error
     try:
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
@@ -197,34 +191,3 @@ def _read(path: Path) -> bytes:
         return os.read(descriptor, FILE_BYTES_MAX)
     finally:
         os.close(descriptor)
-
-
-def _written(path: Path, content: bytes) -> Path:
-    """A file with this content beside `path`, on disk, ready to take that name whole."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        partial.unlink(missing_ok=True)  # of a process that died; this one holds the lock
-        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _FILE_MODE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
-    except OSError as error:
-        raise _meaning(error, path) from error
-    return partial
-
-
-_MEANINGS: dict[int | None, type[faults.Fault]] = {
-    errno.ENOENT: faults.DirectoryMissing,
-    errno.ENOTDIR: faults.DirectoryMissing,
-    errno.EEXIST: faults.FileThere,
-    errno.EACCES: faults.NoAccess,
-    errno.EPERM: faults.NoAccess,
-    errno.EROFS: faults.NoAccess,
-    errno.ENOSPC: faults.DiskFull,
-    errno.EDQUOT: faults.DiskFull,
-}
-
-
-def _meaning(error: OSError, path: Path) -> faults.Fault:
-    return _MEANINGS.get(error.errno, faults.DiskFailed)(str(path), error.strerror or "")

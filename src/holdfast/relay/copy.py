@@ -15,14 +15,15 @@ from pathlib import Path
 import msgspec
 
 from holdfast.protocol.history import LOG_ID_BYTES
-from holdfast.relay import files, identity
+from holdfast.relay import identity
 from holdfast.relay.database import SCHEMA, open_relay, open_to_read
 from holdfast.relay.identity import BACKUP_NOTE, DATABASE, KEY_FILES, RESTORING
 from holdfast.relay.lock import hold
-from holdfast.store import faults, history, migrations
+from holdfast.store import faults, files, history, migrations
 from holdfast.store.check import check
 from holdfast.store.engine import Engine
-from holdfast.store.sqlite import SqliteEngine, sync_directory
+from holdfast.store.files import sync_directory
+from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
 
 _FORMAT = 1
@@ -72,7 +73,7 @@ def backup(data: Path, target: Path, *, clock: Clock = wall_clock) -> Note:
         for name in KEY_FILES:
             identity.write_key(partial / name, identity.read_key(data / name))
         note = _checked(partial / DATABASE, clock())
-        files.create(partial / BACKUP_NOTE, msgspec.json.encode(note) + b"\n")
+        files.write_new(partial / BACKUP_NOTE, msgspec.json.encode(note) + b"\n")
         partial.rename(target)
     sync_directory(target.parent)
     return note

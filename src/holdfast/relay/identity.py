@@ -14,8 +14,7 @@ import msgspec
 
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refused
-from holdfast.relay import files
-from holdfast.store import faults
+from holdfast.store import faults, files
 from holdfast.store.world import Random
 
 DATABASE = "relay.db"
@@ -111,7 +110,7 @@ def _check_mode(mode: int, path: Path) -> None:
 
 def write_key(path: Path, secret: bytes) -> None:
     """Put a key into a new file."""
-    files.create(path, keys.nsec(secret).encode() + b"\n")
+    files.write_new(path, keys.nsec(secret).encode() + b"\n")
 
 
 def _load_or_make(path: Path, random: Random) -> bytes:

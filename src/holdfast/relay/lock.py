@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.relay import files
-from holdfast.store import faults
+from holdfast.store import faults, files
 
 PID_FILE = "relay.pid"
 

@@ -1,5 +1,6 @@
 """What a request and its answer are to a handler, and the table that finds the handler and describes it to others."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
@@ -8,7 +9,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.routing import compile_path
 
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay.export import Export
@@ -79,12 +79,17 @@ class NotAllowed(Exception):
         return http_problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, headers={"allow": str(self)})
 
 
+def _pattern(path: str) -> re.Pattern[str]:
+    """What matches a path in which `{name}` stands for any one part."""
+    return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path)) + r"\Z")
+
+
 class RouteTable:
     """Finds routes. The first that fits counts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
-        self._compiled = [(compile_path(route.path)[0], route) for route in routes]
+        self._compiled = [(_pattern(route.path), route) for route in routes]
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """The route, and the parameters in the path; Refused where there is no such path, NotAllowed where no such method."""

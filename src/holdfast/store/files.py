@@ -1,4 +1,4 @@
-"""Database files as names in a directory: found, made, and remembered across a fork.
+"""Files as names in a directory: made whole and durable, found, and databases remembered across a fork.
 
 A forked child inherits SQLite's table of locks but none of the locks. Opening the file anew in the child would trust that
 table, and closing what was inherited could remove the journal of whoever uses the file now; both lose commits. So what a
@@ -10,15 +10,18 @@ import errno
 import os
 import secrets
 import weakref
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 
 from holdfast.store import faults
 
-_ERRNO: dict[int | None, type[faults.Fault]] = {
+_MODE = 0o600
+
+_MEANINGS: dict[int | None, type[faults.Fault]] = {
     errno.EEXIST: faults.FileThere,
-    errno.ENOENT: faults.DirectoryMissing,
+    errno.ENOENT: faults.FileMissing,
     errno.ENOTDIR: faults.DirectoryMissing,
     errno.EACCES: faults.NoAccess,
     errno.EPERM: faults.NoAccess,
@@ -47,13 +50,13 @@ def find(path: Path, *, create: bool) -> None:
         _create_or_find(path)
         return
     except OSError as error:
-        raise _fault(error, path) from error
+        raise meaning(error, path) from error
     if not path.is_file():
         raise faults.NotOurs(str(path), "it is no regular file")
     if (status.st_dev, status.st_ino) in _inherited:
         raise faults.Forked(str(path))
     if create and status.st_size == 0:
-        path.chmod(0o600)  # made by somebody, and to be filled by us
+        path.chmod(_MODE)  # made by somebody, and to be filled by us
 
 
 def create(path: Path) -> None:
@@ -63,14 +66,46 @@ def create(path: Path) -> None:
     """
     nameless = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        os.close(os.open(nameless, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        os.close(os.open(nameless, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
         try:
             os.link(nameless, path)
         finally:
             nameless.unlink()
         sync_directory(path.parent)
     except OSError as error:
-        raise _fault(error, path) from error
+        raise meaning(error, path) from error
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Make a small file that only its owner can read. A crash leaves the whole file, or none of that name."""
+    partial = _written(path, content)
+    try:
+        give_name(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Give a small file another content. A crash leaves the one or the other, whole."""
+    partial = _written(path, content)
+    try:
+        partial.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise meaning(error, path) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def make_directory(path: Path) -> None:
+    """See to it that there is a directory; a new one is its owner's alone."""
+    if not path.parent.is_dir():
+        raise faults.DirectoryMissing(str(path))
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise meaning(error, path) from error
 
 
 def give_name(made: Path, path: Path) -> None:
@@ -80,7 +115,7 @@ def give_name(made: Path, path: Path) -> None:
         made.unlink()
         sync_directory(path.parent)
     except OSError as error:
-        raise _fault(error, path) from error
+        raise meaning(error, path) from error
 
 
 def sync_directory(directory: Path) -> None:
@@ -105,8 +140,28 @@ def _create_or_find(path: Path) -> None:
         find(path, create=False)  # another process was faster
 
 
-def _fault(error: OSError, path: Path) -> faults.Fault:
-    return _ERRNO.get(error.errno, faults.DiskFailed)(str(path), error.strerror or "")
+def _written(path: Path, content: bytes) -> Path:
+    """A file with this content beside `path`, on disk, ready to take that name."""
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise meaning(error, path) from error
+    return partial
+
+
+def meaning(error: OSError, path: Path) -> faults.Fault:
+    """The fault that an error of the operating system is."""
+    fault = _MEANINGS.get(error.errno, faults.DiskFailed)
+    if fault is faults.FileMissing and not path.parent.is_dir():
+        fault = faults.DirectoryMissing
+    return fault(str(path), error.strerror or "")
 
 
 def _keep_from_child() -> None:

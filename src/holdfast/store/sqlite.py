@@ -29,8 +29,6 @@ QUICK_CHECK_BYTES_MAX = 268_435_456
 
 MEMORY = ":memory:"
 
-sync_directory = files.sync_directory
-
 _ROLLBACK_HEADER = b"\x01\x01"  # bytes 18 and 19 of a file whose last writer used no write-ahead log
 
 # Each error of SQLite by what it means for whoever asked. Order matters: the first match counts.

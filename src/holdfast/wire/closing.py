@@ -1,4 +1,5 @@
-"""How a connection ends: the last words arrive, and nobody can keep it from ending.
+"""How a connection writes and ends: what is said in one moment leaves together, the last words arrive, and nobody can
+keep it from ending.
 
 A socket that is closed while bytes of the other side lie unread answers them with a reset, and the reset can overtake the
 answer that explains it. So a close here is a half-close: the other side reads our end, ends its own, and whatever it
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 LINGER_S = 2.0  # for the other side to end a connection that we have ended
+TOGETHER_BYTES_MAX = 65_536  # that wait for the end of the moment in which they were written
 
 
 class LingeringTransport(asyncio.Transport):
@@ -21,9 +23,12 @@ class LingeringTransport(asyncio.Transport):
         self._loop = loop
         self._send_timeout_s = send_timeout_s
         self._closing = False
+        self._said: list[bytes] = []  # in this turn of the loop: a head and its body, many small frames
+        self._said_bytes = 0
 
     def close(self) -> None:
         """End our side; what was written before is still sent, within the time that sending may take."""
+        self._flush()
         waiting = self._inner.get_write_buffer_size() > 0
         self.close_within(self._send_timeout_s if waiting else LINGER_S)
 
@@ -31,6 +36,7 @@ class LingeringTransport(asyncio.Transport):
         """End our side, and the whole connection at the latest after this time."""
         if self.is_closing():
             return
+        self._flush()
         self._closing = True
         if not self._inner.can_write_eof():
             self._inner.close()
@@ -48,8 +54,22 @@ class LingeringTransport(asyncio.Transport):
         return self._closing or self._inner.is_closing()
 
     def write(self, data: Any) -> None:
-        if not self._closing:
-            self._inner.write(data)
+        if self._closing:
+            return
+        if not self._said:
+            self._loop.call_soon(self._flush)
+        self._said.append(data)
+        self._said_bytes += len(data)
+        if self._said_bytes > TOGETHER_BYTES_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Hand over what was said: one call of the system, and not one for every piece."""
+        if self._said:
+            data = b"".join(self._said)
+            self._said, self._said_bytes = [], 0
+            if not self._inner.is_closing():
+                self._inner.write(data)
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
         self.write(b"".join(list_of_data))
@@ -72,7 +92,7 @@ class LingeringTransport(asyncio.Transport):
         return self._inner.is_reading()
 
     def get_write_buffer_size(self) -> int:
-        return self._inner.get_write_buffer_size()
+        return self._inner.get_write_buffer_size() + self._said_bytes
 
     def get_write_buffer_limits(self) -> tuple[int, int]:
         return self._inner.get_write_buffer_limits()

@@ -8,6 +8,7 @@ import errno
 import ipaddress
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Protocol, TypeVar
 
 from holdfast.store.faults import Fault
@@ -78,6 +79,7 @@ def address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+@lru_cache(maxsize=1024)  # asked of every request, and of few hosts
 def is_loopback(host: str) -> bool:
     """Whether only this machine itself reaches the host, or is it."""
     with suppress(ValueError):

@@ -1,0 +1,70 @@
+"""The relay as a process: assembled from its parts, told to stop by signals. Loaded only by whoever runs one."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+
+from holdfast.cli import json_log
+from holdfast.cli.output import ExitCode, Failure, print_json
+from holdfast.relay import identity
+from holdfast.relay.database import open_relay
+from holdfast.relay.export import Exporter
+from holdfast.relay.relay import Relay
+from holdfast.relay.service import Service
+from holdfast.relay.settings import Settings
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.wire.network import CannotListen, SystemNetwork
+
+_log = structlog.get_logger("holdfast.relay")
+
+
+def serve(data: Path, chosen: Settings) -> None:
+    """Serve until a signal says otherwise."""
+    json_log.configure(chosen.log_level)
+    try:
+        asyncio.run(_serve(data, chosen))
+    except CannotListen as fault:
+        raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
+
+
+async def _serve(data: Path, chosen: Settings) -> None:
+    engine, relay = _open(data, chosen)
+    exporter = Exporter(engine.where)
+    service = Service(relay, exporter)
+    stop = _stop_signal()
+    try:
+        await service.start(SystemNetwork())
+        print_json({"url": service.url})
+        sys.stdout.flush()  # whoever started us waits for this line
+        _log.info("serving", url=service.url, data=str(data), pubkey=relay.pubkey, pid=os.getpid())
+        await service.run_until(stop)
+        _log.info("draining")
+    finally:
+        await service.close()
+    _log.info("stopped")
+
+
+def _open(data: Path, chosen: Settings) -> tuple[SqliteEngine, Relay]:
+    is_new = not (data / identity.OPERATOR_KEY).exists()
+    found = identity.Identity.load(data, os.urandom, chosen.operators)
+    if is_new:
+        path = str((data / identity.OPERATOR_KEY).absolute())
+        _log.warning("operator key made: whoever has it runs this relay", path=path, pubkey=found.operators[0])
+    engine = open_relay(data / identity.DATABASE)
+    try:
+        return engine, Relay(engine, chosen, found)
+    except BaseException:
+        engine.close()
+        raise
+
+
+def _stop_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return stop
