@@ -18,7 +18,7 @@ CHANGING = [
     (re.compile(r"\b[0-9A-HJKMNP-TV-Z]{26}\b"), "ULID"),
     (re.compile(r"npub1\w+"), "NPUB"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
-    (re.compile(r'"(enqueued_at)": \d+'), r'"\1": TIME'),
+    (re.compile(r'"(enqueued_at|expires_at)": \d+'), r'"\1": TIME'),
 ]
 
 
@@ -75,11 +75,12 @@ def _run_session(commands: list[tuple[str, str]], url: str, folder: Path) -> Non
     environment, invite = dict(os.environ), ""
     for command, expected in commands:
         if command.startswith("export "):
-            environment |= [command.removeprefix("export ").split("=")]
+            name, _, value = command.removeprefix("export ").partition("=")
+            environment[name] = value
             continue
         words = shlex.split(command)
         given = environment | dict(word.split("=") for word in words if re.match(r"[A-Z_]+=", word))
-        arguments = [word for word in words[words.index("holdfast") + 1 :]]
+        arguments = words[words.index("holdfast") + 1 :]
         arguments = [invite if word.startswith("holdfast1.") else word for word in arguments]
         arguments = [re.sub(r"http://127\.0\.0\.1:\d+", url, word) for word in arguments]
         program = [sys.executable, "-m", "holdfast.cli", *arguments]
