@@ -14,7 +14,7 @@ INSTALL := $(PIP) --require-hashes --no-build-isolation
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/runtime ## watch the operation log survive kill -9
+demo: $(VENV)/runtime ## watch an operation log and a relay survive kill -9
 	@$(BIN)/python -m holdfast.cli demo
 
 test: $(VENV)/dev ## everything: format, lint, types, layers, all tests

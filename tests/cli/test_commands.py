@@ -182,6 +182,8 @@ def test_the_demo_tells_its_whole_story() -> None:
         "✓ the other end got every one",
         "✓ never the same name for two sends",
         "✓ every rule holds, and every entry is in its chain",
+        "✓ nothing was forgotten",
+        "✓ every rule of the relay's database holds, and every entry is in its chain",
     ):
         assert line in done.stdout
     (folder,) = set(re.findall(r"(\S+/holdfast-demo-\w+)/", done.stdout))

@@ -1,5 +1,6 @@
-"""`holdfast demo`: the operation log's story, told by real processes that really die."""
+"""`holdfast demo`: the story so far, told by real processes that really die."""
 
+import json
 import os
 import random
 import signal
@@ -26,7 +27,7 @@ console = Console(highlight=False)
 
 
 def demo() -> None:
-    """Watch the operation log survive: offline appends, kill -9, replay in order, object history."""
+    """Watch it survive: offline appends, kill -9, replay in order, a relay that dies and two homes that do not mind."""
     home = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     path = home / "operations.db"
     console.print(f"[bold]Holdfast[/] keeps everything a device sends in one file: [cyan]{path}[/]\n")
@@ -38,10 +39,15 @@ def demo() -> None:
     _repeat(path)
     _restore(path, home / "backup.db")
     _prove(path)
+    _relay_and_two_homes(home)
     console.print("\nIt is all still there to look at:")
-    for command in ("log list", "log outbox", "log history", "check"):
-        argument = " 6469" if command == "log history" else ""
-        console.print(f"  [cyan].venv/bin/holdfast {command} {path}{argument}[/]", soft_wrap=True)
+    for command in (
+        f"log list {path}",
+        f"log outbox {path}",
+        f"log history {path} 6469",
+        f"check {home}/relay/relay.db",
+    ):
+        console.print(f"  [cyan].venv/bin/holdfast {command}[/]", soft_wrap=True)
 
 
 def _append_until_killed(path: Path) -> list[int]:
@@ -155,6 +161,43 @@ def _prove(path: Path) -> None:
         log.append_next(OBJECTS["diary"], b"Dear diary, nothing was lost.")
         console.print("  One more entry, for the outbox to have something to show:\n")
     print_outbox(path)
+
+
+def _relay_and_two_homes(home: Path) -> None:
+    _chapter(
+        7, "A relay and two homes", "Alice makes a mesh, the relay is killed with kill -9, and Bob joins all the same."
+    )
+    with _relay(home) as url:
+        _command(home / "alice", "mesh", "create", "friends", "--relay", url, "--as", "alice")
+        invite = json.loads(_command(home / "alice", "mesh", "invite", "--json"))["invite"]
+    _fact("the relay said yes to both, and was killed")
+    port = url.rpartition(":")[2]
+    with _relay(home, port):
+        _command(home / "bob", "mesh", "join", invite, "--as", "bob")
+        found = json.loads(_command(home / "alice", "member", "list", "--json"))
+    _verdict([one["name"] for one in found] == ["alice", "bob"], "nothing was forgotten", f"found: {found}")
+    _, findings = inspect(home / "relay" / "relay.db")
+    _verdict(not findings, "every rule of the relay's database holds, and every entry is in its chain", f"{findings}")
+
+
+@contextmanager
+def _relay(home: Path, port: str = "0") -> Iterator[str]:
+    """A relay, until the block ends: then it is killed."""
+    program = [sys.executable, "-m", "holdfast.cli", "relay", "run", "--data", str(home / "relay"), "--port", port]
+    relay = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - ours
+    try:
+        assert relay.stdout is not None  # noqa: S101 - it is a pipe
+        yield str(json.loads(relay.stdout.readline())["url"])
+    finally:
+        relay.kill()
+        relay.communicate()
+
+
+def _command(home: Path, *words: str) -> str:
+    """What a command says in a home."""
+    program = [sys.executable, "-m", "holdfast.cli", *words]
+    environment = {**os.environ, "HOLDFAST_HOME": str(home)}
+    return subprocess.run(program, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout  # noqa: S603 - ours
 
 
 @contextmanager
