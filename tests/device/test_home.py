@@ -185,12 +185,13 @@ def _contents(home: Home) -> dict[str, bytes]:
 
 def test_what_a_death_left_behind_is_neither_key_nor_membership(home: Home) -> None:
     home.path.mkdir(0o700)
-    (home.path / "member.key.partial").write_text("nsec1half")
-    (home.path / "home.json.partial").write_text('{"relay": "http')
+    (home.path / ".member.key.0123456789abcdef").write_text("nsec1half")
+    (home.path / ".home.json.0123456789abcdef").write_text('{"relay": "http')
     with at_work(home, create=True) as device:
         assert device.home.membership() is None
         device.home.keep(MEMBERSHIP)
-    assert sorted(file.name for file in home.path.iterdir()) == ["device.db", "home.json", "lock", "member.key"]
+    names = sorted(file.name for file in home.path.iterdir() if not file.name.startswith("."))
+    assert names == ["device.db", "home.json", "lock", "member.key"]
 
 
 def test_a_home_is_one_processes_at_a_time(home: Home) -> None:

@@ -141,6 +141,8 @@ class Home:
             self._make()
         try:
             mode = self.path.stat().st_mode
+        except FileNotFoundError:
+            raise faults.DirectoryMissing(str(self.path)) from None
         except OSError as error:
             raise files.meaning(error, self.path) from error
         if not stat.S_ISDIR(mode):
