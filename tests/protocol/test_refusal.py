@@ -31,14 +31,14 @@ TEMPORARY = words(
     clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable
     auth_required bootstrap_expired too_many_subscriptions daemon_busy too_many_streams insufficient_storage
     requeue_of_inflight requeue_unconfirmed session_queue_full auth_timeout shutting_down too_many_connections
-    member_already_connected
+    member_already_connected slow_reader slow_writer
     """
 )
 
 STATUS = {
     400: """malformed bad_event_id bad_signature kind_unsupported clock_ahead event_too_old destination_kind_unsupported
             countersignature_missing mode_required kinds_required kind_out_of_range one_author_required
-            limit_with_bootstrap limit_with_live range_invalid token_in_query idempotency_keys_differ
+            limit_with_bootstrap limit_with_live column_unknown range_invalid token_in_query idempotency_keys_differ
             hook_invalid_json hook_payload_not_object hook_agent_unknown feature_param_invalid
             feature_param_below_floor""",
     401: "auth_required auth_failed token_invalid token_expired",
@@ -46,7 +46,7 @@ STATUS = {
             host_not_allowed origin_not_allowed member_revoked""",
     404: """mesh_unknown destination_unknown receipt_unknown subject_unknown table_unknown consumer_unknown
             not_found""",
-    408: "auth_timeout",
+    408: "auth_timeout slow_reader slow_writer",
     409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
             cursor-ahead other_log
             checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight sequence_taken
@@ -74,7 +74,7 @@ PREFIX = {
                        too_many_connections""",
     "auth-required": "auth_required auth_failed token_invalid token_expired auth_timeout",
     "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable
-                bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down""",
+                bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down slow_reader slow_writer""",
 }  # and every other one is `invalid`
 
 CLOSE = {
@@ -86,6 +86,8 @@ CLOSE = {
     "replaced_by_newer_connection": 4003,
     "member_already_connected": 4004,
     "member_revoked": 4005,
+    "slow_reader": 4006,
+    "slow_writer": 4007,
     "feature_unavailable": 4010,
     "feature_param_invalid": 4011,
     "feature_param_below_floor": 4012,

@@ -475,18 +475,18 @@ MASK = b"\x00\x00\x00\x00"
 PAUSED_BYTES = 65_536  # unsent, and the server is told to wait
 
 
-def test_a_websocket_message_that_does_not_end_closes_with_1008() -> None:
+def test_a_websocket_message_that_does_not_end_closes_with_4007() -> None:
     async def test() -> None:
         async with serving(request_timeout_s=SHORT_S) as server:
             for begun in (b"\x81\xfe\x01\x00" + MASK + b"x", b"\x01\x81" + MASK + b"x"):  # in a frame, between two
                 async with websocket(server) as client:
                     client.transport.write(begun)
-                    assert await close_code(client) == (1008, "slow_writer")
+                    assert await close_code(client) == (4007, "slow_writer")
 
     run(test())
 
 
-def test_a_websocket_that_does_not_read_is_told_1008_and_cut_off_and_little_is_kept_for_it() -> None:
+def test_a_websocket_that_does_not_read_is_told_4006_and_cut_off_and_little_is_kept_for_it() -> None:
     async def test() -> None:
         written = 0
 
@@ -505,7 +505,7 @@ def test_a_websocket_that_does_not_read_is_told_1008_and_cut_off_and_little_is_k
                 await until(lambda: server.connections == 0)
             async with websocket(server, max_size=None, max_queue=1) as late:
                 await asyncio.sleep(SHORT_S * 2)
-                assert await close_code(late) == (1008, "slow_reader")
+                assert await close_code(late) == (4006, "slow_reader")
         assert written < 64_000_000  # what the system's own buffers took
 
     run(test())

@@ -69,6 +69,7 @@ class Refusal(StrEnum):
     BOOTSTRAP_EXPIRED = "bootstrap_expired"
     TOO_MANY_SUBSCRIPTIONS = "too_many_subscriptions"
     TABLE_UNKNOWN = "table_unknown"
+    COLUMN_UNKNOWN = "column_unknown"
     RANGE_INVALID = "range_invalid"
     RANGE_PRUNED = "range_pruned"
     CONSUMER_UNKNOWN = "consumer_unknown"
@@ -100,6 +101,8 @@ class Refusal(StrEnum):
     BINARY_FRAME = "binary_frame"
     AUTH_TIMEOUT = "auth_timeout"
     FRAME_TOO_LARGE = "frame_too_large"
+    SLOW_READER = "slow_reader"
+    SLOW_WRITER = "slow_writer"
     SHUTTING_DOWN = "shutting_down"
     TOO_MANY_CONNECTIONS = "too_many_connections"
     REPLACED_BY_NEWER_CONNECTION = "replaced_by_newer_connection"
@@ -232,6 +235,7 @@ REFUSALS = total({
     Refusal.BOOTSTRAP_EXPIRED: RefusalRow(_READ, _TEMPORARY, 503, _ERROR, "The bootstrap took too long to hold compaction back. Begin it again."),
     Refusal.TOO_MANY_SUBSCRIPTIONS: RefusalRow(_READ, _TEMPORARY, 429, _RATE_LIMITED, "Close a subscription of this connection first."),
     Refusal.TABLE_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _INVALID, "Ask for one of the tables that the detail names."),
+    Refusal.COLUMN_UNKNOWN: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "Ask for columns that the detail names."),
     Refusal.RANGE_INVALID: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "Ask for whole positions with after not past until."),
     Refusal.RANGE_PRUNED: RefusalRow(_READ, _PERMANENT, 410, _INVALID, "The range starts before what is kept. Start at min_seq; the certificate will name the gap."),
     Refusal.CONSUMER_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _INVALID, "Let an operator register the consumer first."),
@@ -263,6 +267,8 @@ REFUSALS = total({
     Refusal.BINARY_FRAME: RefusalRow(_CONNECTION, _PERMANENT, 415, _UNSUPPORTED, "Send JSON in text frames.", 1003),
     Refusal.AUTH_TIMEOUT: RefusalRow(_CONNECTION, _TEMPORARY, 408, _AUTH_REQUIRED, "The challenge was not answered in time. Connect again and answer it.", 1008),
     Refusal.FRAME_TOO_LARGE: RefusalRow(_CONNECTION, _PERMANENT, 413, _INVALID, "Split it; the relay's limits are in its information document.", 1009),
+    Refusal.SLOW_READER: RefusalRow(_CONNECTION, _TEMPORARY, 408, _ERROR, "It was not read from for too long. Connect again, and read what is sent.", 4006),
+    Refusal.SLOW_WRITER: RefusalRow(_CONNECTION, _TEMPORARY, 408, _ERROR, "A message was begun and not finished in time. Connect again, and send it whole.", 4007),
     Refusal.SHUTTING_DOWN: RefusalRow(_CONNECTION, _TEMPORARY, 503, _ERROR, "The relay is restarting. Connect again in a moment.", 1012),
     Refusal.TOO_MANY_CONNECTIONS: RefusalRow(_CONNECTION, _TEMPORARY, 503, _RATE_LIMITED, "The relay is full. Connect again later.", 1013),
     Refusal.REPLACED_BY_NEWER_CONNECTION: RefusalRow(_CONNECTION, _PERMANENT, 409, _RESTRICTED, "This member connected from elsewhere. Find the other home; two must not share one key.", 4003),

@@ -129,9 +129,9 @@ class Selection(msgspec.Struct, frozen=True):
         for column in columns:
             if column not in schema.names:
                 detail = f"{table} has no column {shown(column)}; it has {', '.join(schema.names)}"
-                raise Refused(Refusal.TABLE_UNKNOWN, detail)
+                raise Refused(Refusal.COLUMN_UNKNOWN, detail)
         if not columns or len(set(columns)) < len(columns):
-            raise Refused(Refusal.TABLE_UNKNOWN, f"columns of {table}: each at most once, and at least one")
+            raise Refused(Refusal.COLUMN_UNKNOWN, f"columns of {table}: each at most once, and at least one")
         return cls(table, pa.schema(schema.field(column) for column in columns))
 
     @property

@@ -51,5 +51,4 @@ ORDER BY key_epoch
 -- name: counts
 SELECT (SELECT count(*) FROM mesh),
        (SELECT count(*) FROM member WHERE status = 'active'),
-       (SELECT count(*) FROM message),
        (SELECT coalesce(sum(queue_count), 0) FROM member)

@@ -17,14 +17,12 @@ from websockets.frames import CloseCode
 from websockets.http11 import Response
 from websockets.server import ServerProtocol
 
+from holdfast.protocol.refusal import REFUSALS, Refusal
 from holdfast.wire.closing import LINGER_S, LingeringTransport
 from holdfast.wire.problem import http_problem
 from holdfast.wire.state import ServerState
 
 PING_SHARE = 0.4  # of the idle time: then a ping is sent, and the rest is left for its pong
-
-SLOW_READER = "slow_reader"
-SLOW_WRITER = "slow_writer"
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -114,19 +112,20 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self.read_paused:
             return  # it is us who do not read; the next bytes start the clock again
         if self._within_message():
-            self._cut(SLOW_WRITER)
+            self._cut(Refusal.SLOW_WRITER)
 
     def _does_not_read(self) -> None:
         self._slow = None
-        self._cut(SLOW_READER)
+        self._cut(Refusal.SLOW_READER)
 
-    def _cut(self, reason: str) -> None:
+    def _cut(self, refusal: Refusal) -> None:
         """Say why, for one who reads it after all, and end the connection soon."""
+        code = REFUSALS[refusal].close_code or CloseCode.POLICY_VIOLATION
         if not self.close_sent and not self.transport.is_closing():
-            self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
+            self.conn.fail(code, refusal.value)
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.close_sent = True
-            self.queue.put_nowait({"type": "websocket.disconnect", "code": CloseCode.POLICY_VIOLATION})
+            self.queue.put_nowait({"type": "websocket.disconnect", "code": code})
         self.transport.close_within(LINGER_S)
 
     def _stop_slow(self) -> None:
