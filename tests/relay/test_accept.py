@@ -16,6 +16,7 @@ from holdfast.protocol.action import (
     Action,
     AddMember,
     Block,
+    CreateMesh,
     RegisterConsumer,
     RemoveConsumer,
     RenameMember,
@@ -23,8 +24,10 @@ from holdfast.protocol.action import (
     Role,
     SetRole,
     Unsubscribe,
+    WithdrawInvite,
 )
-from holdfast.protocol.administration import from_event, rotate_member_key
+from holdfast.protocol.administration import from_event, join, rotate_member_key
+from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.refusal import Refusal
@@ -32,13 +35,14 @@ from holdfast.protocol.schedule import DAY, DedupeMode
 from holdfast.protocol.topic_key import key_id
 from holdfast.relay.answer import Answer
 from holdfast.relay.database import SCHEMA, prepare
+from holdfast.relay.offer import read
 from holdfast.relay.relay import Relay
 from holdfast.relay.settings import Limits, Retention, Settings
 from holdfast.store import history
 from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
-from tests.people import MESH, Person, raw, secret_of
+from tests.people import MESH, Person, public_key, raw, secret_of
 
 SECRET = b"s" * 32
 
@@ -528,6 +532,10 @@ def test_a_consumer_holds_back_pruning_until_it_stays_away_too_long(tmp_path: Pa
     gone = asyncio.run(place.relay.sweep())
     assert (gone["pruned_messages"], gone["pruned_entries"]) == (2, 2)
     assert place.relay.head().anchor_seq == 2
+    pruned = next(entry for entry in place.entries(Kind.PRUNED) if entry.detail)
+    anchor = Anchor(log_id.hex(), 2, place.relay.head().anchor_chain.hex(), pruned.detail[40:].hex())
+    assert is_signed(anchor, Whose.pubkey), "what was pruned leaves the relay's signature under its end"
+    asyncio.run(place.relay.move_consumer("lake", log_id, 2))  # it stands still, and is waited for no longer for it
     place.now += 6 * DAY
     gone = asyncio.run(place.relay.sweep())
     assert gone["pruned_messages"] == 3
@@ -551,7 +559,7 @@ def test_a_checkpoint_only_moves_forward_and_within_its_log(place: Place) -> Non
     assert place.relay.head().seq == 5
     with pytest.raises(Refused, match="no consumer lake"):
         place.relay.consumer("lake")
-    tries: Sequence[tuple[bytes, int]] = [(log_id, 3), (log_id, 2), (log_id, 6), (bytes(16), 4), (log_id, 5)]
+    tries: Sequence[tuple[bytes, int]] = [(log_id, 3), (log_id, 2), (log_id, 7), (bytes(16), 4), (log_id, 5)]
     assert [move(*one) for one in tries] == [
         None,
         Refusal.CHECKPOINT_BACKWARDS,
@@ -653,3 +661,165 @@ def test_a_power_cut_loses_no_answer_that_was_given() -> None:
         assert [(a.http_status, a.members["broker_message_id"]) for a in answers] == [(200, i) for i in said.values()]
         assert list(check(engine, SCHEMA)) == []
         engine.close()
+
+
+def _restarted(place: Place, settings: Settings) -> Place:
+    """The same relay, with other settings."""
+    place.relay = Relay(place.engine, settings, Whose, clock=place.clock, random=place.random, inline=True)
+    return place
+
+
+@pytest.mark.parametrize(
+    "later",
+    [Retention(dedupe_retention_days=365), Retention(dedupe_mode=DedupeMode.PERMANENT)],
+    ids=["a longer window", "ids for ever"],
+)
+def test_an_id_that_was_forgotten_is_not_taken_again_under_other_settings(tmp_path: Path, later: Retention) -> None:
+    week = Settings(retention=Retention(dedupe_retention_days=7, queue_ttl_days=1))
+    place = Place(tmp_path / "relay.db", week).settle()
+    event = place.alice.message(place.bob)
+    place.expect(201, event)
+    place.now += 8 * DAY
+    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 6
+    _restarted(place, Settings(retention=later))
+    place.refused(Refusal.EVENT_TOO_OLD, event)
+    place.alice.now_s += 8 * 86_400
+    place.expect(201, place.alice.message(place.bob))
+
+
+def test_ids_are_kept_as_long_as_was_promised_and_as_is_set_now(tmp_path: Path) -> None:
+    week = Settings(retention=Retention(dedupe_retention_days=7, queue_ttl_days=1))
+    place = Place(tmp_path / "relay.db", week).settle()
+    event = place.alice.message(place.bob)
+    place.expect(201, event)
+    _restarted(place, Settings(retention=Retention(dedupe_mode=DedupeMode.PERMANENT)))
+    place.now += 30 * DAY
+    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 0
+    place.expect(200, event)
+    _restarted(place, Settings(retention=Retention(dedupe_retention_days=60)))
+    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 0
+    place.expect(200, event)
+
+
+def test_whoever_loses_the_right_to_invite_cannot_come_back_by_an_earlier_invitation(place: Place) -> None:
+    place.settle()
+    place.expect(201, place.alice.administer(SetRole(member=place.bob.member, role=Role.ADMIN)))
+    place.expect(201, place.alice.administer(SetRole(member=place.carol.member, role=Role.ADMIN)))
+    place.expect(201, place.bob.invite(b"b" * 32, role=Role.ADMIN), place.carol.invite(b"c" * 32, role=Role.ADMIN))
+    place.expect(201, place.alice.administer(RevokeMember(member=place.bob.member)))
+    place.expect(201, place.alice.administer(SetRole(member=place.carol.member, role=Role.MEMBER)))
+    for secret in (b"b" * 32, b"c" * 32):
+        assert "withdrawn" in place.refused(Refusal.INVITE_INVALID, Person("mallory").join(secret)).detail
+
+
+def test_a_withdrawn_invitation_is_void_and_a_used_one_stays_used(place: Place) -> None:
+    place.settle()
+    place.expect(201, place.alice.invite(SECRET))
+    withdrawal = WithdrawInvite(key=public_key(SECRET))
+    place.expect(201, place.alice.administer(withdrawal))
+    place.refused(Refusal.INVITE_INVALID, Person("dave").join(SECRET))
+    used = public_key(hashlib.sha256(b"bob").digest())
+    before = place.rows(f"SELECT used_at, withdrawn_at FROM invite WHERE key = '{used}'")
+    place.expect(201, place.alice.administer(WithdrawInvite(key=used)))
+    assert place.rows(f"SELECT used_at, withdrawn_at FROM invite WHERE key = '{used}'") == before
+    place.refused(Refusal.INVITE_INVALID, place.alice.administer(WithdrawInvite(key="ab" * 32)))
+
+
+def test_what_somebody_waits_for_is_not_pruned_however_old(tmp_path: Path) -> None:
+    settings = Settings(retention=Retention(message_retention_days=1, queue_ttl_days=30))
+    place = Place(tmp_path / "relay.db", settings).settle()
+    place.expect(201, place.alice.message(place.bob))
+    place.now += 10 * DAY
+    assert asyncio.run(place.relay.sweep())["pruned_messages"] == 5
+    assert place.rows("SELECT kind FROM message") == [(4201,)]
+    place.now += 21 * DAY
+    gone = asyncio.run(place.relay.sweep())
+    assert (gone["expired_deliveries"], gone["pruned_messages"]) == (1, 1)
+
+
+def test_a_pruned_history_breaks_no_rule_for_what_is_kept_longer(tmp_path: Path) -> None:
+    retention = Retention(dedupe_retention_days=7, message_retention_days=400, history_retention_days=7)
+    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
+    place.expect(201, place.alice.message(place.bob), place.alice.message(place.carol))
+    for _ in range(3):
+        place.now += 8 * DAY
+        asyncio.run(place.relay.sweep())
+    assert place.relay.head().anchor_seq > 7
+    assert place.rows("SELECT count(*) FROM message") == [(7,)]
+    assert list(check(place.engine, SCHEMA)) == []
+
+
+def test_an_operator_that_becomes_a_member_is_still_known_for_what_it_sent_before(place: Place) -> None:
+    founding = CreateMesh(name="friends", member=place.alice.member, member_name="alice", key=place.alice.key)
+    first = place.operator.administer(founding)
+    place.expect(201, first)
+    joining = AddMember(member="op", name="operator", key=place.operator.key, role=Role.MEMBER)
+    place.expect(201, place.operator.administer(joining))
+    place.expect(200, first)
+
+
+def test_a_member_cannot_take_the_name_under_which_a_stranger_is_known(place: Place) -> None:
+    place.settle()
+    mallory = Person("mallory")
+    place.expect(201, place.alice.invite(SECRET))
+    action = join(SECRET, MESH, place.operator.key, "mallory", mallory.key, bytes(32))
+    place.expect(201, mallory.administer(action, client_message_id="theirs"))
+    place.expect(201, place.operator.administer(RevokeMember(member=place.bob.member), client_message_id="theirs"))
+    assert place.entries(Kind.ADMIN)[-1].sender == f"key:{place.operator.key}"
+
+
+def test_old_topic_keys_are_dropped_when_nothing_sealed_with_them_can_wait_any_more(place: Place) -> None:
+    place.settle()
+    _topic(place, place.bob)
+    place.expect(201, place.alice.grant("news", 2, [place.alice, place.bob]), place.alice.advance("news", 1))
+    place.now += 7 * DAY
+    assert asyncio.run(place.relay.sweep())["dropped_grants"] == 0
+    place.now += 2 * DAY
+    assert asyncio.run(place.relay.sweep())["dropped_grants"] == 2
+    assert [grant["key_epoch"] for grant in place.relay.grants(MESH, "news", place.bob.key)["grants"]] == [2]
+    dropped = [entry for entry in place.entries(Kind.PRUNED) if entry.reason == "grant"]
+    assert [(entry.destination_ref, entry.recipient) for entry in dropped] == [
+        ("news", place.alice.member),
+        ("news", place.bob.member),
+    ]
+
+
+def test_a_consumers_registration_is_in_the_history_and_its_moves_are_not(place: Place) -> None:
+    place.settle()
+    log_id = place.relay.head().log_id
+    for seq in (1, 2, 3):
+        asyncio.run(place.relay.move_consumer("lake", log_id, seq))
+    assert [entry.destination_ref for entry in place.entries() if entry.destination_kind == "consumer"] == ["lake"]
+
+
+def test_no_consumer_is_waited_for_when_there_is_too_much(tmp_path: Path) -> None:
+    retention = Retention(message_retention_days=1, queue_ttl_days=1, history_hold_bytes=70_000)
+    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
+    asyncio.run(place.relay.move_consumer("lake", place.relay.head().log_id, 0))
+    place.now += 2 * DAY
+    assert asyncio.run(place.relay.sweep())["pruned_messages"] == 5
+
+
+def test_in_a_lane_where_something_was_put_off_only_repetitions_are_answered(place: Place) -> None:
+    place.settle()
+    known, new, elsewhere = (
+        place.alice.message(place.bob),
+        place.alice.message(place.bob),
+        place.alice.message(place.carol),
+    )
+    place.expect(201, known)
+    held = frozenset({read(raw(new)).lane})
+    answers = asyncio.run(place.relay.publish([raw(known), raw(new), raw(elsewhere)], held=held))
+    assert [answer.http_status for answer in answers] == [200, 424, 201]
+
+
+def test_one_key_has_one_pace_in_whatever_mesh_it_claims(tmp_path: Path) -> None:
+    place = Place(tmp_path / "relay.db", Settings(limits=Limits(messages_burst=10, messages_per_s=1)))
+    stranger = Person("mallory")
+    events = []
+    for number in range(15):
+        stranger.mesh = f"mesh-{number}"
+        events.append(stranger.join(SECRET))
+    refusals = [answer.refusal for answer in place.publish(*events)]
+    assert refusals[:10] == [Refusal.INVITE_INVALID] * 10
+    assert refusals[10:] == [Refusal.RATE_LIMITED] * 5

@@ -16,7 +16,7 @@ from holdfast.device import invitation, mesh, topics
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Home, Membership
 from holdfast.device.mesh import Session
-from holdfast.device.publish import Publisher, PutOff
+from holdfast.device.publish import PutOff
 from holdfast.protocol import keys
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, Role
 from holdfast.protocol.refusal import Refusal, Refused
@@ -31,7 +31,7 @@ INVITE_HOURS_MAX = 24 * 30
 _SUFFIX_CHARACTERS = 6  # of the key, where somebody else has the user's name already
 
 As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Your name in the mesh; USER@HOST if not given.")]
-Enter = Callable[[Device, Publisher, RelayClient, str], Awaitable[Membership]]
+Enter = Callable[[Device, RelayClient, str], Awaitable[Membership]]
 
 
 @app.command()
@@ -43,8 +43,8 @@ def create(
 ) -> None:
     """Make a new mesh at a relay, with this home as its first member and admin."""
 
-    async def enter(device: Device, publisher: Publisher, client: RelayClient, called: str) -> Membership:
-        return await mesh.found(device, publisher, client, name, called)
+    async def enter(device: Device, client: RelayClient, called: str) -> Membership:
+        return await mesh.found(device, client, name, called)
 
     membership = _enter(relay, member_name, enter)
     _say_entered(membership, "made", as_json)
@@ -60,8 +60,8 @@ def join(
     with sessions.failures(Home.find()):
         invited = invitation.read(sys.stdin.readline() if invite == "-" else invite)
 
-    async def enter(device: Device, publisher: Publisher, client: RelayClient, called: str) -> Membership:
-        return await mesh.join(device, publisher, client, invited, called)
+    async def enter(device: Device, client: RelayClient, called: str) -> Membership:
+        return await mesh.join(device, client, invited, called)
 
     membership = _enter(invited.relay, member_name, enter)
     _say_entered(membership, "joined", as_json)
@@ -139,15 +139,14 @@ def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
 
 async def _meet(device: Device, url: str, member_name: str | None, enter: Enter) -> Membership:
     async with RelayClient(url, device.secret, clock=device.clock, random=device.random) as client:
-        publisher = Publisher(device, client)
         called = member_name or _user_name()
         try:
-            return await enter(device, publisher, client, called)
+            return await enter(device, client, called)
         except Refused as refused:
             if refused.refusal is not Refusal.NAME_TAKEN or member_name is not None:
                 raise
         # Two homes of one user on one machine: the name was ours to choose, so another one is, too.
-        return await enter(device, publisher, client, f"{called}-{device.pubkey[:_SUFFIX_CHARACTERS]}")
+        return await enter(device, client, f"{called}-{device.pubkey[:_SUFFIX_CHARACTERS]}")
 
 
 def _user_name() -> str:

@@ -10,6 +10,7 @@ import typer
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.protocol.refusal import Refused
+from holdfast.protocol.schedule import DAY
 from holdfast.protocol.tags import IDENTIFIER
 from holdfast.relay import copy, statistics
 from holdfast.relay import token as tokens
@@ -21,8 +22,6 @@ from holdfast.store.world import wall_clock
 DAYS = 30
 DAYS_MAX = 366
 CONSUMER = "pipeline"
-
-_DAY_US = 86_400_000_000
 
 Result = TypeVar("Result")
 
@@ -43,7 +42,7 @@ def token(
         IDENTIFIER.check(consumer, "consumer")
     except Refused as refused:
         raise Failure(ExitCode.USAGE, "usage", refused.detail) from refused
-    expires_at = wall_clock() + days * _DAY_US
+    expires_at = wall_clock() + days * DAY
     text = tokens.mint(Identity.read(data).secret, consumer, expires_at, os.urandom(32))
     if as_json:
         print_json({"token": text, "consumer": consumer, "expires_at": expires_at})

@@ -16,7 +16,17 @@ from holdfast.device import topics
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import VARIABLE, Damaged, Home, InUse
 from holdfast.device.invitation import InvalidInvitation
-from holdfast.device.mesh import HasMesh, InvalidName, NoMesh, NotAllowed, NotThatOne, Session, Standing, in_session
+from holdfast.device.mesh import (
+    HasMesh,
+    InvalidName,
+    NoMesh,
+    NotAllowed,
+    NotThatOne,
+    OtherRelay,
+    Session,
+    Standing,
+    in_session,
+)
 from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
 from holdfast.protocol import action as actions
@@ -118,6 +128,15 @@ def _has_mesh(home: Home, error: HasMesh) -> str:
     )
 
 
+def _other_relay(home: Home, error: OtherRelay) -> Failure:
+    message = (
+        f"another relay answers at {error.url}: it shows the key {error.shown}, and the home {home.path} knows its relay "
+        f"by {error.known}. Nothing was sent. Ask its operator whether the relay lost its key; if not, somebody answers "
+        "in its place."
+    )
+    return Failure(ExitCode.VIOLATION, "other_relay", message)
+
+
 def _not_that_one(error: NotThatOne) -> Failure:
     if error.found:
         message = f"{error.found} {error.what}s go by {error.name}; give the id or the key of the one you mean."
@@ -150,6 +169,7 @@ def _usage(home: Home, error: Exception) -> Failure:
 _FAILURES: dict[type[Exception], Callable[[Home, Any], Failure]] = {
     NoMesh: lambda home, error: Failure(ExitCode.NOT_FOUND, "no_mesh", _no_mesh(home)),
     HasMesh: lambda home, error: Failure(ExitCode.VIOLATION, "has_mesh", _has_mesh(home, error)),
+    OtherRelay: _other_relay,
     NotThatOne: lambda home, error: _not_that_one(error),
     NotAllowed: lambda home, error: Failure(ExitCode.ERROR, str(Refusal.NOT_PERMITTED), f"{error}."),
     InvalidUrl: _usage,

@@ -1,7 +1,7 @@
 """A home: the directory that makes one device, with one key, in one mesh.
 
     member.key   the member's secret key, as nsec
-    home.json    which mesh this home is in, at which relay, as which member
+    home.json    which mesh this home is in, at which relay with which key, as which member
     device.db    the operation log and the keys of topics
     lock         held by whoever works here; one at a time
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import Identifier, Name
+from holdfast.protocol.action import Identifier, Key, Name
 from holdfast.protocol.refusal import Refused
 from holdfast.store import faults, files
 from holdfast.store.files import sync_directory
@@ -54,10 +54,15 @@ class InUse(faults.Fault):
 
 
 class Membership(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The mesh that a home is in. `client_message_id` names the send that founded or joined it: if that was refused, it is in none."""
+    """The mesh that a home is in.
+
+    `client_message_id` names the send that founded or joined it: if that was refused, it is in none. `relay_pubkey` is what
+    the relay showed then; it stays, and a relay with another key is another relay.
+    """
 
     version: int = _VERSION
     relay: str
+    relay_pubkey: Key
     mesh: Identifier
     mesh_name: Name
     member: Identifier

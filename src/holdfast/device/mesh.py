@@ -53,6 +53,16 @@ class HasMesh(Exception):
         self.standing = standing
 
 
+class OtherRelay(Exception):
+    """Another relay answers under the address of this home's."""
+
+    def __init__(self, url: str, known: str, shown: str) -> None:
+        super().__init__(f"{url} shows the key {shown}, not {known}")
+        self.url = url
+        self.known = known
+        self.shown = shown
+
+
 class InvalidName(ValueError):
     """A name that nobody can have."""
 
@@ -90,45 +100,42 @@ def standing(device: Device) -> tuple[Membership | None, Standing]:
     return membership, STANDINGS[None if founding is None else founding.status]
 
 
-async def found(device: Device, publisher: Publisher, client: RelayClient, name: str, member_name: str) -> Membership:
+async def found(device: Device, client: RelayClient, name: str, member_name: str) -> Membership:
     """Make a new mesh with this device as its first member and admin."""
     check_name(name, "a mesh's name")
     check_name(member_name, "a member's name")
-    before = await _finished(device, publisher, client.url)
+    before = await _finished(device, client)
     if before is not None:
         return _same(before, mesh_name=name)
-    await client.information()  # an address with no relay behind it is said before anything is written
-    membership = _new_membership(device, client, device.mint(), name, member_name)
+    membership = await _new_membership(device, client, device.mint(), name, member_name)
     action = CreateMesh(name=name, member=membership.member, member_name=member_name, key=device.pubkey)
-    await _enter(device, publisher, membership, action)
+    await _enter(device, client, membership, action)
     return membership
 
 
-async def join(
-    device: Device, publisher: Publisher, client: RelayClient, invitation: Invitation, member_name: str
-) -> Membership:
+async def join(device: Device, client: RelayClient, invitation: Invitation, member_name: str) -> Membership:
     """Become a member of the mesh that an invitation is for."""
     check_name(member_name, "a member's name")
-    before = await _finished(device, publisher, client.url)
+    before = await _finished(device, client)
     if before is not None:
         return _same(before, mesh=invitation.mesh)
-    await client.information()
-    membership = _new_membership(device, client, invitation.mesh, invitation.mesh_name, member_name)
+    membership = await _new_membership(device, client, invitation.mesh, invitation.mesh_name, member_name)
     action = administration.join(
         invitation.secret, invitation.mesh, membership.member, member_name, device.pubkey, device.random(keys.AUX_BYTES)
     )
-    await _enter(device, publisher, membership, action)
+    await _enter(device, client, membership, action)
     return membership
 
 
-async def _finished(device: Device, publisher: Publisher, url: str) -> Membership | None:
+async def _finished(device: Device, client: RelayClient) -> Membership | None:
     """The mesh that this very run has finished joining for a command that died; refuses a home that was in one."""
     membership, before = standing(device)
     if membership is None or before is Standing.NONE:
         return None
-    if before is Standing.MEMBER or membership.relay != url:
+    if before is Standing.MEMBER or membership.relay != client.url:
         raise HasMesh(membership, before)
-    await publisher.heal(membership.mesh)
+    await _recognise(client, membership)
+    await Publisher(device, client, membership.relay_pubkey).heal(membership.mesh)
     return membership if standing(device)[1] is Standing.MEMBER else None
 
 
@@ -139,9 +146,20 @@ def _same(membership: Membership, **asked: str) -> Membership:
     return membership
 
 
-def _new_membership(device: Device, client: RelayClient, mesh: str, mesh_name: str, member_name: str) -> Membership:
+async def _recognise(client: RelayClient, membership: Membership) -> None:
+    """Refuse a relay that is not the one with which this home's membership began."""
+    shown = (await client.information()).pubkey
+    if shown != membership.relay_pubkey:
+        raise OtherRelay(client.url, membership.relay_pubkey, shown)
+
+
+async def _new_membership(
+    device: Device, client: RelayClient, mesh: str, mesh_name: str, member_name: str
+) -> Membership:
+    """The key that the relay shows now is believed, and from then on no other. No relay there: nothing is written."""
     return Membership(
         relay=client.url,
+        relay_pubkey=(await client.information()).pubkey,
         mesh=mesh,
         mesh_name=mesh_name,
         member=device.mint(),
@@ -150,7 +168,8 @@ def _new_membership(device: Device, client: RelayClient, mesh: str, mesh_name: s
     )
 
 
-async def _enter(device: Device, publisher: Publisher, membership: Membership, action: Action) -> Yes:
+async def _enter(device: Device, client: RelayClient, membership: Membership, action: Action) -> Yes:
+    publisher = Publisher(device, client, membership.relay_pubkey)
     device.home.keep(membership)
     try:
         return await publisher.publish(membership.mesh, action, client_message_id=membership.client_message_id)
@@ -227,8 +246,9 @@ async def in_session(device: Device) -> AsyncIterator[Session]:
     if membership is None or before is Standing.NONE:
         raise NoMesh
     async with RelayClient(membership.relay, device.secret, clock=device.clock, random=device.random) as client:
-        publisher = Publisher(device, client)
+        publisher = Publisher(device, client, membership.relay_pubkey)
         session = Session(device, client, publisher, membership)
+        await _recognise(client, membership)
         await publisher.heal(membership.mesh)
         if standing(device)[1] is not Standing.MEMBER:
             raise NoMesh

@@ -2,6 +2,8 @@
 
 What a command asked for is on disk before it leaves. An answer that was lost is asked for again by the next command, with
 the same bytes, and the relay recognises them: nothing is done twice and nothing is forgotten.
+
+A yes counts when the relay that this home knows has signed for it: its anchor is kept, and can be held against it later.
 """
 
 from collections.abc import Sequence
@@ -16,6 +18,7 @@ from holdfast.protocol import action as actions
 from holdfast.protocol import administration, event, keys
 from holdfast.protocol.action import Action, AdvanceTopicKey, GrantTopicKey
 from holdfast.protocol.administration import Administration, next_counter, sign_administration
+from holdfast.protocol.anchor import is_signed
 from holdfast.protocol.envelope import Head
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.reaction import FaultKind, RelaySays
@@ -58,11 +61,12 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Publisher:
-    """Offers the administration of one device to one relay."""
+    """Offers the administration of one device to one relay, the one with this key."""
 
-    def __init__(self, device: Device, client: RelayClient) -> None:
+    def __init__(self, device: Device, client: RelayClient, relay_pubkey: str) -> None:
         self._device = device
         self._client = client
+        self._relay_pubkey = relay_pubkey
         self._put_off: list[Operation] = []
         self.healed: list[Settled] = []  # what earlier commands had left waiting
 
@@ -117,8 +121,9 @@ class Publisher:
     async def _send(self, operation: Operation) -> Settled:
         assert operation.event is not None  # noqa: S101 - claimed
         said = await self._client.publish(operation.event)
-        if said.yes is not None and said.yes.client_message_id != operation.client_message_id:
-            said = Said(says=FaultKind.NOT_UNDERSTOOD, detail="its answer is about something else")
+        doubt = None if said.yes is None else _doubt(said.yes, operation.client_message_id, self._relay_pubkey)
+        if doubt is not None:
+            said = Said(says=FaultKind.NOT_UNDERSTOOD, detail=doubt)
         device = self._device
         settled = device.do(lambda tx: sending.settle(tx, device.clock(), device.random, operation, said))
         return Settled(settled, said)
@@ -162,6 +167,17 @@ class Publisher:
 
     def _put_off_by(self, said: Said, *, kept: bool) -> PutOff:
         return PutOff(self._client.url, said.says, said.detail, kept=kept)
+
+
+def _doubt(yes: Yes, client_message_id: str, relay_pubkey: str) -> str | None:
+    """Why a yes cannot be taken for one."""
+    if yes.client_message_id != client_message_id:
+        return "its answer is about something else"
+    if yes.anchor.log_id != yes.log_id or yes.anchor.seq < yes.history_id:
+        return "its signature is for another place of its history than the one it names"
+    if not is_signed(yes.anchor, relay_pubkey):
+        return f"its answer is not signed with the key {relay_pubkey}, by which this home knows it"
+    return None
 
 
 def _topic_of(operation: Operation) -> str | None:

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.device import operations
 from holdfast.device.operations import Address
+from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.envelope import HEAD_TAGS, Head, head_from_tags
 from holdfast.protocol.event import Event, check_id, decode
 from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
@@ -20,7 +21,7 @@ from holdfast.store import faults, history
 from holdfast.store.engine import Row, Transaction
 from holdfast.store.statements import Statements
 from holdfast.store.world import Random
-from holdfast.wire.client import Anchor, Said, Yes
+from holdfast.wire.client import Said, Yes
 
 _SQL = Statements(__package__, "operation_log.sql")
 
@@ -68,10 +69,8 @@ class Attempt(msgspec.Struct, frozen=True):
         return cls(int.from_bytes(detail[:8], "big"), detail[8:].decode())
 
 
-def encode_anchor(anchor: Anchor | None) -> bytes:
-    """Detail of `relayed`: log id (16 bytes), position (8), chain (32), signature (64); empty if there was none."""
-    if anchor is None:
-        return b""
+def encode_anchor(anchor: Anchor) -> bytes:
+    """Detail of `relayed`: log id (16 bytes), position (8), chain (32), signature (64)."""
     log_id, chain, sig = (bytes.fromhex(text) for text in (anchor.log_id, anchor.chain, anchor.sig))
     return log_id + anchor.seq.to_bytes(8, "big") + chain + sig
 

@@ -1,21 +1,26 @@
 """Anchors: the relay's signature under where its history stood after a commit, so that it cannot be rewritten unnoticed."""
 
 import hashlib
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.protocol import keys
+from holdfast.protocol.action import LogId, Position, Signature
+
+Chain = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 _ANCHOR = b"holdfast anchor 1\x00"
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """A position of a log with the chain up to it, and the relay's signature."""
+    """A position of a log with the chain up to it, and the relay's signature; all in hex but for the position."""
 
-    log_id: str
-    seq: int
-    chain: str
-    sig: str
+    log_id: LogId
+    seq: Position
+    chain: Chain
+    sig: Signature
 
 
 def digest(log_id: bytes, seq: int, chain: bytes) -> bytes:

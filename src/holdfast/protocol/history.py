@@ -152,13 +152,14 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """Detail of `pruned`: the last position that went, and the chain there."""
+    """Detail of `pruned`: the last position that went, the chain there, and a relay's signature under both."""
 
     through_seq: int
     through_chain: bytes
+    signature: bytes = b""
 
     def encode(self) -> bytes:
-        return self.through_seq.to_bytes(8, "big") + self.through_chain
+        return self.through_seq.to_bytes(8, "big") + self.through_chain + self.signature
 
 
 def _field(value: bytes | None) -> bytes:

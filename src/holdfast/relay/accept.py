@@ -7,9 +7,9 @@ written for its offer, so it leaves no row, and its id stays free.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.schedule import DAY, DedupeMode, dedupe_expires_at
 from holdfast.relay import administration, closing
 from holdfast.relay.answer import Answer, refuse
-from holdfast.relay.directory import SQL, Directory, Earlier, Recipient
+from holdfast.relay.directory import SQL, Directory, Earlier, Recipient, found_earlier
 from holdfast.relay.offer import Lane, Offer
 from holdfast.relay.settings import Settings
 from holdfast.store import history
@@ -112,8 +112,7 @@ class Acceptance:
         return [_final(outcome, created) for outcome in outcomes]
 
     def _decide(self, offer: Offer, local: bool, held: set[Lane]) -> "Answer | Accepted | Repetition":
-        key = (offer.head.mesh, self._directory.sender(offer), offer.head.client_message_id)
-        earlier = self._directory.earlier.get(key)
+        earlier = found_earlier(offer, self._directory.signers, self._directory.earlier)
         if earlier is not None:
             return Repetition(offer, earlier)
         try:
@@ -146,9 +145,7 @@ class Acceptance:
     def _check_member(self, offer: Offer) -> str:
         signer = self._directory.signers.get((offer.head.mesh, offer.event.pubkey))
         if signer is None:
-            if offer.head.mesh not in self._directory.meshes:
-                raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {offer.head.mesh}")
-            raise Refused(Refusal.NOT_A_MEMBER, f"{offer.event.pubkey} is no key of a member")
+            refuse_stranger(offer, self._directory.meshes)
         if signer.status != "active":
             raise Refused(Refusal.NOT_A_MEMBER, f"member {signer.member} was revoked")
         if not signer.is_current:
@@ -288,6 +285,13 @@ def _final(outcome: Answer | Accepted | Repetition, created: dict[str, Answer]) 
             return repeated(outcome.offer, outcome.earlier)
         case Answer():
             return outcome
+
+
+def refuse_stranger(offer: Offer, meshes: Container[str]) -> NoReturn:
+    """Tell somebody who is no member whether there is such a mesh at all."""
+    if offer.head.mesh not in meshes:
+        raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {offer.head.mesh}")
+    raise Refused(Refusal.NOT_A_MEMBER, f"{offer.event.pubkey} is no key of a member")
 
 
 def repeated(offer: Offer, earlier: Earlier) -> Answer:

@@ -1,7 +1,8 @@
 """Carrying out administration: who may do what, and what it changes.
 
 Each action is a row of `ACTIONS`: the standing it needs and the function that does it. A function checks everything before
-its first write, because a refusal must leave nothing in a transaction that others share.
+its first write, because a refusal must leave nothing in a transaction that others share. Signatures inside actions were
+checked before, off the writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,7 +36,7 @@ from holdfast.protocol.action import (
     Unsubscribe,
     WithdrawInvite,
 )
-from holdfast.protocol.administration import Administration, accept_counter, check_agreement, check_countersignature
+from holdfast.protocol.administration import Administration, accept_counter
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import total
 from holdfast.relay import closing, consumers
@@ -211,7 +212,6 @@ def _withdraw_invite(office: Office, action: WithdrawInvite) -> None:
 
 
 def _join(office: Office, action: Join) -> None:
-    check_agreement(office.mesh, action, office.who.pubkey)
     found = office.rows("invite", key=action.invite)
     if not found:
         raise Refused(Refusal.INVITE_INVALID, "there is no such invitation")
@@ -250,6 +250,7 @@ def _rename_member(office: Office, action: RenameMember) -> None:
 def _revoke_member(office: Office, action: RevokeMember) -> None:
     _keep_an_admin(office, action.member)
     office.run("revoke_member", member=action.member)
+    office.run("withdraw_invites_of", member=action.member)
     office.run("retire_key", member=action.member)
     office.run("leave_topics", member=action.member)
     office.drop_queue(action.member)
@@ -267,13 +268,13 @@ def _keep_an_admin(office: Office, member: str) -> None:
 def _set_role(office: Office, action: SetRole) -> None:
     if action.role is not Role.ADMIN:
         _keep_an_admin(office, action.member)
+        office.run("withdraw_invites_of", member=action.member)
     office.active(action.member)
     office.run("set_role", member=action.member, role=action.role.value)
 
 
 def _rotate_member_key(office: Office, action: RotateMemberKey) -> None:
     office.active(action.member)
-    check_countersignature(office.mesh, action)
     if office.rows("taken", member="", name="", pubkey=action.key):
         raise Refused(Refusal.KEY_TAKEN, "the key is or was a member's")
     office.run("retire_key", member=action.member)
@@ -341,7 +342,6 @@ def _unblock(office: Office, action: Unblock) -> None:
 def _admit_author(office: Office, action: AdmitAuthor) -> None:
     if action.member != office.member:
         raise Refused(Refusal.NOT_PERMITTED, "a member vouches for authors in its own name")
-    check_countersignature(office.mesh, action)
     office.run("admit_author", author=action.author, member=action.member)
 
 

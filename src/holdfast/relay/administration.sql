@@ -63,6 +63,11 @@ UPDATE invite SET used_at = :now, used_by = :member WHERE mesh = :mesh AND key =
 UPDATE invite SET withdrawn_at = :now
 WHERE mesh = :mesh AND key = :key AND used_at IS NULL AND withdrawn_at IS NULL
 
+-- name: withdraw_invites_of
+-- Whoever may invite no more must not come back by an invitation made before.
+UPDATE invite SET withdrawn_at = :now
+WHERE mesh = :mesh AND created_by = :member AND used_at IS NULL AND withdrawn_at IS NULL
+
 -- name: topic
 SELECT key_epoch, created_by, key_id FROM topic WHERE mesh = :mesh AND topic = :topic
 

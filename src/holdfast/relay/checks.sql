@@ -11,7 +11,7 @@ SELECT message.seq, message.message_id
 FROM message
 LEFT JOIN dedupe ON dedupe.message_id = message.message_id
 LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotten.message_id = message.message_id
-WHERE dedupe.message_id IS NULL AND forgotten.seq IS NULL
+WHERE dedupe.message_id IS NULL AND forgotten.seq IS NULL AND message.seq > (SELECT anchor_seq FROM history_head)
 
 -- name: every_message_is_in_the_history
 -- A message stands in the history at its own position.
@@ -28,7 +28,7 @@ SELECT entry.seq, entry.message_id
 FROM history AS entry
 LEFT JOIN dedupe ON dedupe.message_id = entry.message_id AND dedupe.seq = entry.seq
 LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotten.message_id = entry.message_id
-WHERE entry.kind IN ('accepted', 'admin') AND dedupe.message_id IS NULL AND forgotten.seq IS NULL
+WHERE entry.kind IN ('accepted', 'admin') AND entry.message_id IS NOT NULL AND dedupe.message_id IS NULL AND forgotten.seq IS NULL
 
 -- name: deliveries_have_their_message
 -- A delivery has its message as long as it is kept.
@@ -58,7 +58,7 @@ SELECT delivery.seq, delivery.member, delivery.state, count(entry.seq)
 FROM delivery
 LEFT JOIN history AS entry
     ON entry.kind = delivery.state AND entry.message_id = delivery.message_id AND entry.recipient = delivery.member
-WHERE delivery.state <> 'open' AND (SELECT anchor_seq FROM history_head) = 0
+WHERE delivery.state <> 'open' AND delivery.seq > (SELECT anchor_seq FROM history_head)
 GROUP BY delivery.mesh, delivery.member, delivery.seq, delivery.state
 HAVING count(entry.seq) <> 1
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store import history
 from holdfast.store.engine import Transaction
@@ -35,10 +36,18 @@ def move(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int)
     if seq > head.seq:
         raise Refused(Refusal.CURSOR_AHEAD, f"the log ends at {head.seq}")
     found = transaction.rows(_SQL["consumer"], {"name": name})
+    before = Consumer(*found[0]) if found else None
     # After a restore the consumer starts over in the new log, from wherever it says.
-    if found and found[0][1] == log_id and seq < found[0][2]:
-        raise Refused(Refusal.CHECKPOINT_BACKWARDS, f"the checkpoint is at {found[0][2]}")
-    transaction.run(_SQL["move"], {"name": name, "log_id": log_id, "seq": seq, "now": now})
+    if before and before.log_id == log_id and seq < before.seq:
+        raise Refused(Refusal.CHECKPOINT_BACKWARDS, f"the checkpoint is at {before.seq}")
+    if before is None:
+        # Only that there is a reader; where it stands changes nothing for anybody, and would fill what it reads.
+        draft = Draft(kind=Kind.ADMIN, destination_kind="consumer", destination_ref=name)
+        history.append(transaction, now, [draft])
+    # One who repeats an old position does not move, and is not waited for longer because of it.
+    stands_still = before is not None and before.log_id == log_id and seq == before.seq and seq < head.seq
+    moved_at = before.moved_at if before and stands_still else now
+    transaction.run(_SQL["move"], {"name": name, "log_id": log_id, "seq": seq, "now": now, "moved_at": moved_at})
     return find(transaction, name)
 
 

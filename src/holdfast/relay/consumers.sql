@@ -2,7 +2,7 @@
 SELECT name, log_id, seq, registered_at, moved_at FROM consumer WHERE name = :name
 
 -- name: move
-INSERT INTO consumer (name, log_id, seq, registered_at, moved_at) VALUES (:name, :log_id, :seq, :now, :now)
+INSERT INTO consumer (name, log_id, seq, registered_at, moved_at) VALUES (:name, :log_id, :seq, :now, :moved_at)
 ON CONFLICT (name) DO UPDATE SET log_id = excluded.log_id, seq = excluded.seq, moved_at = excluded.moved_at
 
 -- name: slowest

@@ -1,7 +1,7 @@
 """Backups of a relay, and relays made from them.
 
-A backup is a directory (0700) with `relay.db`, both key files and `backup.json`, which says what it holds and keeps a relay
-from running on it. Whoever has a backup has the relay's secret keys. A restored relay is a fork: it goes on under a new
+A backup is a directory (0700) with `relay.db`, both key files, `relay.toml` where there is one, and `backup.json`, which says
+what it holds and keeps a relay from running on it. Whoever has a backup has the relay's secret keys. A restored relay is a fork: it goes on under a new
 log id, because the original may have gone on too.
 """
 
@@ -19,6 +19,7 @@ from holdfast.relay import identity
 from holdfast.relay.database import SCHEMA, open_relay, open_to_read
 from holdfast.relay.identity import BACKUP_NOTE, DATABASE, KEY_FILES, RESTORING
 from holdfast.relay.lock import hold
+from holdfast.relay.settings import FILE_NAME as SETTINGS
 from holdfast.store import faults, files, history, migrations
 from holdfast.store.check import check
 from holdfast.store.engine import Engine
@@ -72,6 +73,9 @@ def backup(data: Path, target: Path, *, clock: Clock = wall_clock) -> Note:
         engine.backup(partial / DATABASE)
         for name in KEY_FILES:
             identity.write_key(partial / name, identity.read_key(data / name))
+        settings = _settings(data)
+        if settings is not None:
+            files.write_new(partial / SETTINGS, settings)
         note = _checked(partial / DATABASE, clock())
         files.write_new(partial / BACKUP_NOTE, msgspec.json.encode(note) + b"\n")
         partial.rename(target)
@@ -86,9 +90,10 @@ def restore(source: Path, data: Path, *, clock: Clock = wall_clock, random: Rand
     """
     note = _read_note(source)
     secrets = {name: identity.read_key(source / name) for name in KEY_FILES}
+    settings = _settings(source)
     files.make_directory(data)
     with hold(data):
-        _refuse_occupied(data, secrets)
+        _refuse_occupied(data, secrets, settings)
         staging = _clear(data / RESTORING)
         try:
             restored = _stage(source / DATABASE, staging / DATABASE, note, clock, random)
@@ -98,10 +103,22 @@ def restore(source: Path, data: Path, *, clock: Clock = wall_clock, random: Rand
         for name in KEY_FILES:
             if not (data / name).exists():
                 identity.write_key(data / name, secrets[name])
+        if settings is not None and not (data / SETTINGS).exists():
+            files.write_new(data / SETTINGS, settings)
         (staging / DATABASE).rename(data / DATABASE)  # last, for a directory with a database is a relay's
         sync_directory(data)
         shutil.rmtree(staging, ignore_errors=True)  # beside a database it means nothing
     return restored
+
+
+def _settings(folder: Path) -> bytes | None:
+    """What stands in the settings of a directory, if it has any: how long things are kept is part of a relay."""
+    try:
+        return (folder / SETTINGS).read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise files.meaning(error, folder / SETTINGS) from error
 
 
 @contextmanager
@@ -147,13 +164,15 @@ def _read_note(source: Path) -> Note:
     return note
 
 
-def _refuse_occupied(data: Path, secrets: dict[str, bytes]) -> None:
+def _refuse_occupied(data: Path, secrets: dict[str, bytes], settings: bytes | None) -> None:
     for name in (DATABASE, *(DATABASE + journal for journal in _JOURNALS)):
         if (data / name).exists():
             raise faults.FileThere(str(data / name))
     for name, secret in secrets.items():
         if (data / name).exists() and identity.read_key(data / name) != secret:
             raise faults.FileThere(str(data / name), "it is the key of another relay")
+    if settings is not None and _settings(data) not in (None, settings):
+        raise faults.FileThere(str(data / SETTINGS), "it has other settings than the backup")
     if (data / BACKUP_NOTE).exists():
         raise identity.IsBackup(str(data))
 

@@ -57,12 +57,11 @@ class Directory:
     def __init__(self, transaction: Transaction, offers: Sequence[Offer]) -> None:
         self._transaction = transaction
         self.signers = load_signers(transaction, offers)
-        self.meshes = {row[0] for row in _look(transaction, "meshes", ("mesh",), {(o.head.mesh,) for o in offers})}
+        self.meshes = load_meshes(transaction, offers)
         self.earlier = load_earlier(transaction, offers, self.signers)
         self._load_destinations(offers)
 
     def sender(self, offer: Offer) -> str:
-        """The name under which a signer's sends are kept: its member id, or its key where it is no member."""
         return sender_of(offer, self.signers)
 
     def _load_destinations(self, offers: Sequence[Offer]) -> None:
@@ -102,7 +101,7 @@ def load_earlier(
     transaction: Transaction, offers: Iterable[Offer], signers: dict[tuple[str, str], Signer]
 ) -> dict[tuple[str, str, str], Earlier]:
     """The dedupe rows of these offers, by (mesh, sender, client_message_id)."""
-    wanted = {dedupe_key(offer, signers) for offer in offers}
+    wanted = {key for offer in offers for key in dedupe_keys(offer, signers)}
     rows = _look(transaction, "earlier", ("mesh", "sender", "client_message_id"), wanted)
     return {
         (mesh, sender, client_message_id): Earlier(
@@ -112,13 +111,31 @@ def load_earlier(
     }
 
 
+def load_meshes(transaction: Transaction, offers: Iterable[Offer]) -> set[str]:
+    """Which of the offers' meshes there are."""
+    return {mesh for (mesh,) in _look(transaction, "meshes", ("mesh",), {(offer.head.mesh,) for offer in offers})}
+
+
 def sender_of(offer: Offer, signers: dict[tuple[str, str], Signer]) -> str:
+    """The name under which a signer's sends are kept: its member id, or its key where it is no member."""
     signer = signers.get((offer.head.mesh, offer.event.pubkey))
-    return offer.event.pubkey if signer is None else signer.member
+    return _stranger(offer) if signer is None else signer.member
 
 
-def dedupe_key(offer: Offer, signers: dict[tuple[str, str], Signer]) -> tuple[str, str, str]:
-    return offer.head.mesh, sender_of(offer, signers), offer.head.client_message_id
+def dedupe_keys(offer: Offer, signers: dict[tuple[str, str], Signer]) -> list[tuple[str, str, str]]:
+    """Under which names this send may be known: a member may have signed before it was one."""
+    names = dict.fromkeys((sender_of(offer, signers), _stranger(offer)))
+    return [(offer.head.mesh, name, offer.head.client_message_id) for name in names]
+
+
+def found_earlier(
+    offer: Offer, signers: dict[tuple[str, str], Signer], earlier: dict[tuple[str, str, str], Earlier]
+) -> Earlier | None:
+    return next((earlier[key] for key in dedupe_keys(offer, signers) if key in earlier), None)
+
+
+def _stranger(offer: Offer) -> str:
+    return f"key:{offer.event.pubkey}"  # no member id has a colon
 
 
 def _look(transaction: Transaction, name: str, columns: Sequence[str], wanted: set[Any]) -> list[tuple[Any, ...]]:

@@ -24,7 +24,7 @@ class Accepted(msgspec.Struct, kw_only=True):
     first_seen_at: int | None = None
 
 
-class Refusal(msgspec.Struct, kw_only=True):
+class RefusalDocument(msgspec.Struct, kw_only=True):
     """A no (RFC 9457); further members depend on the code."""
 
     type: str

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
+from holdfast.protocol.event import DETAIL_CHARACTERS_MAX, Event
+from holdfast.protocol.http_auth import SCHEME as NOSTR
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import IDENTIFIER, TOPIC
 from holdfast.relay import documents, export, information, metrics
 from holdfast.relay import token as tokens
-from holdfast.relay.http_auth import SCHEME as NOSTR
 from holdfast.relay.http_auth import HttpAuth
 from holdfast.relay.publishing import MESSAGES, Publisher
 from holdfast.relay.relay import Relay
@@ -141,13 +141,19 @@ class Handlers:
     async def _get_mesh(self, request: Request) -> Reply:
         mesh = request.parameters["mesh"]
         IDENTIFIER.check(mesh, "mesh")
-        return json_reply(self._relay.mesh(mesh, self._signer(request)))
+        signed = self._signed(request)
+        found = self._relay.mesh(mesh, signed.pubkey)
+        self._auth.spend(signed)
+        return json_reply(found)
 
     async def _get_grants(self, request: Request) -> Reply:
         mesh, topic = request.parameters["mesh"], request.query.get("topic", "")
         IDENTIFIER.check(mesh, "mesh")
         TOPIC.check(topic, "topic")
-        return json_reply(self._relay.grants(mesh, topic, self._signer(request)))
+        signed = self._signed(request)
+        found = self._relay.grants(mesh, topic, signed.pubkey)
+        self._auth.spend(signed)
+        return json_reply(found)
 
     async def _get_export(self, request: Request) -> Stream:
         self._token_consumer(request)
@@ -193,11 +199,12 @@ class Handlers:
         url = self._relay.settings.public_url or min(request.urls).removesuffix("/openapi.json")
         return json_reply(information.openapi(self.routes.routes, url))
 
-    def _signer(self, request: Request) -> str:
+    def _signed(self, request: Request) -> Event:
+        """What proves who asks; to be spent once it was seen that its signer may."""
         scheme, credentials = _credentials(request)
-        if scheme != NOSTR:
+        if scheme != NOSTR.lower():
             raise Refused(Refusal.AUTH_REQUIRED, "this takes an Authorization header with a signed event (NIP-98)")
-        return self._auth.signer(credentials, request.method, request.urls, request.body)
+        return self._auth.verify(credentials, request.method, request.urls, request.body)
 
     def _token_consumer(self, request: Request) -> str:
         scheme, credentials = _credentials(request)
@@ -212,8 +219,11 @@ class Handlers:
         if _credentials(request)[0] == BEARER:
             if self._token_consumer(request) != name:
                 raise Refused(Refusal.NOT_PERMITTED, "the token is another consumer's")
-        elif not self._relay.is_operator(self._signer(request)):
+            return name
+        signed = self._signed(request)
+        if not self._relay.is_operator(signed.pubkey):
             raise Refused(Refusal.NOT_PERMITTED, "only operators manage consumers")
+        self._auth.spend(signed)
         return name
 
 

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.protocol.envelope import SEALED_CHARACTERS_MAX
 from holdfast.protocol.event import EVENT_BYTES_MAX, TAGS_MAX
 from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, SECOND, DedupeMode
-from holdfast.relay.documents import Dedupe, Features, Information, Limitation, Queue, Refusal
+from holdfast.relay.documents import Dedupe, Features, Information, Limitation, Queue, RefusalDocument
 from holdfast.relay.route import JSON, Auth, Route
 from holdfast.relay.settings import Settings
 from holdfast.wire.problem import PROBLEM_JSON
@@ -77,7 +77,7 @@ def _dedupe_days(settings: Settings) -> int | None:
 
 def openapi(routes: Sequence[Route], url: str) -> dict[str, Any]:
     """The OpenAPI description of these routes."""
-    types = list(dict.fromkeys([Refusal, *(shape for route in routes for shape in _documents(route))]))
+    types = list(dict.fromkeys([RefusalDocument, *(shape for route in routes for shape in _documents(route))]))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE)
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -115,7 +115,7 @@ def _operation(route: Route, schema_of: Mapping[Any, Any]) -> dict[str, Any]:
                 str(status): {"description": route.summary, "content": _content(answer, schema_of)}
                 for status, answer in route.answers.items()
             },
-            "default": {"description": "A refusal.", "content": {PROBLEM_JSON: {"schema": schema_of[Refusal]}}},
+            "default": {"description": "A refusal.", "content": {PROBLEM_JSON: {"schema": schema_of[RefusalDocument]}}},
         },
     }
     if route.body is not None:

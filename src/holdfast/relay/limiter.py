@@ -1,4 +1,4 @@
-"""How fast one sender may publish: a bucket of tokens each, refilled steadily.
+"""How fast one key may publish, in whatever mesh: a bucket of tokens each, refilled steadily.
 
 The same bytes are free a few times per window: a retry after a lost answer must not cost twice, and somebody who repeats
 one event for ever must not be free. An estimate in memory: it starts full after a restart, and is no part of any promise.
@@ -32,15 +32,15 @@ class Limiter:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
-        self._buckets: OrderedDict[tuple[str, str], _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
-    def wait_s(self, mesh: str, pubkey: str, event_id: str, now: int) -> int:
+    def wait_s(self, pubkey: str, event_id: str, now: int) -> int:
         """0 if the event may pass; else after how many seconds to try again."""
         with self._lock:
             if self._is_free(event_id, now):
                 return 0
-            bucket = self._refilled((mesh, pubkey), now)
+            bucket = self._refilled(pubkey, now)
             if bucket.tokens < 1:
                 return max(1, round((1 - bucket.tokens) / self._limits.messages_per_s))
             bucket.tokens -= 1
@@ -56,7 +56,7 @@ class Limiter:
         seen.times += 1
         return seen.times <= self._limits.free_repeats
 
-    def _refilled(self, key: tuple[str, str], now: int) -> _Bucket:
+    def _refilled(self, key: str, now: int) -> _Bucket:
         bucket = self._buckets.get(key)
         if bucket is None:
             bucket = self._buckets[key] = _Bucket(float(self._limits.messages_burst), now)
@@ -68,6 +68,6 @@ class Limiter:
         return bucket
 
 
-def _trim(remembered: OrderedDict[str, _Seen] | OrderedDict[tuple[str, str], _Bucket], most: int) -> None:
+def _trim(remembered: OrderedDict[str, _Seen] | OrderedDict[str, _Bucket], most: int) -> None:
     while len(remembered) > most:
         remembered.popitem(last=False)

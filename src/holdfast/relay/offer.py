@@ -5,7 +5,13 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.protocol import administration, envelope
-from holdfast.protocol.administration import ADMINISTRATION_KIND, Administration
+from holdfast.protocol.action import AdmitAuthor, Join, RotateMemberKey
+from holdfast.protocol.administration import (
+    ADMINISTRATION_KIND,
+    Administration,
+    check_agreement,
+    check_countersignature,
+)
 from holdfast.protocol.envelope import MESSAGE_KIND, Envelope, Head
 from holdfast.protocol.event import Event, check_id, check_signature, decode
 from holdfast.protocol.refusal import Refusal, Refused
@@ -17,8 +23,8 @@ _READERS: dict[int, Callable[[Event], Envelope | Administration]] = {
 }
 
 
-Lane = tuple[str, str, str]
-"""Where order counts: one signer and one destination of one kind."""
+Lane = tuple[str, str, str, str]
+"""Where order counts: one signer and, in one mesh, one destination of one kind."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -39,8 +45,9 @@ class Offer(msgspec.Struct, frozen=True):
     @property
     def lane(self) -> Lane:
         if isinstance(self.said, Administration):
-            return self.event.pubkey, "admin", self.head.mesh
-        return self.event.pubkey, self.said.destination.kind.value, self.said.destination.ref
+            return self.event.pubkey, self.head.mesh, "admin", ""
+        destination = self.said.destination
+        return self.event.pubkey, self.head.mesh, destination.kind.value, destination.ref
 
 
 def read(raw: bytes) -> Offer:
@@ -53,14 +60,26 @@ def read(raw: bytes) -> Offer:
     return Offer(event, reader(event), raw)
 
 
-def check_date(offer: Offer, now: int, window_days: int | None) -> None:
-    """Refuse what is dated in the future, or before the time for which ids are remembered."""
+def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before: int) -> None:
+    """Refuse what is dated in the future, or before the time for which ids are remembered.
+
+    Ids may have been forgotten under a shorter window than today's: nothing from that time is taken, whatever is set now.
+    """
     created_at = offer.event.created_at
     refusal = clock_refusal(created_at, now, window_days)
+    if refusal is None and created_at * SECOND <= forgotten_before:
+        refusal = Refusal.EVENT_TOO_OLD
     if refusal is not None:
         raise Refused(refusal, f"created_at is {created_at}, the relay's clock says {now // SECOND}")
 
 
 def check_author(offer: Offer) -> None:
-    """Refuse what its author did not sign. The dear part, kept off the event loop."""
+    """Refuse what its author, or whoever else has to agree, did not sign. The dear part, kept off loop and writer."""
     check_signature(offer.event)
+    if not isinstance(offer.said, Administration):
+        return
+    action = offer.said.action
+    if isinstance(action, Join):
+        check_agreement(offer.head.mesh, action, offer.event.pubkey)
+    elif isinstance(action, RotateMemberKey | AdmitAuthor):
+        check_countersignature(offer.head.mesh, action)

@@ -10,6 +10,7 @@ from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay.answer import Answer
 from holdfast.relay.metrics import Metrics
+from holdfast.relay.offer import Lane
 from holdfast.relay.relay import Relay
 from holdfast.relay.route import JSON, Reply, json_reply
 from holdfast.wire.problem import PROBLEM_JSON
@@ -27,9 +28,11 @@ class Publisher:
         self._metrics = metrics
         self._array = _array_decoder(relay.settings.limits.events_per_request_max)
 
-    async def events(self, raws: Sequence[bytes], local: bool) -> list[Answer]:
-        """An answer to each event, in order."""
-        answers = await self._relay.publish(raws, local=local)
+    async def events(
+        self, raws: Sequence[bytes], local: bool, held: frozenset[Lane] = frozenset()
+    ) -> list[Answer]:
+        """An answer to each event, in order; nothing new is taken in the lanes that are held."""
+        answers = await self._relay.publish(raws, local=local, held=held)
         self._metrics.answers(map(_code, answers))
         return answers
 

@@ -9,22 +9,25 @@ import asyncio
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import groupby
 from typing import Any, Protocol
 
 import msgspec
 
 from holdfast.protocol.anchor import Anchor, sign_anchor
+from holdfast.protocol.envelope import Envelope
 from holdfast.protocol.keys import AUX_BYTES
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.schedule import DedupeMode
-from holdfast.relay import consumers, sweep, views
-from holdfast.relay.accept import HELD_BACK_DETAIL, Acceptance, Request, repeated
+from holdfast.relay import consumers, views
+from holdfast.relay.accept import HELD_BACK_DETAIL, Acceptance, Request, refuse_stranger, repeated
 from holdfast.relay.answer import Answer, refuse
-from holdfast.relay.directory import dedupe_key, load_earlier, load_signers
+from holdfast.relay.directory import Earlier, Signer, found_earlier, load_earlier, load_meshes, load_signers
 from holdfast.relay.limiter import Limiter
 from holdfast.relay.offer import Lane, Offer, check_author, check_date, read
 from holdfast.relay.settings import Settings
+from holdfast.relay.sweep import SWEEPS, Sweep, forgotten_before
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction
 from holdfast.store.world import Clock, Random, wall_clock
@@ -84,8 +87,13 @@ class Relay:
     def is_operator(self, pubkey: str) -> bool:
         return pubkey in self._operators
 
-    async def publish(self, raws: Sequence[bytes], *, local: bool = False) -> list[Answer]:
-        """An answer to each event, in order. What is not refused is on disk by then."""
+    async def publish(
+        self, raws: Sequence[bytes], *, local: bool = False, held: frozenset[Lane] = frozenset()
+    ) -> list[Answer]:
+        """An answer to each event, in order. What is not refused is on disk by then.
+
+        In `held` lanes something was put off before: only repetitions are answered there, the rest is held back.
+        """
         offers: dict[int, Offer] = {}
         answers: dict[int, Answer] = {}
         for number, raw in enumerate(raws):
@@ -93,7 +101,7 @@ class Relay:
                 offers[number] = read(raw)
             except Refused as refused:
                 answers[number] = refuse(refused.refusal, refused.detail, event_id=_claimed_id(raw))
-        answers |= await self._off_the_loop(self._screen, offers)
+        answers |= await self._off_the_loop(self._screen, offers, held)
         remaining = [number for number in offers if number not in answers]
         if remaining:
             request = Request([offers[number] for number in remaining], local)
@@ -129,14 +137,17 @@ class Relay:
 
     async def sweep(self) -> dict[str, int]:
         """One round of every sweep, each in steps until it finds no more; says what went."""
-        gone = dict.fromkeys(sweep.SWEEPS, 0)
+        gone = dict.fromkeys(SWEEPS, 0)
         retention = self.settings.retention
-        for name, step in sweep.SWEEPS.items():
+        for name, step in SWEEPS.items():
             count = retention.sweep_rows_max
             while count >= retention.sweep_rows_max and self.ready:
-                count = await self._do(lambda tx, step=step: step(tx, self._clock(), retention))  # type: ignore[misc]
+                count = await self._do(partial(self._sweep_step, step))
                 gone[name] += count
         return gone
+
+    def _sweep_step(self, step: Sweep, transaction: Transaction) -> int:
+        return step(transaction, self._clock(), self.settings.retention, self._sign)
 
     async def close(self) -> None:
         """Take nothing new, finish what is under way, let go of the files."""
@@ -156,26 +167,32 @@ class Relay:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._verifiers, work, *arguments)
 
-    def _screen(self, offers: dict[int, Offer]) -> dict[int, Answer]:
-        """What can be answered without the writer: forgeries, repetitions, wrong dates, senders that are too fast.
+    def _screen(self, offers: dict[int, Offer], held: frozenset[Lane]) -> dict[int, Answer]:
+        """What can be answered without the writer: forgeries, repetitions, strangers, wrong dates, too fast a pace.
 
         Behind an offer that is put off here nothing of its lane goes on to the writer: order is kept.
         """
-        now = self._clock()
         answers: dict[int, Answer] = {}
-        put_off: set[Lane] = set()
+        put_off = set(held)
         authentic = self._authentic(offers, answers)
         with self._engine.read() as transaction:
-            signers = load_signers(transaction, authentic.values())
-            earlier = load_earlier(transaction, authentic.values(), signers)
+            seen = _Seen.load(transaction, list(authentic.values()))
         for number, offer in authentic.items():
-            found = earlier.get(dedupe_key(offer, signers))
-            answer = repeated(offer, found) if found is not None else self._hinder(offer, now, put_off)
+            found = found_earlier(offer, seen.signers, seen.earlier)
+            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off)
             if answer is not None:
                 answers[number] = answer
             if answer is not None and answer.refusal and not REFUSALS[answer.refusal].is_permanent:
                 put_off.add(offer.lane)
         return answers
+
+    def _repeated(self, offer: Offer, earlier: Earlier, head: history.Head) -> Answer:
+        """What was said before, with an anchor that covers it: the last one signed may lie behind it for a moment."""
+        answer = repeated(offer, earlier)
+        if answer.accepted:
+            anchor = self._anchor
+            answer.members["anchor"] = anchor if anchor.seq >= earlier.seq else self._signed(head)
+        return answer
 
     def _authentic(self, offers: dict[int, Offer], answers: dict[int, Answer]) -> dict[int, Offer]:
         """The offers that their authors signed; the others are answered."""
@@ -186,15 +203,17 @@ class Relay:
                 answers[number] = refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         return {number: offer for number, offer in offers.items() if number not in answers}
 
-    def _hinder(self, offer: Offer, now: int, put_off: set[Lane]) -> Answer | None:
+    def _hinder(self, offer: Offer, seen: "_Seen", put_off: set[Lane]) -> Answer | None:
         """A refusal for what need not reach the writer."""
+        now = self._clock()
         try:
-            check_date(offer, now, self._window_days)
+            check_date(offer, now, self._window_days, seen.forgotten_before)
+            seen.check_stranger(offer)
         except Refused as refused:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         if offer.lane in put_off:
             return refuse(Refusal.HELD_BACK, HELD_BACK_DETAIL, event_id=offer.event.id)
-        wait_s = self._limiter.wait_s(offer.head.mesh, offer.event.pubkey, offer.event.id, now)
+        wait_s = self._limiter.wait_s(offer.event.pubkey, offer.event.id, now)
         if not wait_s:
             return None
         pace = f"more than {self.settings.limits.messages_per_s:g} a second"
@@ -217,13 +236,16 @@ class Relay:
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
         """The writer's batch: publications together, other work in its place between them."""
+        history.lock(
+            transaction
+        )  # before anything is read: what another relay on this store decides comes before or after
         answers: list[Any] = []
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):
             if is_publication:
                 acceptance = Acceptance(transaction, self._clock(), self.settings, self._operators, self._random)
                 published = acceptance.take([request for request in group if isinstance(request, Request)])
-                taken += [answer for of_request in published for answer in of_request if answer.http_status == 201]
+                taken += [answer for of_request in published for answer in of_request if answer.accepted]
                 answers += published
             else:
                 answers += [work(transaction) for work in group if not isinstance(work, Request)]
@@ -234,7 +256,10 @@ class Relay:
         return answers
 
     def _signed(self, head: history.Head) -> Anchor:
-        return sign_anchor(self._secret, head.log_id, head.seq, head.chain, self._random(AUX_BYTES))
+        return self._sign(head.log_id, head.seq, head.chain)
+
+    def _sign(self, log_id: bytes, seq: int, chain: bytes) -> Anchor:
+        return sign_anchor(self._secret, log_id, seq, chain, self._random(AUX_BYTES))
 
     def _dress(self, answer: Answer) -> Answer:
         """Add to a yes what every yes carries: which log, and the relay's signature under it or a later position."""
@@ -245,6 +270,33 @@ class Relay:
             self._anchor = anchor
         members = {**answer.members, "log_id": anchor.log_id, "anchor": msgspec.to_builtins(anchor)}
         return msgspec.structs.replace(answer, members=members)
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """What the store says of a few offers, at one moment."""
+
+    signers: dict[tuple[str, str], Signer]
+    earlier: dict[tuple[str, str, str], Earlier]
+    meshes: set[str]
+    head: history.Head
+    forgotten_before: int
+
+    @classmethod
+    def load(cls, transaction: Transaction, offers: Sequence[Offer]) -> "_Seen":
+        signers = load_signers(transaction, offers)
+        return cls(
+            signers,
+            load_earlier(transaction, offers, signers),
+            load_meshes(transaction, offers),
+            history.head(transaction),
+            forgotten_before(transaction),
+        )
+
+    def check_stranger(self, offer: Offer) -> None:
+        """Refuse the messages of strangers here, so that they cost the writer nothing."""
+        is_message = isinstance(offer.said, Envelope)
+        if is_message and (offer.head.mesh, offer.event.pubkey) not in self.signers:
+            refuse_stranger(offer, self.meshes)
 
 
 def _claimed_id(raw: bytes) -> str:

@@ -153,7 +153,7 @@ class Application:
         await send({"type": "websocket.accept"})
         local = self._is_local(scope, headers)
         session = Session(
-            lambda raws: self._publisher.events(raws, local),
+            lambda raws, held: self._publisher.events(raws, local, held),
             send,
             self._frames,
             self._settings.limits.events_in_flight_max,

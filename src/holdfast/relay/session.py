@@ -2,6 +2,10 @@
 
 What has come in while a batch was being decided is the next batch. No more than a fixed number wait, of this connection and
 of all together: beyond it the connection is not read from, and the sender notices at its own end.
+
+Order is kept for as long as the connection lasts: behind an event that was put off, what else goes to its destination is
+held back until that event is offered again. It is known by its `client_message_id`, for one that is sealed to a newer key
+has another event id.
 """
 
 import asyncio
@@ -14,15 +18,21 @@ from msgspec import Raw
 from uvicorn.protocols.utils import ClientDisconnected
 
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
-from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message
+from holdfast.relay import offer
 from holdfast.relay.answer import Answer
+from holdfast.relay.offer import Lane
 from holdfast.relay.response import Receive, Send
 from holdfast.wire.budget import Budget
 
 RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
 LATER_VERBS = frozenset({"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES", "QUEUE"})  # of the protocol, and not served here
 
-Publish = Callable[[Sequence[bytes]], Awaitable[list[Answer]]]
+HELD_LANES_MAX = 1_024  # of one connection, in which something was put off; one with more must connect again
+
+Publish = Callable[[Sequence[bytes], frozenset[Lane]], Awaitable[list[Answer]]]
+"""Offers events; all that goes to one of the lanes, and is no repetition, is held back."""
+
 Noticed = Callable[[Refusal], None]
 
 
@@ -32,6 +42,10 @@ class _EventFrame(msgspec.Struct, array_like=True, forbid_unknown_fields=True, t
 
 class _AnyFrame(msgspec.Struct, array_like=True):
     verb: str
+
+
+class _TooMuchHeld(Exception):
+    """The order of more lanes would have to be kept than there is room for."""
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -58,6 +72,7 @@ class Session:
         self._slots = asyncio.Semaphore(in_flight_max)
         self._waiting: list[_Item] = []
         self._changed = asyncio.Event()
+        self._held: dict[Lane, str] = {}  # the client_message_id that each waits for
         self._end: Refusal | None = None  # why we close, if it is us
         self._is_over = False
 
@@ -69,6 +84,8 @@ class Session:
                 await self._read(receive)
         except* ClientDisconnected:
             pass
+        except* _TooMuchHeld:
+            await self._send(close_message(Refusal.TOO_MANY_CONNECTIONS))
         finally:
             self._frames.give(sum(item.size for item in self._waiting))
 
@@ -110,8 +127,42 @@ class Session:
                     self._noticed(item.refusal)
                     await self._say(("NOTICE", ok_message(item.refusal, item.detail)))
             else:
-                for answer in await self._publish([item.event for item in items if item.event is not None]):
-                    await self._say(answer.ok())
+                await self._answer_events([item.event for item in items if item.event is not None])
+
+    async def _answer_events(self, raws: Sequence[bytes]) -> None:
+        """Offer events, those apart that come before the return of one that was put off and those from there on."""
+        together: list[bytes] = []
+        for raw in raws:
+            lane = self._returned(raw)
+            if lane is not None:
+                await self._offer(together)
+                self._held.pop(lane, None)
+                together = []
+            together.append(raw)
+        await self._offer(together)
+
+    async def _offer(self, raws: Sequence[bytes]) -> None:
+        if not raws:
+            return
+        answers = await self._publish(raws, frozenset(self._held))
+        for raw, answer in zip(raws, answers, strict=True):
+            if answer.refusal is not None and not REFUSALS[answer.refusal].is_permanent:
+                self._hold(raw)
+        for answer in answers:
+            await self._say(answer.ok())
+        if len(self._held) > HELD_LANES_MAX:
+            raise _TooMuchHeld
+
+    def _returned(self, raw: bytes) -> Lane | None:
+        """The lane that waits for this very event, if one does."""
+        place = _place(raw) if self._held else None
+        return place[0] if place is not None and self._held.get(place[0]) == place[1] else None
+
+    def _hold(self, raw: bytes) -> None:
+        """Let the lane of an event that was put off wait for it, unless it waits for an earlier one."""
+        place = _place(raw)
+        if place is not None:
+            self._held.setdefault(*place)
 
     async def _say(self, frame: tuple[Any, ...]) -> None:
         await self._send({"type": "websocket.send", "text": msgspec.json.encode(frame).decode()})
@@ -127,6 +178,15 @@ def read_frame(raw: bytes) -> _Item:
             return _Item(len(raw), refusal=Refusal.FEATURE_UNAVAILABLE, detail=detail)
         fault = ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]
         return _Item(len(raw), detail=f"message: {fault}")
+
+
+def _place(raw: bytes) -> tuple[Lane, str] | None:
+    """The lane of an event, and which send it is there; None of what cannot be read."""
+    try:
+        found = offer.read(raw)
+    except Refused:
+        return None
+    return found.lane, found.head.client_message_id
 
 
 def _verb(raw: bytes) -> str:

@@ -58,6 +58,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     message_retention_days: Days = 30  # delivered or closed messages; after it `history_available` is false
     queue_ttl_days: Days = 7  # an undelivered message
     history_hold_days: Days = 7  # for how long a consumer that does not come may hold back pruning
+    history_hold_bytes: Bytes = 10_737_418_240  # of the database; when it is larger, no consumer holds back pruning
     history_retention_days: Days | None = None  # entries of the history; None keeps them all
     sweep_interval_s: WholeSeconds = 300
     sweep_rows_max: Number = 1_000  # rows that one transaction of a sweep takes

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.protocol.schedule import DAY, HOUR, SECOND
 from holdfast.relay.database import open_to_read
 from holdfast.relay.identity import DATABASE
 from holdfast.store import history
@@ -13,8 +14,7 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "statistics.sql")
 
-_SECOND = 1_000_000
-_AGES = {"minute": 60 * _SECOND, "hour": 3_600 * _SECOND, "day": 86_400 * _SECOND, "week": 604_800 * _SECOND}
+_AGES = {"minute": 60 * SECOND, "hour": HOUR, "day": DAY, "week": 7 * DAY}
 _FILES = (DATABASE, f"{DATABASE}-wal")
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
+from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.history import Draft, Kind
-from holdfast.protocol.schedule import DAY
+from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, DEDUPE_KEPT_BEYOND_WINDOW, DedupeMode
 from holdfast.relay import closing, consumers
 from holdfast.relay.settings import Retention
 from holdfast.store import history
@@ -12,20 +13,29 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "sweep.sql")
 
-Sweep = Callable[[Transaction, int, Retention], int]
+Sign = Callable[[bytes, int, bytes], Anchor]  # of a position: (log id, seq, chain)
+
+Sweep = Callable[[Transaction, int, Retention, Sign], int]
 """One step: what it removed, at most `sweep_rows_max`; fewer means that it is done."""
 
 
-def expire_deliveries(transaction: Transaction, now: int, retention: Retention) -> int:
+def expire_deliveries(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
     """Close deliveries whose time is up."""
     return closing.expire(transaction, now, retention.sweep_rows_max)
 
 
-def forget_ids(transaction: Transaction, now: int, retention: Retention) -> int:
-    """Forget ids that are past the window in which a repetition is recognised."""
-    rows = transaction.rows(_SQL["expired_dedupe"], {"now": now, "limit": retention.sweep_rows_max})
+def forget_ids(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
+    """Forget ids that are past the window in which a repetition is recognised, the one promised and the one set now."""
+    if retention.dedupe_mode is DedupeMode.PERMANENT:
+        return 0
+    cutoff = now - retention.dedupe_retention_days * DAY - DEDUPE_KEPT_BEYOND_WINDOW
+    rows = transaction.rows(_SQL["expired_dedupe"], {"now": now, "cutoff": cutoff, "limit": retention.sweep_rows_max})
+    if not rows:
+        return 0
     drafts = []
-    for mesh, sender, client_message_id, message_id in rows:
+    # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
+    _run(transaction, "note_forgotten", before=max(row[4] for row in rows) + CLOCK_AHEAD_MAX)
+    for mesh, sender, client_message_id, message_id, _ in rows:
         _run(transaction, "forget_dedupe", mesh=mesh, sender=sender, client_message_id=client_message_id)
         names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
         drafts.append(Draft(kind=Kind.DEDUPE_EXPIRED, **names))
@@ -33,7 +43,7 @@ def forget_ids(transaction: Transaction, now: int, retention: Retention) -> int:
     return len(rows)
 
 
-def prune_messages(transaction: Transaction, now: int, retention: Retention) -> int:
+def prune_messages(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
     """Let go of the bytes of messages that are old and settled; their ids are still recognised."""
     limits = {
         "cutoff": now - retention.message_retention_days * DAY,
@@ -52,12 +62,20 @@ def prune_messages(transaction: Transaction, now: int, retention: Retention) -> 
     return len(rows)
 
 
-def drop_old_grants(transaction: Transaction, now: int, retention: Retention) -> int:
+def drop_old_grants(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
     """Drop topic keys that were superseded longer ago than anything can wait in a queue, and a day."""
-    return _run(transaction, "old_grants", cutoff=now - (retention.queue_ttl_days + 1) * DAY)
+    cutoff = now - (retention.queue_ttl_days + 1) * DAY
+    rows = transaction.rows(_SQL["old_grants"], {"cutoff": cutoff, "limit": retention.sweep_rows_max})
+    drafts = []
+    for mesh, topic, key_epoch, member in rows:
+        _run(transaction, "drop_grant", mesh=mesh, topic=topic, key_epoch=key_epoch, member=member)
+        where = {"destination_kind": "topic", "destination_ref": topic}
+        drafts.append(Draft(kind=Kind.PRUNED, mesh=mesh, recipient=member, reason="grant", **where))
+    history.append(transaction, now, drafts)
+    return len(rows)
 
 
-def prune_history(transaction: Transaction, now: int, retention: Retention) -> int:
+def prune_history(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
     """Prune the oldest entries, if there is a limit at all, never past a reader who still comes."""
     if retention.history_retention_days is None:
         return 0
@@ -69,14 +87,22 @@ def prune_history(transaction: Transaction, now: int, retention: Retention) -> i
     old = [entry for entry in page if entry.at <= now - retention.history_retention_days * DAY]
     if not old:
         return 0
-    history.prune(transaction, now, old[-1].seq)
+    signature = bytes.fromhex(sign(head.log_id, old[-1].seq, old[-1].chain).sig)
+    history.prune(transaction, now, old[-1].seq, signature)
     return len(old)
 
 
 def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> int:
-    """The last position that every reader has passed; one that has not come for long is not waited for."""
+    """The last position that every reader has passed; nobody is waited for too long, or when there is too much."""
     slowest = consumers.slowest(transaction, now - retention.history_hold_days * DAY)
-    return history.head(transaction).seq if slowest is None else slowest
+    if slowest is None or transaction.size_bytes() > retention.history_hold_bytes:
+        return history.head(transaction).seq
+    return slowest
+
+
+def forgotten_before(transaction: Transaction) -> int:
+    """Up to which date, in microseconds, events may be of an id that was forgotten."""
+    return int(transaction.rows(_SQL["forgotten_before"])[0][0])
 
 
 SWEEPS: dict[str, Sweep] = {

@@ -1,18 +1,25 @@
 -- name: expired_dedupe
 -- Ids that no device may offer again: events that old are refused, so forgetting one readmits nothing.
-SELECT mesh, sender, client_message_id, message_id FROM dedupe
-WHERE expires_at <= :now
+SELECT mesh, sender, client_message_id, message_id, first_seen_at FROM dedupe
+WHERE expires_at <= :now AND first_seen_at <= :cutoff
 ORDER BY expires_at
 LIMIT :limit
 
 -- name: forget_dedupe
 DELETE FROM dedupe WHERE mesh = :mesh AND sender = :sender AND client_message_id = :client_message_id
 
+-- name: note_forgotten
+UPDATE forgotten SET before = :before WHERE before < :before
+
+-- name: forgotten_before
+SELECT before FROM forgotten
+
 -- name: old_messages
--- Messages past their time that nobody waits for, and that every reader of the history has passed.
+-- Messages past their time that nobody waits for, and that every reader of the history has passed. Times grow with
+-- positions, so the index finds the last one that is old enough, and nothing younger is looked at.
 SELECT message.seq, message.mesh, message.sender, message.client_message_id, message.message_id
 FROM message
-WHERE message.accepted_at <= :cutoff AND message.seq <= :passed
+WHERE message.seq <= (SELECT max(seq) FROM message WHERE accepted_at <= :cutoff) AND message.seq <= :passed
   AND NOT EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = message.seq AND delivery.state = 'open')
 ORDER BY message.seq
 LIMIT :limit
@@ -32,4 +39,7 @@ DELETE FROM mention WHERE seq = :seq
 
 -- name: old_grants
 -- Keys that were superseded long enough ago that nothing sealed with them can still be queued.
-DELETE FROM topic_grant WHERE superseded_at <= :cutoff
+SELECT mesh, topic, key_epoch, member FROM topic_grant WHERE superseded_at <= :cutoff LIMIT :limit
+
+-- name: drop_grant
+DELETE FROM topic_grant WHERE mesh = :mesh AND topic = :topic AND key_epoch = :key_epoch AND member = :member

@@ -34,10 +34,16 @@ class Transaction(Protocol):
         """Select for many keys at once: the statement reads them from a relation `wanted` with these columns."""
 
     def script(self, statements: str) -> None:
-        """Run the statements of a migration."""
+        """Run the statements of a migration, which are written in SQLite's names for types.
+
+        Another engine reads INTEGER as 64 bits wide, BLOB as its own word for bytes, and passes over STRICT.
+        """
 
     def tables(self) -> set[str]:
         """The names of the tables there are: each database keeps its own catalogue."""
+
+    def size_bytes(self) -> int:
+        """How large the database is."""
 
 
 class Engine(Protocol):

@@ -85,7 +85,7 @@ def head(transaction: Transaction) -> Head:
 
 def append(transaction: Transaction, now: int, drafts: Sequence[Draft]) -> list[Entry]:
     """Give the drafts the next positions. Time never goes back, whatever the clock does."""
-    last = _lock(transaction)
+    last = lock(transaction)
     seq, chain, at = last.seq, last.chain, max(now, last.at)
     entries = []
     for draft in drafts:
@@ -108,20 +108,20 @@ def read(transaction: Transaction, after: int, until: int, limit: int = PAGE_ROW
     return [_from_row(row) for row in rows]
 
 
-def prune(transaction: Transaction, now: int, through: int) -> None:
-    """Drop the entries up to `through`, leaving an anchor, and say so in the history."""
-    last = _lock(transaction)
+def prune(transaction: Transaction, now: int, through: int, signature: bytes = b"") -> None:
+    """Drop the entries up to `through`, leaving an anchor, signed if somebody can, and say so in the history."""
+    last = lock(transaction)
     if not last.anchor_seq < through <= last.seq:
         raise ValueError(f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}")
     ((chain,),) = transaction.rows(_SQL["chain_at"], {"seq": through})
-    append(transaction, now, [Draft(kind=Kind.PRUNED, detail=Pruned(through, chain).encode())])
+    append(transaction, now, [Draft(kind=Kind.PRUNED, detail=Pruned(through, chain, signature).encode())])
     transaction.run(_SQL["move_anchor"], {"seq": through, "chain": chain})
     transaction.run(_SQL["delete_through"], {"seq": through})
 
 
 def fork(transaction: Transaction, now: int, log_id: bytes, epoch: bytes | None = None) -> None:
     """Go on under a new log id: this database is a copy, and the original may have gone another way."""
-    last = _lock(transaction)
+    last = lock(transaction)
     transaction.run(_SQL["rename"], {"log_id": log_id})
     detail = Restored(last.log_id, log_id, last.seq, last.chain).encode()
     append(transaction, now, [Draft(kind=Kind.RESTORED, epoch=epoch, detail=detail)])
@@ -176,7 +176,8 @@ def _noting_forks(entries: Iterator[Entry], forks: list[Restored]) -> Iterator[E
         yield entry
 
 
-def _lock(transaction: Transaction) -> Head:
+def lock(transaction: Transaction) -> Head:
+    """Take the head row: whoever has it decides next, and everybody else after it."""
     return Head(*transaction.rows(_SQL["lock_head"])[0])
 
 

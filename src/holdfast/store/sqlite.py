@@ -287,6 +287,10 @@ class _SqliteTransaction:
     def tables(self) -> set[str]:
         return {name for (name,) in self.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
+    def size_bytes(self) -> int:
+        ((pages,),), ((page_bytes,),) = self.rows("PRAGMA page_count"), self.rows("PRAGMA page_size")
+        return int(pages) * int(page_bytes)
+
     def end(self) -> None:
         self._open = None
 

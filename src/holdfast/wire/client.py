@@ -4,29 +4,24 @@ Every wait has its limit, a response its size, a redirect is not followed: a rel
 address that its users were given, or it is not the relay they mean.
 """
 
-import base64
-import hashlib
 import os
 from types import TracebackType
-from typing import Annotated, Self, TypeVar
+from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2 as httpx
 import msgspec
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import LogId, Position, Signature
-from holdfast.protocol.event import encode, sign_event
+from holdfast.protocol.action import Key, LogId, Position
+from holdfast.protocol.anchor import Anchor
+from holdfast.protocol.http_auth import NONCE_BYTES, authorization
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import is_loopback
 
-Chain = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
-
-HTTP_AUTH_KIND = 27235  # NIP-98
-NONCE_BYTES = 16
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0  # without a byte of the answer, which comes after a commit
 WRITE_TIMEOUT_S = 15.0
@@ -53,15 +48,6 @@ class InvalidUrl(ValueError):
     """An address that cannot be a relay's."""
 
 
-class Anchor(msgspec.Struct, frozen=True):
-    """The relay's signature under where its history stood, all in hex but for the position."""
-
-    log_id: LogId
-    seq: Position
-    chain: Chain
-    sig: Signature
-
-
 class Yes(msgspec.Struct, frozen=True, kw_only=True):
     """What a relay says of an event that it has."""
 
@@ -70,7 +56,7 @@ class Yes(msgspec.Struct, frozen=True, kw_only=True):
     history_id: Position
     log_id: LogId
     duplicate: bool
-    anchor: Anchor | None = None
+    anchor: Anchor
     skipped: tuple[str, ...] = ()
     history_available: bool = True
     first_seen_at: int | None = None
@@ -146,8 +132,8 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
 class Information(msgspec.Struct, frozen=True, kw_only=True):
     """As much of the relay's NIP-11 document as a device looks at."""
 
+    pubkey: Key
     name: str = ""
-    pubkey: str = ""
     software: str = ""
 
 
@@ -206,7 +192,8 @@ class RelayClient:
         return _read(answer, Information, self.url)
 
     async def _get(self, path: str, shape: type[T]) -> T:
-        header = authorization(self._secret, self.url + path, "GET", b"", self._clock(), self._random)
+        nonce, aux = self._random(NONCE_BYTES), self._random(keys.AUX_BYTES)
+        header = authorization(self._secret, self.url + path, "GET", b"", self._clock() // SECOND, nonce, aux)
         return _read(await self._ask("GET", path, headers={"authorization": header}), shape, self.url)
 
     async def _ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
@@ -253,15 +240,6 @@ def relay_url(text: str) -> str:
         raise InvalidUrl(f"{text!r} has more than a relay's address: no user, no ?, no #")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
-
-
-def authorization(secret: bytes, url: str, method: str, body: bytes, at: int, random: Random) -> str:
-    """The NIP-98 header for one request: who asks, for what, now. Each is good once, so no two are the same."""
-    tags = [("u", url), ("method", method), ("nonce", random(NONCE_BYTES).hex())]
-    if body:
-        tags.append(("payload", hashlib.sha256(body).hexdigest()))
-    event = sign_event(secret, at // SECOND, HTTP_AUTH_KIND, tags, "", random(keys.AUX_BYTES))
-    return "Nostr " + base64.b64encode(encode(event)).decode()
 
 
 class _Problem(msgspec.Struct):

@@ -6,10 +6,9 @@ from email.utils import formatdate
 import msgspec
 from uvicorn import server as uvicorn_server
 
+from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock
 from holdfast.wire.budget import Budget
-
-MICROSECONDS_PER_SECOND = 1_000_000
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +52,7 @@ class ServerState(uvicorn_server.ServerState):
 
     def refresh_date(self) -> None:
         """Keep the Date header right; it is written once a second."""
-        second = self._clock() // MICROSECONDS_PER_SECOND
+        second = self._clock() // SECOND
         if second != self._second:
             self._second = second
             self.default_headers = [(b"date", formatdate(second, usegmt=True).encode())]

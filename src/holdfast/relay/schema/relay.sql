@@ -81,6 +81,8 @@ CREATE TABLE topic_grant (
     PRIMARY KEY (mesh, topic, key_epoch, member)
 ) STRICT;
 
+CREATE INDEX topic_grant_superseded ON topic_grant (superseded_at) WHERE superseded_at IS NOT NULL;
+
 CREATE TABLE admin_counter (
     mesh    TEXT NOT NULL,
     signer  TEXT NOT NULL,
@@ -139,6 +141,16 @@ CREATE TABLE message (
     accepted_at       INTEGER NOT NULL,
     expires_at        INTEGER
 ) STRICT;
+
+CREATE INDEX message_by_time ON message (accepted_at, seq);
+
+-- One row: events dated up to here may be of an id that was forgotten, and are refused for ever.
+CREATE TABLE forgotten (
+    id     INTEGER PRIMARY KEY CHECK (id = 1),
+    before INTEGER NOT NULL
+) STRICT;
+
+INSERT INTO forgotten (id, before) VALUES (1, 0);
 
 -- One message waiting for one member, then what became of it.
 CREATE TABLE delivery (
