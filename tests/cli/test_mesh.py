@@ -26,7 +26,6 @@ from holdfast.device.device import at_work
 from holdfast.device.home import Home
 from holdfast.device.invitation import Invitation, read, write
 from holdfast.device.mesh import in_session
-from holdfast.device.publish import Publisher
 from holdfast.protocol import keys, sealing, ulid
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refused
@@ -127,7 +126,7 @@ def _founder(person: Person, url: str) -> Person:
 
     async def found() -> None:
         async with RelayClient(url, device.secret) as client:
-            await mesh.found(device, Publisher(device, client), client, "Kitchen", person.home.name)
+            await mesh.found(device, client, "Kitchen", person.home.name)
 
     with at_work(Home(person.home), create=True) as device:
         asyncio.run(found())
@@ -148,7 +147,7 @@ def _member(person: Person, admin: Person, role: Role = Role.MEMBER) -> Person:
 
     async def join() -> None:
         async with RelayClient(invitation.relay, device.secret) as client:
-            await mesh.join(device, Publisher(device, client), client, invitation, person.home.name)
+            await mesh.join(device, client, invitation, person.home.name)
 
     with at_work(Home(person.home), create=True) as device:
         asyncio.run(join())
@@ -202,6 +201,12 @@ def test_an_invitation_that_expired_or_never_was_lets_nobody_in(person: Callable
     assert "expired" in person("bob").fails(1, "mesh", "join", text)
     made_up = write(msgspec.structs.replace(read(text), secret=b"?" * 32))
     assert "no such invitation" in person("bob").fails(1, "mesh", "join", made_up)
+
+
+def test_an_invitation_that_was_withdrawn_lets_nobody_in(person: Callable[[str], Person], alice: Person) -> None:
+    text = _invitation(alice)
+    alice.run("mesh", "withdraw", text)
+    assert "withdrawn" in person("bob").fails(1, "mesh", "join", text)
 
 
 def test_a_revoked_member_is_refused_and_sees_nothing(alice: Person, bob: Person) -> None:

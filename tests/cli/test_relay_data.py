@@ -91,7 +91,7 @@ def test_a_relay_is_backed_up_and_restored(data: Path, tmp_path: Path) -> None:
 
 FAILURES: dict[str, tuple[list[str], int, str]] = {
     "a token of no relay": (["token", "--data", "DIR/empty"], 3, "there is no such file"),
-    "a token of no directory": (["token", "--data", "DIR/nothing"], 3, "there is no such file"),
+    "a token of no directory": (["token", "--data", "DIR/nothing"], 3, "the directory for this file does not exist"),
     "a token for no name": (["token", "--data", "DIR/data", "--consumer", "a b"], 2, "letters, digits"),
     "a token for no time": (["token", "--data", "DIR/data", "--days", "0"], 2, "'--days'"),
     "a token for ever": (["token", "--data", "DIR/data", "--days", "367"], 2, "'--days'"),

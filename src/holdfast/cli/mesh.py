@@ -18,7 +18,7 @@ from holdfast.device.home import Home, Membership
 from holdfast.device.mesh import Session
 from holdfast.device.publish import PutOff
 from holdfast.protocol import keys
-from holdfast.protocol.action import NAME_CHARACTERS_MAX, Role
+from holdfast.protocol.action import NAME_CHARACTERS_MAX, Role, WithdrawInvite
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import HOUR
 from holdfast.wire.client import RelayClient, relay_url
@@ -89,6 +89,25 @@ def invite(
             print(text)
             note = f"good for one new {role} until {show_time(expires_at)}; whoever has the text can join"
             sessions.teller(as_json=False)(note)
+
+    sessions.in_mesh(work, as_json=as_json)
+
+
+@app.command()
+def withdraw(
+    invite: Annotated[str, typer.Argument(metavar="INVITE", help="The invitation's text, or - to read it from stdin.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make an invitation void that nobody has used yet."""
+    with sessions.failures(Home.find()):
+        void = invitation.read(sys.stdin.readline() if invite == "-" else invite)
+
+    async def work(session: Session) -> None:
+        await session.ask(WithdrawInvite(key=void.key))
+        if as_json:
+            print_json({"withdrawn": void.key})
+        else:
+            print("the invitation is void")
 
     sessions.in_mesh(work, as_json=as_json)
 
