@@ -4,6 +4,7 @@ The same bytes are free a few times per window: a retry after a lost answer must
 one event for ever must not be free. An estimate in memory: it starts full after a restart, and is no part of any promise.
 """
 
+import math
 import threading
 from collections import OrderedDict
 
@@ -42,7 +43,7 @@ class Limiter:
                 return 0
             bucket = self._refilled(pubkey, now)
             if bucket.tokens < 1:
-                return max(1, round((1 - bucket.tokens) / self._limits.messages_per_s))
+                return math.ceil((1 - bucket.tokens) / self._limits.messages_per_s)
             bucket.tokens -= 1
             self._seen[event_id] = _Seen(now, 0)
             _trim(self._seen, EVENTS_MAX)
