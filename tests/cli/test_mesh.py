@@ -429,6 +429,23 @@ def test_what_was_asked_for_while_the_relay_was_away_is_kept_and_done_later(
     assert "topic news has a new key (epoch 1)" in done.stderr
 
 
+def test_the_key_that_the_relay_showed_at_first_is_believed_and_no_other_from_then_on(
+    alice: Person, relay: RunningRelay
+) -> None:
+    home = Home(alice.home)
+    with home.entered():
+        membership = home.membership()
+        assert membership is not None
+        assert membership.relay_pubkey == relay.ask("GET", "/").document["pubkey"]
+        home.keep(msgspec.structs.replace(membership, relay_pubkey="ab" * 32))  # as if another relay were there now
+    failure = json.loads(alice.fails(4, "topic", "create", "news", "--json"))
+    assert failure["error"] == "other_relay"
+    assert f"it shows the key {membership.relay_pubkey}" in failure["message"]
+    with home.entered():
+        home.keep(membership)
+    assert alice.json("topic", "list") == []
+
+
 def test_two_commands_at_once_in_one_home_take_turns(alice: Person) -> None:
     started = [alice.start("topic", "create", name) for name in ("a", "b", "c")]
     assert [process.wait(PATIENCE_S) for process in started] == [0, 0, 0]

@@ -20,6 +20,7 @@ from holdfast.store import faults
 
 MEMBERSHIP = Membership(
     relay="http://127.0.0.1:7447",
+    relay_pubkey="ab" * 32,
     mesh="01JCQ4E0000000000000000000",
     mesh_name="Küche",
     member="01JCQ4E0000000000000000001",

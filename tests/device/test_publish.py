@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+import msgspec
 import pytest
 
 from holdfast.cli.check import inspect
@@ -16,8 +17,9 @@ from holdfast.device.home import Home
 from holdfast.device.operations import Address
 from holdfast.device.publish import MAX_AGE_HOURS, Publisher, PutOff
 from holdfast.device.sending import ADMIN, Attempt, Operation
-from holdfast.protocol import administration, event
+from holdfast.protocol import administration, event, keys
 from holdfast.protocol.action import Action, CreateTopic, Grant, GrantTopicKey, Subscribe
+from holdfast.protocol.anchor import Anchor, sign_anchor
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.reaction import FaultKind
@@ -25,10 +27,13 @@ from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
 from holdfast.protocol.schedule import HOUR
 from holdfast.store import faults, history
 from holdfast.wire.client import RelayClient, Yes
+from tests.people import secret_of
 
 MESH = "01MESH"
 START = 1_800_000_000_000_000
 TOPIC = CreateTopic(topic="news")
+RELAY = secret_of("relay")
+ANCHOR = sign_anchor(RELAY, b"\x0a" * 16, 12, b"\x0b" * 32, bytes(32))
 
 Reply = Callable[[dict[str, str]], httpx.Response]
 
@@ -58,7 +63,7 @@ def _yes(status: int = 201, **members: Any) -> Reply:
             "log_id": "0a" * 16,
             "duplicate": status == 200,
             "skipped": [],
-            "anchor": {"log_id": "0a" * 16, "seq": 12, "chain": "0b" * 32, "sig": "0c" * 64},
+            "anchor": msgspec.to_builtins(ANCHOR),
         }
         return httpx.Response(status, json={**body, **members})
 
@@ -100,7 +105,7 @@ def _run(home: Home, clock: Clock, wire: Wire, *actions: Action) -> list[Yes | E
     async def command(device: Device) -> list[Yes | Exception]:
         transport = httpx.MockTransport(wire)
         client = RelayClient("http://relay", device.secret, clock=clock, transport=transport)
-        publisher = Publisher(device, client)
+        publisher = Publisher(device, client, keys.public_key(RELAY))
         try:
             await publisher.heal(MESH)
         except PutOff as error:
@@ -156,7 +161,7 @@ def test_a_yes_makes_it_done_with_the_relays_ids_and_its_signed_anchor(home: Hom
     } == {(MESH, "admin", MESH)}
     assert relayed.message_id == "01BROKER"
     assert relayed.event_id == bytes.fromhex(event.decode(sent).id)
-    assert relayed.detail == b"\x0a" * 16 + (12).to_bytes(8, "big") + b"\x0b" * 32 + b"\x0c" * 64
+    assert relayed.detail == b"\x0a" * 16 + (12).to_bytes(8, "big") + b"\x0b" * 32 + bytes.fromhex(ANCHOR.sig)
 
 
 def test_the_event_is_signed_by_the_member_and_names_the_send(home: Home, clock: Clock) -> None:
@@ -256,6 +261,35 @@ def test_an_answer_about_something_else_is_no_answer(home: Home, clock: Clock) -
     assert _log(home)[0][0][0] == "pending"
 
 
+def _anchor(secret: bytes = RELAY, log_id: bytes = b"\x0a" * 16, seq: int = 12) -> Anchor:
+    return sign_anchor(secret, log_id, seq, b"\x0b" * 32, bytes(32))
+
+
+DOUBTFUL: dict[str, tuple[Anchor, str]] = {
+    "another relay's signature": (_anchor(secret_of("another relay")), "not signed with the key"),
+    "a signature for something else": (msgspec.structs.replace(ANCHOR, chain="0c" * 32), "not signed with the key"),
+    "a signature for another log": (_anchor(log_id=b"\x0c" * 16), "another place of its history"),
+    "a signature for an earlier position": (_anchor(seq=11), "another place of its history"),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_a_yes_that_the_relay_did_not_sign_for_is_no_answer(home: Home, clock: Clock, name: str) -> None:
+    anchor, reason = DOUBTFUL[name]
+    (error,) = _run(home, clock, Wire(_yes(anchor=msgspec.to_builtins(anchor))), TOPIC)
+    assert isinstance(error, PutOff)
+    assert error.says is FaultKind.NOT_UNDERSTOOD
+    assert reason in error.detail
+    rows, entries = _log(home)
+    assert rows[0][0] == "pending"
+    assert Kind.RELAYED not in {entry.kind for entry in entries}
+
+
+def test_a_signature_for_a_later_position_of_the_log_will_do(home: Home, clock: Clock) -> None:
+    (yes,) = _run(home, clock, Wire(_yes(anchor=msgspec.to_builtins(_anchor(seq=99)))), TOPIC)
+    assert isinstance(yes, Yes)
+
+
 def test_what_a_dead_process_had_sent_is_taken_back_and_counted(home: Home, clock: Clock) -> None:
     async def die(request: httpx.Request) -> httpx.Response:
         raise KeyboardInterrupt
@@ -263,7 +297,7 @@ def test_what_a_dead_process_had_sent_is_taken_back_and_counted(home: Home, cloc
     wire = Wire(_yes())
     with pytest.raises(KeyboardInterrupt), at_work(home, create=True, clock=clock) as device:
         client = RelayClient("http://relay", device.secret, clock=clock, transport=httpx.MockTransport(die))
-        asyncio.run(Publisher(device, client).publish(MESH, TOPIC))
+        asyncio.run(Publisher(device, client, keys.public_key(RELAY)).publish(MESH, TOPIC))
     assert _log(home)[0] == [("inflight", 0, None)]
     _run(home, clock, wire)
     rows, entries = _log(home)

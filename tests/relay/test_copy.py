@@ -30,6 +30,8 @@ from holdfast.store.sqlite import SqliteEngine
 from tests.people import Person, raw
 from tests.relay import scene
 
+SETTINGS = "[retention]\nmessage_retention_days = 90\n"
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -37,6 +39,7 @@ def data(tmp_path: Path) -> Path:
     made.mkdir(mode=0o700)
     Identity.load(made, os.urandom)
     scene.populated(made / "relay.db")
+    (made / "relay.toml").write_text(SETTINGS)
     return made
 
 
@@ -77,7 +80,9 @@ def test_a_backup_has_the_database_the_keys_and_a_note_its_owners_alone(data: Pa
     finally:
         os.umask(previous)
     backup = tmp_path / "backup"
-    assert _modes(backup) == dict.fromkeys(("relay.db", "relay.key", "operator.key", "backup.json"), 0o600)
+    assert _modes(backup) == dict.fromkeys(
+        ("relay.db", "relay.key", "operator.key", "relay.toml", "backup.json"), 0o600
+    )
     assert stat.S_IMODE(backup.stat().st_mode) == 0o700
     head = _head(data / "relay.db")
     assert json.loads((backup / "backup.json").read_text()) == {
@@ -138,7 +143,7 @@ def test_a_restored_relay_goes_on_as_another_log_and_the_history_says_so(
 ) -> None:
     old, there = _head(data / "relay.db"), tmp_path / "there"
     restored = copy.restore(backup, there, clock=lambda: scene.NOW)
-    assert _modes(there) == dict.fromkeys(("relay.db", "relay.key", "operator.key", "relay.pid"), 0o600)
+    assert _modes(there) == dict.fromkeys(("relay.db", "relay.key", "operator.key", "relay.toml", "relay.pid"), 0o600)
     assert stat.S_IMODE(there.stat().st_mode) == 0o700
     new = _head(there / "relay.db")
     assert new.log_id != old.log_id
@@ -326,6 +331,10 @@ def _other_key(there: Path) -> None:
     Identity.load(there, os.urandom)
 
 
+def _other_settings(there: Path) -> None:
+    (there / "relay.toml").write_text("port = 1\n")
+
+
 def _is_backup(there: Path) -> None:
     (there / "backup.json").write_text("{}")
 
@@ -334,6 +343,7 @@ OCCUPIED: dict[str, tuple[Callable[[Path], None], type[faults.Fault]]] = {
     "a database": (_relay_db, faults.FileThere),
     "a journal without its database": (_journal, faults.FileThere),
     "the keys of another relay": (_other_key, faults.FileThere),
+    "other settings": (_other_settings, faults.FileThere),
     "a backup": (_is_backup, IsBackup),
 }
 
@@ -372,6 +382,20 @@ def test_the_keys_of_the_backup_may_be_there_already(data: Path, backup: Path, t
     shutil.copy2(data / "relay.key", there / "relay.key")
     copy.restore(backup, there)
     assert Identity.read(there) == Identity.read(data)
+
+
+def test_the_settings_come_back_with_the_rest(backup: Path, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    copy.restore(backup, there)
+    assert (there / "relay.toml").read_text() == SETTINGS
+
+
+def test_a_relay_without_settings_is_restored_without_any(data: Path, tmp_path: Path) -> None:
+    (data / "relay.toml").unlink()
+    copy.backup(data, tmp_path / "backup")
+    copy.restore(tmp_path / "backup", tmp_path / "there")
+    assert not (tmp_path / "backup" / "relay.toml").exists()
+    assert not (tmp_path / "there" / "relay.toml").exists()
 
 
 def test_a_relay_does_not_run_on_a_backup(backup: Path) -> None:
@@ -451,5 +475,6 @@ def test_a_restore_that_is_killed_is_whole_or_says_so_and_can_be_repeated(backup
         assert _findings(there / "relay.db") == []
         assert _last_entry(there / "relay.db").kind is Kind.RESTORED
         assert Identity.load(there, os.urandom) == Identity.read(backup)
+        assert (there / "relay.toml").read_text() == SETTINGS
     assert unfinished > 1
     assert whole >= 1

@@ -1,6 +1,7 @@
 """The relay as a client meets it: publishing, reading, the export, what it says of itself, and how it starts and stops."""
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -32,7 +33,7 @@ from holdfast.relay.server import Application
 from holdfast.relay.settings import Limits, Settings
 from holdfast.store.sqlite import MEMORY, SqliteEngine
 from holdfast.wire.state import Limits as WireLimits
-from tests.people import Person, raw
+from tests.people import Person, raw, secret_of
 from tests.relay.running import ANSWER_S, Answered, RunningRelay, command, running
 from tests.relay.scene import IDENTITY
 
@@ -184,6 +185,43 @@ def test_a_signed_request_counts_once(friends: RunningRelay) -> None:
     header = {"authorization": friends.authorization(friends.person("bob").secret, "GET", MESH)}
     assert friends.ask("GET", MESH, headers=header).status == 200
     assert str(friends.ask("GET", MESH, headers=header)) == "401 auth_failed"
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        (MESH, "403 not_a_member"),
+        (f"{MESH}/grants?topic=t", "403 not_a_member"),
+        ("/v1/consumers/c", "403 not_permitted"),
+    ],
+)
+def test_a_stranger_is_refused_as_such_each_time_and_nothing_of_it_is_remembered(
+    friends: RunningRelay, path: str, code: str
+) -> None:
+    header = {"authorization": friends.authorization(secret_of("a stranger"), "GET", path)}
+    assert [str(friends.ask("GET", path, headers=header)) for _ in range(2)] == [code, code]
+
+
+def test_an_operators_signature_for_a_consumer_counts_once(friends: RunningRelay) -> None:
+    header = {"authorization": friends.authorization(friends.operator(), "GET", "/v1/consumers/nobody")}
+    found = [str(friends.ask("GET", "/v1/consumers/nobody", headers=header)) for _ in range(2)]
+    assert found == ["404 consumer_unknown", "401 auth_failed"]
+
+
+def test_a_websocket_keeps_the_order_of_a_destination_across_its_messages(friends: RunningRelay) -> None:
+    alice, bob = Person("alice", now_s=int(time.time())), friends.person("bob")
+    alice.sequences = itertools.count(500)
+    alice.now_s += 3_600
+    early = alice.message(bob, client_message_id="of-tomorrow")
+    alice.now_s -= 3_600
+    mended, next_one = alice.message(bob, client_message_id="of-tomorrow"), alice.message(bob)
+    with friends.websocket() as socket:
+        found = []
+        for event in (early, next_one, mended, next_one):
+            socket.send(json.dumps(["EVENT", msgspec.to_builtins(event)]))
+            found.append(json.loads(socket.recv(ANSWER_S))[2:])
+    assert [text.split(": ")[1] for is_yes, text in found[:2]] == ["clock_ahead", "held_back"]
+    assert [is_yes for is_yes, _ in found] == [False, False, True, True]
 
 
 def test_grants_are_ones_own(tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 from uvicorn.protocols.utils import ClientDisconnected
 
+from holdfast.protocol.event import Event
 from holdfast.protocol.refusal import Refusal
 from holdfast.relay.answer import Answer, refuse
-from holdfast.relay.session import Session
+from holdfast.relay.offer import Lane, read
+from holdfast.relay.session import HELD_LANES_MAX, POLICY, Session
 from holdfast.wire.budget import Budget
+from tests.people import Person, raw
 
 IN_FLIGHT = 8
 
@@ -57,7 +60,7 @@ class Desk:
         self.open.set()
         self.batches: list[int] = []
 
-    async def publish(self, raws: Sequence[bytes]) -> list[Answer]:
+    async def publish(self, raws: Sequence[bytes], held: frozenset[Lane]) -> list[Answer]:
         self.batches.append(len(raws))
         await self.open.wait()
         return [refuse(Refusal.MALFORMED, "", event_id=raw.decode()) for raw in raws]
@@ -192,7 +195,7 @@ def test_a_mistake_while_publishing_is_not_swallowed_and_leaves_nothing_behind()
     async def test() -> None:
         peer = Peer()
 
-        async def broken(raws: Sequence[bytes]) -> list[Answer]:
+        async def broken(raws: Sequence[bytes], held: frozenset[Lane]) -> list[Answer]:
             raise ZeroDivisionError
 
         peer.say(*map(event, range(5)))
@@ -200,5 +203,113 @@ def test_a_mistake_while_publishing_is_not_swallowed_and_leaves_nothing_behind()
             await Session(broken, peer.send, peer.frames, IN_FLIGHT, peer.notices.append).run(peer.receive)
         assert isinstance(group.value.exceptions[0], ZeroDivisionError)
         assert peer.frames.taken == 0
+
+    run(test())
+
+
+class Keeper:
+    """Puts off what the test names, holds back what it is told to, and takes the rest."""
+
+    def __init__(self) -> None:
+        self.full: set[str] = set()  # destinations
+        self.taken: list[str] = []
+
+    async def publish(self, raws: Sequence[bytes], held: frozenset[Lane]) -> list[Answer]:
+        put_off = set(held)
+        return [self._answer(read(each), put_off) for each in raws]
+
+    def _answer(self, offer: Any, put_off: set[Lane]) -> Answer:
+        if offer.lane in put_off:
+            return refuse(Refusal.HELD_BACK, "", event_id=offer.event.id)
+        if offer.said.destination.ref in self.full:
+            put_off.add(offer.lane)
+            return refuse(Refusal.QUEUE_FULL, "", event_id=offer.event.id)
+        self.taken.append(offer.head.client_message_id)
+        return Answer(event_id=offer.event.id, http_status=201, members={})
+
+
+class Conversation:
+    """A session to which events are said one batch after another."""
+
+    def __init__(self) -> None:
+        self.peer, self.keeper = Peer(), Keeper()
+        self.alice, self.bob, self.carol = Person("alice"), Person("bob"), Person("carol")
+
+    async def __aenter__(self) -> "Conversation":
+        serving = Session(self.keeper.publish, self.peer.send, self.peer.frames, IN_FLIGHT, self.peer.notices.append)
+        self._serving = asyncio.create_task(serving.run(self.peer.receive))
+        return self
+
+    async def __aexit__(self, *ending: object) -> None:
+        self.peer.leave()
+        await self._serving
+
+    def to(self, recipient: Person) -> Event:
+        return self.alice.message(recipient, b"x")
+
+    async def says(self, *events: Event) -> list[str]:
+        """What is answered to these, which come at once: yes, or the code of the no."""
+        before = len(self.peer.heard)
+        self.peer.say(*(f'["EVENT", {raw(each).decode()}]' for each in events))
+        await settle()
+        return ["yes" if is_yes else text.split(": ")[1] for _, _, is_yes, text in self.peer.heard[before:]]
+
+
+def test_behind_an_event_that_was_put_off_its_destination_waits_for_that_very_event() -> None:
+    async def test() -> None:
+        async with Conversation() as talk:
+            first, second, third = (talk.to(talk.bob) for _ in range(3))
+            talk.keeper.full = {talk.bob.member}
+            assert await talk.says(first) == ["queue_full"]
+            talk.keeper.full = set()
+            assert await talk.says(second) == ["held_back"]
+            assert await talk.says(talk.to(talk.carol)) == ["yes"]  # another destination
+            assert await talk.says(second, first, second, third) == ["held_back", "yes", "yes", "yes"]
+            assert await talk.says(talk.to(talk.bob)) == ["yes"]
+
+    run(test())
+
+
+def test_an_event_that_is_put_off_again_holds_its_destination_again() -> None:
+    async def test() -> None:
+        async with Conversation() as talk:
+            first, second = talk.to(talk.bob), talk.to(talk.bob)
+            talk.keeper.full = {talk.bob.member}
+            assert await talk.says(first, second) == ["queue_full", "held_back"]
+            assert await talk.says(first) == ["queue_full"]
+            talk.keeper.full = set()
+            assert await talk.says(second) == ["held_back"]
+            assert await talk.says(first, second) == ["yes", "yes"]
+
+    run(test())
+
+
+def test_an_event_that_was_sealed_anew_is_known_by_its_client_message_id() -> None:
+    async def test() -> None:
+        async with Conversation() as talk:
+            talk.keeper.full = {talk.bob.member}
+            first = talk.alice.message(talk.bob, b"x", client_message_id="first")
+            again = talk.alice.message(talk.bob, b"y", client_message_id="first")
+            assert first.id != again.id
+            assert await talk.says(first) == ["queue_full"]
+            talk.keeper.full = set()
+            assert await talk.says(again, talk.to(talk.bob)) == ["yes", "yes"]
+
+    run(test())
+
+
+def test_a_connection_with_more_order_to_keep_than_there_is_room_for_must_begin_anew() -> None:
+    async def test() -> None:
+        async with Conversation() as talk:
+            people = [Person(f"p{number}") for number in range(HELD_LANES_MAX + 1)]
+            talk.keeper.full = {person.member for person in people}
+            for person in people[:-1]:
+                talk.peer.say(f'["EVENT", {raw(talk.to(person)).decode()}]')
+            while len(talk.peer.heard) < HELD_LANES_MAX:
+                await asyncio.sleep(0)
+            closed_before = talk.peer.closed
+            assert await talk.says(talk.to(people[-1])) == ["queue_full"]
+            assert (closed_before, talk.peer.closed) == (None, (POLICY, "held_back"))
+            assert talk.peer.frames.taken == 0
 
     run(test())

@@ -102,7 +102,7 @@ def test_consumers_are_told_with_their_distance(data: Path) -> None:
         await relay.close()
 
     asyncio.run(move())
-    assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, 14, 5)]
+    assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, 15, 5)]
     with closing(open_relay(data / "relay.db")) as engine, engine.write() as transaction:
         history.fork(transaction, scene.NOW, os.urandom(16))
     assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, None, 5)]

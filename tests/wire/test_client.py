@@ -3,10 +3,8 @@
 import asyncio
 import base64
 import gzip
-import hashlib
 import itertools
 import json
-import os
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -17,7 +15,7 @@ from holdfast.protocol import event, keys
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
 from holdfast.wire import client as wire_client
-from holdfast.wire.client import InvalidUrl, RelayClient, Unreachable, authorization, relay_url
+from holdfast.wire.client import InvalidUrl, RelayClient, Unreachable, relay_url
 
 SECRET = b"\x07" * 32
 NOW = 1_800_000_000_000_000
@@ -84,6 +82,10 @@ SAID: dict[str, tuple[Handler, RelaySays]] = {
     "a newer relay's yes": (_answer(201, {**YES, "weather": "fine"}), Confirmation.CREATED),
     "a yes without ids": (_answer(201, {"ok": True}), FaultKind.NOT_UNDERSTOOD),
     "a yes with a broken anchor": (_answer(201, {**YES, "anchor": {"log_id": "x"}}), FaultKind.NOT_UNDERSTOOD),
+    "a yes without an anchor": (
+        _answer(201, {name: value for name, value in YES.items() if name != "anchor"}),
+        FaultKind.NOT_UNDERSTOOD,
+    ),
     "a yes that is no text": (_answer(201, b"\xff\xfe"), FaultKind.NOT_UNDERSTOOD),
     "a proxy's page": (_answer(200, b"<html>sign in</html>"), FaultKind.NOT_UNDERSTOOD),
     "a compressed answer": (
@@ -166,15 +168,20 @@ def test_reading_a_mesh_proves_who_reads() -> None:
 
 
 def test_two_proofs_of_one_second_differ_because_each_is_good_once() -> None:
-    first, second = (authorization(SECRET, URL, "GET", b"", NOW, os.urandom) for _ in range(2))
-    ids = {event.decode(base64.b64decode(header.removeprefix("Nostr "))).id for header in (first, second)}
-    assert len(ids) == 2
+    seen: set[str] = set()
 
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.add(event.decode(base64.b64decode(request.headers["authorization"].removeprefix("Nostr "))).id)
+        return httpx.Response(200, json={"mesh": "m", "name": "m", "members": [], "topics": []})
 
-def test_the_proof_covers_a_body() -> None:
-    header = authorization(SECRET, URL, "PUT", b"body", NOW, bytes)
-    tags = event.decode(base64.b64decode(header.removeprefix("Nostr "))).tags
-    assert tags[-1] == ("payload", hashlib.sha256(b"body").hexdigest())
+    async def ask_twice() -> None:
+        transport = httpx.MockTransport(handler)
+        async with RelayClient(URL, SECRET, clock=lambda: NOW, transport=transport) as client:
+            await client.mesh("m")
+            await client.mesh("m")
+
+    asyncio.run(ask_twice())
+    assert len(seen) == 2
 
 
 def test_a_read_that_is_refused_or_fails_says_so() -> None:
@@ -183,6 +190,8 @@ def test_a_read_that_is_refused_or_fails_says_so() -> None:
     assert raised.value.refusal is Refusal.NOT_A_MEMBER
     with pytest.raises(Unreachable, match="not a Holdfast relay's"):
         _ask(_answer(200, {"name": "something else"}), lambda client: client.mesh("m"))
+    with pytest.raises(Unreachable, match="not a Holdfast relay's"):
+        _ask(_answer(200, {"name": "another relay", "pubkey": "me"}), lambda client: client.information())
     with pytest.raises(Unreachable, match="points to https://x"):
         _ask(_answer(301, b"", location="https://x"), lambda client: client.information())
 

@@ -14,12 +14,12 @@ from holdfast.device import sending
 from holdfast.device.device import Device
 from holdfast.device.home import Membership
 from holdfast.device.invitation import SECRET_BYTES, Invitation
-from holdfast.device.publish import Publisher
+from holdfast.device.publish import Publisher, PutOff
 from holdfast.protocol import administration, keys
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Name, RevokeMember, Role
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.refusal import Refused
-from holdfast.wire.client import Member, Mesh, RelayClient, Yes
+from holdfast.wire.client import Member, Mesh, RelayClient, Unreachable, Yes
 
 
 class Standing(StrEnum):
@@ -134,7 +134,7 @@ async def _finished(device: Device, client: RelayClient) -> Membership | None:
         return None
     if before is Standing.MEMBER or membership.relay != client.url:
         raise HasMesh(membership, before)
-    await _recognise(client, membership)
+    await _recognise(device, client, membership)
     await Publisher(device, client, membership.relay_pubkey).heal(membership.mesh)
     return membership if standing(device)[1] is Standing.MEMBER else None
 
@@ -146,9 +146,14 @@ def _same(membership: Membership, **asked: str) -> Membership:
     return membership
 
 
-async def _recognise(client: RelayClient, membership: Membership) -> None:
+async def _recognise(device: Device, client: RelayClient, membership: Membership) -> None:
     """Refuse a relay that is not the one with which this home's membership began."""
-    shown = (await client.information()).pubkey
+    try:
+        shown = (await client.information()).pubkey
+    except Unreachable as fault:
+        if not device.look(lambda tx: sending.waiting(tx, sending.ADMIN, membership.mesh)):
+            raise
+        raise PutOff(client.url, fault.fault, fault.detail, kept=False) from fault
     if shown != membership.relay_pubkey:
         raise OtherRelay(client.url, membership.relay_pubkey, shown)
 
@@ -248,7 +253,7 @@ async def in_session(device: Device) -> AsyncIterator[Session]:
     async with RelayClient(membership.relay, device.secret, clock=device.clock, random=device.random) as client:
         publisher = Publisher(device, client, membership.relay_pubkey)
         session = Session(device, client, publisher, membership)
-        await _recognise(client, membership)
+        await _recognise(device, client, membership)
         await publisher.heal(membership.mesh)
         if standing(device)[1] is not Standing.MEMBER:
             raise NoMesh

@@ -28,9 +28,7 @@ class Publisher:
         self._metrics = metrics
         self._array = _array_decoder(relay.settings.limits.events_per_request_max)
 
-    async def events(
-        self, raws: Sequence[bytes], local: bool, held: frozenset[Lane] = frozenset()
-    ) -> list[Answer]:
+    async def events(self, raws: Sequence[bytes], local: bool, held: frozenset[Lane] = frozenset()) -> list[Answer]:
         """An answer to each event, in order; nothing new is taken in the lanes that are held."""
         answers = await self._relay.publish(raws, local=local, held=held)
         self._metrics.answers(map(_code, answers))

@@ -28,6 +28,7 @@ from holdfast.wire.budget import Budget
 RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
 LATER_VERBS = frozenset({"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES", "QUEUE"})  # of the protocol, and not served here
 
+POLICY = 1008  # of a connection that takes more than its share
 HELD_LANES_MAX = 1_024  # of one connection, in which something was put off; one with more must connect again
 
 Publish = Callable[[Sequence[bytes], frozenset[Lane]], Awaitable[list[Answer]]]
@@ -82,10 +83,8 @@ class Session:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._answer())
                 await self._read(receive)
-        except* ClientDisconnected:
+        except* (ClientDisconnected, _TooMuchHeld):
             pass
-        except* _TooMuchHeld:
-            await self._send(close_message(Refusal.TOO_MANY_CONNECTIONS))
         finally:
             self._frames.give(sum(item.size for item in self._waiting))
 
@@ -151,6 +150,7 @@ class Session:
         for answer in answers:
             await self._say(answer.ok())
         if len(self._held) > HELD_LANES_MAX:
+            await self._send({"type": "websocket.close", "code": POLICY, "reason": Refusal.HELD_BACK.value})
             raise _TooMuchHeld
 
     def _returned(self, raw: bytes) -> Lane | None:
