@@ -36,8 +36,9 @@ format: $(VENV)/dev ## format the code and mend what the linter can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-crash: $(VENV)/dev ## kill -9 and power cuts, CYCLES=200 rounds of each
-	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest tests/crash --timeout=0
+crash: $(VENV)/dev ## kill -9 of logs and relays, and power cuts, CYCLES=200 rounds of each
+	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/crash \
+		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load
 
 setup: $(VENV)/dev ## only install what demo and test need
 

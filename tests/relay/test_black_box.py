@@ -119,7 +119,7 @@ def test_every_yes_survives_kill_9_under_load(tmp_path: Path) -> None:
             relay.people = people
             if round_number == 0:
                 relay.found_mesh("alice", "bob", "carol")
-            _check_all(relay, said)
+            _check_all(relay, dict(list(said.items())[-1000:]))
             _load_until_killed(relay, said, luck.uniform(0.1, 0.5))
     with running(data, GENEROUS) as relay:
         _check_all(relay, said)
