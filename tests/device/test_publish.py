@@ -18,7 +18,7 @@ from holdfast.device.operations import Address
 from holdfast.device.publish import MAX_AGE_HOURS, Publisher, PutOff
 from holdfast.device.sending import ADMIN, Attempt, Operation
 from holdfast.protocol import administration, event, keys
-from holdfast.protocol.action import Action, CreateTopic, Grant, GrantTopicKey, Subscribe
+from holdfast.protocol.action import Action, CreateTopic, Grant, GrantTopicKey, Subscribe, Unsubscribe
 from holdfast.protocol.anchor import Anchor, sign_anchor
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.outbox import Status
@@ -388,3 +388,28 @@ def test_a_move_applies_only_to_the_status_it_was_decided_on(home: Home, clock: 
         with pytest.raises(ValueError, match="never changes"):
             device.do(lambda tx: sending.claim(tx, START, operation, b"another"))
         assert operation.status is Status.PENDING
+
+
+def test_a_yes_to_something_that_was_undone_since_is_not_taken_for_an_answer(home: Home, clock: Clock) -> None:
+    """Both were put off; when they are healed the later one holds, and asking for the earlier one asks anew."""
+    _run(home, clock, Wire(_no(Refusal.CLOCK_AHEAD)), Subscribe(topic="news"))
+    _run(home, clock, Wire(_no(Refusal.CLOCK_AHEAD), _no(Refusal.CLOCK_AHEAD)), Unsubscribe(topic="news"))
+    wire = Wire(_yes(), _yes(), _yes())
+    (yes,) = _run(home, clock, wire, Subscribe(topic="news"))
+    assert isinstance(yes, Yes)
+    asked = [json.loads(json.loads(sent)["content"])["action"] for sent in wire.sent]
+    assert asked == ["subscribe", "unsubscribe", "subscribe"]
+
+
+def test_what_was_dated_ahead_is_dated_and_counted_anew_when_the_clock_is_right(home: Home, clock: Clock) -> None:
+    clock.now += HOUR
+    first = Wire(_no(Refusal.CLOCK_AHEAD))
+    _run(home, clock, first, TOPIC)
+    clock.now -= HOUR
+    second = Wire(_yes(), _yes())
+    _run(home, clock, second, Subscribe(topic="news"))
+    early, anew, later = (json.loads(sent) for sent in (*first.sent, *second.sent))
+    assert (early["created_at"] - anew["created_at"], later["created_at"]) == (3600, anew["created_at"])
+    counters = [int(_tags(sent)["counter"]) for sent in second.sent]
+    assert counters[0] < counters[1]
+    assert _tags(first.sent[0])["client_message_id"] == _tags(second.sent[0])["client_message_id"]

@@ -20,7 +20,7 @@ FATAL = words(
     last_admin subject_unknown author_not_admitted
     """
 )
-PATIENT = words("clock_ahead rate_limited queue_full waiting_for_key receipt_early unavailable")
+PATIENT = words("rate_limited queue_full waiting_for_key receipt_early unavailable")
 OF_ITS_OWN = {
     # status, counts, level, heeds Retry-After, reseals
     "created": ("done", True, "info", False, False),
@@ -29,6 +29,7 @@ OF_ITS_OWN = {
     "idempotency_key_reused": ("dead", True, "warn", False, False),
     "held_back": ("pending", False, "info", False, False),
     "stale_key": ("pending", True, "info", False, True),
+    "clock_ahead": ("pending", True, "warn", True, True),
     "timeout": ("pending", True, "warn", False, False),
     "connection_lost": ("pending", True, "warn", False, False),
     "server_error": ("pending", True, "warn", True, False),
@@ -78,8 +79,11 @@ def test_no_refusal_of_something_else_ends_a_row(refusal: Refusal) -> None:
     assert REACTIONS[refusal].status == "pending"
 
 
-def test_a_row_is_sealed_anew_for_one_reason_only() -> None:
-    assert [answer for answer, found in REACTIONS.items() if found.reseals] == [Refusal.STALE_KEY]
+def test_a_row_is_sealed_anew_for_its_key_or_its_date_only() -> None:
+    assert [answer for answer, found in REACTIONS.items() if found.reseals] == [
+        Refusal.CLOCK_AHEAD,
+        Refusal.STALE_KEY,
+    ]
 
 
 def test_a_confirmation_is_the_only_way_to_done() -> None:

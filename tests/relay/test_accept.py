@@ -30,13 +30,13 @@ from holdfast.protocol.administration import from_event, join, rotate_member_key
 from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Entry, Kind
-from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY, DedupeMode
 from holdfast.protocol.topic_key import key_id
 from holdfast.relay.answer import Answer
 from holdfast.relay.database import SCHEMA, prepare
 from holdfast.relay.offer import read
-from holdfast.relay.relay import Relay
+from holdfast.relay.relay import Relay, _moved
 from holdfast.relay.settings import Limits, Retention, Settings
 from holdfast.store import history
 from holdfast.store.check import check
@@ -544,8 +544,6 @@ def test_a_consumer_holds_back_pruning_until_it_stays_away_too_long(tmp_path: Pa
 
 
 def test_a_checkpoint_only_moves_forward_and_within_its_log(place: Place) -> None:
-    from holdfast.protocol.refusal import Refused
-
     place.settle()
     log_id = place.relay.head().log_id
 
@@ -571,8 +569,6 @@ def test_a_checkpoint_only_moves_forward_and_within_its_log(place: Place) -> Non
 
 
 def test_a_mesh_is_shown_to_its_members_and_operators_only(place: Place) -> None:
-    from holdfast.protocol.refusal import Refused
-
     place.settle()
     _topic(place, place.bob)
     shown = place.relay.mesh(MESH, place.bob.key)
@@ -823,3 +819,30 @@ def test_one_key_has_one_pace_in_whatever_mesh_it_claims(tmp_path: Path) -> None
     refusals = [answer.refusal for answer in place.publish(*events)]
     assert refusals[:10] == [Refusal.INVITE_INVALID] * 10
     assert refusals[10:] == [Refusal.RATE_LIMITED] * 5
+
+
+def test_what_an_array_changes_decides_what_follows_in_it(place: Place) -> None:
+    """Who was a stranger when the array came may be a member two events later."""
+    founding, invitation, joining = place.alice.found_mesh(), place.alice.invite(SECRET), place.bob.join(SECRET)
+    answers = place.publish(founding, invitation, joining, place.bob.message(place.alice), local=True)
+    assert [answer.http_status for answer in answers] == [201, 201, 201, 201]
+
+
+def test_more_offers_than_one_look_up_takes_are_all_taken(tmp_path: Path) -> None:
+    limits = Limits(queue_messages_max=1_000_000, messages_burst=1_000_000)
+    place = Place(tmp_path / "relay.db", Settings(limits=limits)).settle()
+    events = [raw(place.alice.message(place.bob)) for _ in range(1_200)]
+    answers = asyncio.run(place.relay.publish(events))
+    assert {answer.http_status for answer in answers} == {201}
+    asyncio.run(place.relay.close())
+
+
+def test_a_refused_checkpoint_does_not_make_others_wait(place: Place) -> None:
+    """It wrote nothing, so what shares its batch is not run again."""
+    place.settle()
+    log_id = place.relay.head().log_id
+    with place.engine.write() as transaction:
+        for seq, refusal in ((99, Refusal.CURSOR_AHEAD), (-1, Refusal.RANGE_INVALID)):
+            moved = _moved(transaction, place.now, "lake", log_id, seq)
+            assert isinstance(moved, Refused)
+            assert moved.refusal is refusal

@@ -198,3 +198,20 @@ def test_many_keys_are_looked_up_at_once(engine: Engine) -> None:
         wanted = [(1, "n1"), (7, "n7"), (8, "n9"), (99, "n99"), (7, "n7")]
         assert transaction.lookup(statement, ("id", "name"), wanted) == [("n1",), ("n7",)]
         assert transaction.lookup(statement, ("id", "name"), []) == []
+
+
+def test_more_keys_are_looked_up_than_one_statement_takes(engine: Engine) -> None:
+    with engine.write() as transaction:
+        transaction.insert("thing", ("id", "name"), [(number, "x") for number in range(20_000)])
+        statement = "SELECT thing.id FROM wanted JOIN thing ON thing.id = wanted.id AND thing.name = wanted.name"
+        found = transaction.lookup(statement, ("id", "name"), [(number, "x") for number in range(20_000)])
+    assert sorted(found) == [(number,) for number in range(20_000)]
+
+
+def test_the_room_that_rows_took_is_given_back_when_they_go(engine: Engine) -> None:
+    with engine.write() as transaction:
+        transaction.insert("thing", ("id", "name"), [(number, "x" * 1000) for number in range(1_000)])
+        large = transaction.size_bytes()
+    with engine.write() as transaction:
+        transaction.run("DELETE FROM thing")
+        assert transaction.size_bytes() < large / 4

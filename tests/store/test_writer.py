@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -450,3 +451,21 @@ def test_an_event_loop_that_ended_with_requests_under_way_leaves_room_for_the_ne
     gated.gate.set()
     assert asyncio.run(patient()) == "inserted 9"
     writer.close()
+
+
+def test_an_interrupt_at_the_very_start_of_a_batch_wedges_nothing(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer: Writer[int, str] = Writer(gated, _insert, inline=True)
+    take = writer._take
+
+    def interrupted(batch: list[Any]) -> bool:
+        take(batch)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.ask(1)
+    monkeypatch.undo()
+    assert writer.ask(2) == "inserted 2"
+    assert _stored(gated) == [2]

@@ -49,7 +49,8 @@ def back_up(engine: SqliteEngine, path: Path) -> None:
             copy.close()
         files.give_name(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        for ending in ("", "-journal"):
+            partial.with_name(partial.name + ending).unlink(missing_ok=True)
 
 
 def restore(backup: Path, path: Path) -> None:

@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.protocol import keys
 from holdfast.protocol.action import Identifier, Name
+from holdfast.protocol.keys import SECRET_BYTES
 
 PREFIX = "holdfast1."
-SECRET_BYTES = 32
 TEXT_CHARACTERS_MAX = 2048
 
 _CHECKSUM_BYTES = 4

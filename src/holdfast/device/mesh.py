@@ -13,7 +13,7 @@ import msgspec
 from holdfast.device import sending
 from holdfast.device.device import Device
 from holdfast.device.home import Membership
-from holdfast.device.invitation import SECRET_BYTES, Invitation
+from holdfast.device.invitation import Invitation
 from holdfast.device.publish import Publisher, PutOff
 from holdfast.protocol import administration, keys
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Name, RevokeMember, Role
@@ -227,7 +227,7 @@ class Session:
 
     async def invite(self, role: Role, expires_at: int) -> Invitation:
         """Let one more in, once, until the invitation expires (microseconds)."""
-        secret = self.device.random(SECRET_BYTES)
+        secret = self.device.random(keys.SECRET_BYTES)
         invitation = Invitation(relay=self.client.url, mesh=self.mesh.mesh, mesh_name=self.mesh.name, secret=secret)
         await self.ask(Invite(key=invitation.key, expires_at=expires_at, role=role))
         return invitation

@@ -84,9 +84,10 @@ class Publisher:
     async def publish(self, mesh: str, action: Action, *, client_message_id: str | None = None) -> Yes:
         """Have the relay do this; returns when it has. Raises `Refused` if it will not, `PutOff` if it has not yet."""
         blob = actions.write_action(action).encode()
-        for settled in self.healed:
-            if settled.operation.blob == blob and settled.said.yes is not None:
-                return settled.said.yes  # an earlier command asked for the same and died before its answer
+        # An earlier command may have asked for the same and died before its answer. Only the last one counts: what was
+        # asked for after it may have undone it.
+        if self.healed and self.healed[-1].operation.blob == blob and self.healed[-1].said.yes is not None:
+            return self.healed[-1].said.yes
         address = Address(
             destination_kind=ADMIN,
             destination_ref=mesh,

@@ -17,7 +17,6 @@ import rfc8785
 from holdfast.protocol.refusal import Refusal, Refused
 
 ENVELOPE_VERSION = "1"
-FINGERPRINT_BYTES = 32
 PREFIX_BYTES = 8  # shown as 16 hex digits where two fingerprints differ
 OBJECT_ID_BYTES = 32
 META_DEPTH_MAX = 32  # objects and arrays inside each other, so that no caller decides how deep we recurse

@@ -12,7 +12,6 @@ from enum import StrEnum
 import msgspec
 
 LOG_ID_BYTES = 16
-CHAIN_BYTES = 32
 
 _GENESIS = b"holdfast history 1\x00"
 _ABSENT = b"\xff\xff\xff\xff"  # no field is that long, so an absent one and an empty one differ

@@ -32,7 +32,7 @@ class Signal(StrEnum):
     REFUSED = "refused"  # permanently
     POSTPONED = "postponed"  # refused temporarily
     HELD_BACK = "held_back"  # not looked at, because one before it was postponed
-    KEY_STALE = "key_stale"  # refused temporarily, and the sealed event is thrown away to be sealed anew
+    KEY_STALE = "key_stale"  # refused temporarily for its key or its date: the event is thrown away to be sealed anew
     FAULTED = "faulted"  # no answer, or none that can be understood
     RESTARTED = "restarted"  # the process that had claimed it is gone
     AGED_OUT = "aged_out"  # past the age at which the relay could still recognise a repetition

@@ -74,6 +74,10 @@ _HELD_BACK = Reaction(Signal.HELD_BACK, Level.INFO)
 # Retry-After would only delay what a new seal mends at once.
 _STALE_KEY = Reaction(Signal.KEY_STALE, Level.INFO, reseals=True)
 
+# The date is part of what is signed: once the clock is right it is signed anew, for the same reason as above. The old bytes
+# would be refused until their date comes, and administration signed meanwhile would have overtaken their counter.
+_CLOCK_AHEAD = Reaction(Signal.KEY_STALE, Level.WARN, heeds_retry_after=True, reseals=True)
+
 
 def _to_refusal(refusal: Refusal) -> Reaction:
     row = REFUSALS[refusal]
@@ -82,6 +86,8 @@ def _to_refusal(refusal: Refusal) -> Reaction:
             return _HELD_BACK
         case Refusal.STALE_KEY:
             return _STALE_KEY
+        case Refusal.CLOCK_AHEAD:
+            return _CLOCK_AHEAD
         case Refusal.IDEMPOTENCY_KEY_REUSED:
             return Reaction(Signal.CONFLICT, Level.WARN)
     if row.subject is not Subject.EVENT:

@@ -9,7 +9,6 @@ import ulid
 from holdfast.protocol.refusal import Refusal, Refused
 
 ULID_CHARACTERS = 26
-ULID_BYTES = 16
 RANDOM_BYTES = 10
 TIME_BYTES = 6
 MICROSECONDS_PER_MILLISECOND = 1000

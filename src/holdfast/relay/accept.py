@@ -3,7 +3,8 @@
 All of this happens inside the writer's transaction, for all requests that wait. In order: was this id used before (a
 repetition is answered, whatever else has changed meanwhile); may this signer do it; can the destination take it; and only
 then the rows, all of them: dedupe, message, history, deliveries, mentions. A refusal is decided before anything is
-written for its offer, so it leaves no row, and its id stays free.
+written for its offer, so it leaves no row of it, and its id stays free. (What had expired in a full queue is closed either
+way: that was due.)
 """
 
 from collections import Counter

@@ -31,6 +31,8 @@ def find(transaction: Transaction, name: str) -> Consumer:
 def move(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int) -> Consumer:
     """Register a consumer, or move its checkpoint forward."""
     head = history.head(transaction)
+    if seq < 0:
+        raise Refused(Refusal.RANGE_INVALID, f"there is no position {seq}")
     if log_id != head.log_id:
         raise Refused(Refusal.OTHER_LOG, f"this log is {head.log_id.hex()}")
     if seq > head.seq:

@@ -46,6 +46,7 @@ class Limiter:
                 return math.ceil((1 - bucket.tokens) / self._limits.messages_per_s)
             bucket.tokens -= 1
             self._seen[event_id] = _Seen(now, 0)
+            self._seen.move_to_end(event_id)
             _trim(self._seen, EVENTS_MAX)
             return 0
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.protocol.administration import Administration
 from holdfast.protocol.anchor import Anchor, sign_anchor
 from holdfast.protocol.envelope import Envelope
 from holdfast.protocol.keys import AUX_BYTES
@@ -132,7 +133,9 @@ class Relay:
 
     async def move_consumer(self, name: str, log_id: bytes, seq: int) -> dict[str, Any]:
         """Register a consumer of the history, or move its checkpoint forward."""
-        found = await self._do(lambda tx: consumers.move(tx, self._clock(), name, log_id, seq))
+        found = await self._do(lambda tx: _moved(tx, self._clock(), name, log_id, seq))
+        if isinstance(found, Refused):
+            raise found
         return _shown(found)
 
     async def sweep(self) -> dict[str, int]:
@@ -174,12 +177,17 @@ class Relay:
         """
         answers: dict[int, Answer] = {}
         put_off = set(held)
+        changing: set[str] = (
+            set()
+        )  # meshes that an earlier offer changes: who is a stranger there, only the writer knows
         authentic = self._authentic(offers, answers)
         with self._engine.read() as transaction:
             seen = _Seen.load(transaction, list(authentic.values()))
         for number, offer in authentic.items():
             found = found_earlier(offer, seen.signers, seen.earlier)
-            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off)
+            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)
+            if isinstance(offer.said, Administration):
+                changing.add(offer.head.mesh)
             if answer is not None:
                 answers[number] = answer
             if answer is not None and answer.refusal and not REFUSALS[answer.refusal].is_permanent:
@@ -203,12 +211,13 @@ class Relay:
                 answers[number] = refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         return {number: offer for number, offer in offers.items() if number not in answers}
 
-    def _hinder(self, offer: Offer, seen: "_Seen", put_off: set[Lane]) -> Answer | None:
+    def _hinder(self, offer: Offer, seen: "_Seen", put_off: set[Lane], changing: set[str]) -> Answer | None:
         """A refusal for what need not reach the writer."""
         now = self._clock()
         try:
             check_date(offer, now, self._window_days, seen.forgotten_before)
-            seen.check_stranger(offer)
+            if offer.head.mesh not in changing:
+                seen.check_stranger(offer)
         except Refused as refused:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         if offer.lane in put_off:
@@ -310,6 +319,14 @@ def _claimed_id(raw: bytes) -> str:
 
 class _Claim(msgspec.Struct):
     id: str = ""
+
+
+def _moved(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int) -> consumers.Consumer | Refused:
+    """A refusal is returned: it wrote nothing, so the others of its batch need not be run again."""
+    try:
+        return consumers.move(transaction, now, name, log_id, seq)
+    except Refused as refused:
+        return refused
 
 
 def _shown(consumer: consumers.Consumer) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class Transaction(Protocol):
         """The names of the tables there are: each database keeps its own catalogue."""
 
     def size_bytes(self) -> int:
-        """How large the database is."""
+        """How much room the database's rows take."""
 
 
 class Engine(Protocol):

@@ -32,6 +32,8 @@ _MEANINGS: dict[int | None, type[faults.Fault]] = {
     errno.ELOOP: faults.NameInvalid,
 }
 
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
+
 _open: "weakref.WeakKeyDictionary[apsw.Connection, tuple[int, int]]" = weakref.WeakKeyDictionary()
 _inherited: set[tuple[int, int]] = set()
 
@@ -56,7 +58,7 @@ def find(path: Path, *, create: bool) -> None:
     if (status.st_dev, status.st_ino) in _inherited:
         raise faults.Forked(str(path))
     if create and status.st_size == 0:
-        path.chmod(_MODE)  # made by somebody, and to be filled by us
+        _tighten(path)
 
 
 def create(path: Path) -> None:
@@ -66,9 +68,10 @@ def create(path: Path) -> None:
     """
     nameless = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        os.close(os.open(nameless, os.O_CREAT | os.O_EXCL | os.O_WRONLY, _MODE))
+        _claim(nameless)
         try:
-            os.link(nameless, path)
+            if not _linked(nameless, path):
+                _claim(path)
         finally:
             nameless.unlink()
         sync_directory(path.parent)
@@ -111,8 +114,11 @@ def make_directory(path: Path) -> None:
 def give_name(made: Path, path: Path) -> None:
     """Let a finished file appear under its name, durably, and never in the place of another."""
     try:
-        os.link(made, path)
-        made.unlink()
+        if _linked(made, path):
+            made.unlink()
+        else:
+            _claim(path)
+            made.rename(path)  # over the empty file that nobody else can have made
         sync_directory(path.parent)
     except OSError as error:
         raise meaning(error, path) from error
@@ -138,6 +144,29 @@ def _create_or_find(path: Path) -> None:
         create(path)
     except faults.FileThere:
         find(path, create=False)  # another process was faster
+
+
+def _tighten(path: Path) -> None:
+    """An empty file was made by somebody and is to be filled by us."""
+    try:
+        path.chmod(_MODE)
+    except OSError as error:
+        raise meaning(error, path) from error
+
+
+def _claim(path: Path) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE))
+
+
+def _linked(source: Path, path: Path) -> bool:
+    """Give a file a second name; False where the file system has no such thing, as on many a stick and network drive."""
+    try:
+        os.link(source, path)
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            return False
+        raise
+    return True
 
 
 def _written(path: Path, content: bytes) -> Path:

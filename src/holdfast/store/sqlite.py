@@ -27,6 +27,9 @@ BUSY_PAUSE_S = 0.002
 QUICK_CHECK_BYTES_MAX = 268_435_456
 """Up to this size a file is looked through whenever it is opened to be written; `holdfast check` does it at any size."""
 
+LOOKUP_ROWS = 512
+"""How many keys one statement looks up; SQLite takes a bounded number of values in one."""
+
 MEMORY = ":memory:"
 
 _ROLLBACK_HEADER = b"\x01\x01"  # bytes 18 and 19 of a file whose last writer used no write-ahead log
@@ -141,7 +144,7 @@ class SqliteEngine:
             connection = apsw.Connection(self.where, flags=mode, vfs=self._vfs)
             if self._is_file:
                 files.remember(self.where, connection)
-            connection.set_busy_handler(_patience(self._busy_timeout_s))
+            connection.set_busy_handler(_BusyHandler(self._busy_timeout_s))
             connection.execute("PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
@@ -248,6 +251,9 @@ class _SqliteTransaction:
         self.where = where
 
     def rows(self, statement: str, parameters: Mapping[str, Value] | None = None) -> list[Row]:
+        return self._rows(statement, parameters)
+
+    def _rows(self, statement: str, parameters: Mapping[str, Value] | Sequence[Value] | None) -> list[Row]:
         try:
             return list(self._connection.execute(statement, parameters))
         except apsw.Error as error:
@@ -269,17 +275,18 @@ class _SqliteTransaction:
             raise _meaning(error, self.where) from error
 
     def lookup(self, statement: str, columns: Sequence[str], wanted: Sequence[Sequence[Value]]) -> list[Row]:
-        if not wanted:
-            return []
+        found: list[Row] = []
+        for start in range(0, len(wanted), LOOKUP_ROWS):
+            found += self._lookup(statement, columns, wanted[start : start + LOOKUP_ROWS])
+        return found
+
+    def _lookup(self, statement: str, columns: Sequence[str], wanted: Sequence[Sequence[Value]]) -> list[Row]:
         # Filled up to a power of two, so that a few statements serve every size and stay prepared.
         size = 1 << (len(wanted) - 1).bit_length()
         rows = [*wanted, *[wanted[-1]] * (size - len(wanted))]
         places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
-        keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"  # noqa: S608 - likewise
-        try:
-            return list(self._connection.execute(f"{keys} {statement}", [value for row in rows for value in row]))
-        except apsw.Error as error:
-            raise _meaning(error, self.where) from error
+        keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"  # noqa: S608 - names of ours
+        return self._rows(f"{keys} {statement}", [value for row in rows for value in row])
 
     def script(self, statements: str) -> None:
         self.rows(statements)
@@ -288,8 +295,9 @@ class _SqliteTransaction:
         return {name for (name,) in self.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
     def size_bytes(self) -> int:
-        ((pages,),), ((page_bytes,),) = self.rows("PRAGMA page_count"), self.rows("PRAGMA page_size")
-        return int(pages) * int(page_bytes)
+        pragmas = ("page_count", "freelist_count", "page_size")
+        pages, free, page_bytes = (int(self.rows(f"PRAGMA {name}")[0][0]) for name in pragmas)
+        return (pages - free) * page_bytes  # a file does not shrink when rows go
 
     def end(self) -> None:
         self._open = None
@@ -299,10 +307,6 @@ class _SqliteTransaction:
         if self._open is None:
             raise RuntimeError("a transaction was used after its end")
         return self._open
-
-
-def _patience(timeout_s: float) -> "_BusyHandler":
-    return _BusyHandler(timeout_s)
 
 
 class _BusyHandler:

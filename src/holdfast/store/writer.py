@@ -133,28 +133,29 @@ class Writer(Generic[Q, A]):
 
     def _run_batch(self) -> None:
         """Run what waits as one batch, unless somebody else is at it."""
-        batch: list[_Item[Q, A]] = []
+        batch: list[_Item[Q, A]] = []  # filled before the right to run is taken, so that an interrupt loses neither
         outcomes: list[_Outcome[A]] | None = None
         try:
-            batch = self._take()
-            outcomes = self._carry_out([item.request for item in batch]) if batch else []
+            if self._take(batch):
+                outcomes = self._carry_out([item.request for item in batch])
         finally:  # an interrupt must not leave the other callers of this batch waiting for ever
-            lost = [faults.Unanswered(self._engine.where) for _ in batch]
-            _answer([item.reply for item in batch], lost if outcomes is None else outcomes)
-            with self._changed:
-                self._busy = self._busy and not batch
-                self._changed.notify_all()
+            if batch:
+                lost = [faults.Unanswered(self._engine.where) for _ in batch]
+                _answer([item.reply for item in batch], lost if outcomes is None else outcomes)
+                with self._changed:
+                    self._busy = False
+                    self._changed.notify_all()
 
-    def _take(self) -> "list[_Item[Q, A]]":
-        """The next batch, and with it the right to run it; nothing while another has that."""
+    def _take(self, batch: "list[_Item[Q, A]]") -> bool:
+        """Fill the next batch, and with it take the right to run it; not while another has that."""
         with self._changed:
             if self._busy or not self._inbox:
-                return []
-            batch = [self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch_max))]
+                return False
+            batch.extend(self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch_max)))
+            self._busy = True
             for item in batch:
                 item.taken = True
-            self._busy = True
-            return batch
+            return True
 
     def _carry_out(self, requests: Sequence[Q]) -> "list[_Outcome[A]]":
         """All in one transaction; if one of them fails, each in its own, so that it fails alone."""

@@ -180,7 +180,7 @@ CREATE TABLE mention (
 
 CREATE INDEX mention_by_seq ON mention (seq);
 
--- A reader of the history; nothing behind its checkpoint is pruned while it comes regularly.
+-- A reader of the history; nothing after its checkpoint is pruned while it comes regularly.
 CREATE TABLE consumer (
     name          TEXT PRIMARY KEY,
     log_id        BLOB NOT NULL,
