@@ -4,8 +4,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -93,17 +94,22 @@ def test_an_empty_file_becomes_a_log(path: Path) -> None:
         assert log.append_next(A, b"x") == 0
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A directory that every user may reach, which the tests' own are not."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
 @pytest.mark.parametrize("locked", ["file", "directory"])
-def test_a_read_only_place_is_refused(tmp_path: Path, locked: str) -> None:
+def test_a_read_only_place_is_refused(open_folder: Path, locked: str) -> None:
     """Permissions do not bind root, so the child becomes an ordinary user if it can."""
-    folder = tmp_path / "home"
+    folder = open_folder / "home"
     folder.mkdir()
     with OperationLog(folder / "log") as log:
         log.append_next(A, b"x")
     before = (folder / "log").read_bytes()
-    for place in (tmp_path, *tmp_path.parents[:3], folder):
-        if place.owner() == Path(tmp_path).owner() and place != Path("/tmp"):
-            place.chmod(place.stat().st_mode | 0o011)
     (folder / "log").chmod(0o444 if locked == "file" else 0o666)
     folder.chmod(0o755 if locked == "file" else 0o555)
     program = textwrap.dedent(f"""

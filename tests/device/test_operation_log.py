@@ -207,7 +207,7 @@ def test_a_restored_log_has_a_new_epoch_and_log_id_and_its_sequences_go_on(path:
 
 def test_a_backup_never_writes_over_a_file(log: OperationLog, tmp_path: Path) -> None:
     (tmp_path / "there").write_text("precious")
-    with pytest.raises(Exception, match="exists already"):
+    with pytest.raises(faults.FileThere, match="exists already"):
         log.backup(tmp_path / "there")
     assert (tmp_path / "there").read_text() == "precious"
 
@@ -328,9 +328,9 @@ def test_a_closed_log_says_so(path: Path) -> None:
     log = OperationLog(path)
     log.close()
     log.close()
-    with pytest.raises(Exception, match="it was closed"):
+    with pytest.raises(faults.Closed, match="it was closed"):
         log.append_next(A, b"")
-    with pytest.raises(Exception, match="it was closed"):
+    with pytest.raises(faults.Closed, match="it was closed"):
         log.outbox()
 
 

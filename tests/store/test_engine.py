@@ -178,6 +178,18 @@ def test_commits_are_synced_and_never_less(tmp_path: Path) -> None:
     with engine.write() as transaction:
         assert transaction.rows("PRAGMA journal_mode") == [("wal",)]
         assert transaction.rows("PRAGMA synchronous") == [(3,)]
+        assert transaction.rows("PRAGMA fullfsync") == transaction.rows("PRAGMA checkpoint_fullfsync") == [(1,)]
+    engine.close()
+
+
+def test_both_connections_distrust_the_file(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    for opened in (engine.write, engine.read):
+        with opened() as transaction:
+            assert transaction.rows("PRAGMA trusted_schema") == [(0,)]
+            assert transaction.rows("PRAGMA cell_size_check") == [(1,)]
+            assert transaction.rows("PRAGMA foreign_keys") == [(1,)]
     engine.close()
 
 

@@ -272,6 +272,9 @@ def test_a_fork_goes_on_under_another_log_id(store: Engine) -> None:
     assert entry.kind is Kind.RESTORED
     assert entry.detail[:32] == LOG_ID + b"n" * 16
     assert _findings(store) == []
+    with store.write() as transaction:
+        transaction.run("UPDATE history_head SET log_id = zeroblob(16)")
+    assert _findings(store) == [("chain", "entry 4 belongs to a log of another id")]
 
 
 Change = Callable[[Draft], Draft]

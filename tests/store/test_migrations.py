@@ -56,7 +56,7 @@ def test_a_newer_database_is_refused(engine: Engine) -> None:
 
 
 def test_a_step_that_fails_leaves_nothing_of_itself_and_all_before_it(engine: Engine) -> None:
-    with pytest.raises(Exception, match="nowhere"):
+    with pytest.raises(faults.NotUnderstood, match="nowhere"):
         migrations.migrate(engine, _schema(ONE, BROKEN), lambda: 1)
     assert "one" in _tables(engine)
     assert "other" not in _tables(engine)

@@ -21,7 +21,7 @@ INSERT = "INSERT INTO thing VALUES (:id)"
 
 
 class Gated:
-    """An engine whose transactions start only when the test opens the gate, and are counted."""
+    """An engine whose transactions start, and end, only when the test opens the gates; commits are counted."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -29,6 +29,9 @@ class Gated:
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
+        self.commit_gate = threading.Event()
+        self.commit_gate.set()
+        self.written = threading.Event()
         self.commits = 0
 
     @contextmanager
@@ -37,6 +40,8 @@ class Gated:
         assert self.gate.wait(10)
         with self._engine.write() as transaction:
             yield transaction
+            self.written.set()
+            assert self.commit_gate.wait(10)
         self.commits += 1
 
     def read(self) -> AbstractContextManager[Transaction]:
@@ -142,8 +147,7 @@ def test_a_broken_constraint_fails_one_request_alone(writer: Writer[int, str], g
 
 def test_nobody_is_answered_before_the_commit(gated: Gated) -> None:
     writer: Writer[int, str] = Writer(gated, _insert)
-    gated.gate.clear()
-    gated.entered.clear()
+    gated.commit_gate.clear()
     answered = threading.Event()
 
     def ask(number: int) -> None:
@@ -151,9 +155,9 @@ def test_nobody_is_answered_before_the_commit(gated: Gated) -> None:
         answered.set()
 
     (thread,) = _in_threads(ask, [1])
-    assert gated.entered.wait(10)
+    assert gated.written.wait(10), "its rows are in the transaction, and only the commit is missing"
     assert not answered.wait(0.05)
-    gated.gate.set()
+    gated.commit_gate.set()
     thread.join(10)
     assert answered.is_set()
     writer.close()
