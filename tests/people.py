@@ -7,21 +7,25 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from holdfast.protocol import administration, envelope, keys, payload, sealing
+from holdfast.protocol import administration, envelope, keys, payload, receipt, sealing
 from holdfast.protocol.action import (
     Action,
     AdvanceTopicKey,
+    Block,
     CreateMesh,
     CreateTopic,
     Grant,
     GrantTopicKey,
     Invite,
+    RevokeMember,
     Role,
     Subscribe,
+    Unblock,
 )
 from holdfast.protocol.envelope import Destination, Envelope, Head
 from holdfast.protocol.event import Event, encode
 from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.protocol.receipt import Receipt, Receipted, ReceiptStatus
 from holdfast.protocol.topic_key import key_id, sealing_key
 
 MESH = "01MESH"
@@ -46,6 +50,7 @@ class Person:
     mesh: str = MESH
     sequences: Any = field(default_factory=itertools.count)
     counter: int = 0
+    epoch: bytes | None = None  # of a home that was restored; else it follows from the name
 
     @property
     def secret(self) -> bytes:
@@ -61,7 +66,7 @@ class Person:
 
     def head(self, client_message_id: str | None = None, mesh: str | None = None) -> Head:
         sequence = next(self.sequences)
-        epoch = hashlib.sha256(self.name.encode()).digest()[:16]
+        epoch = self.epoch or hashlib.sha256(self.name.encode()).digest()[:16]
         return Head(
             mesh=mesh or self.mesh,
             client_message_id=client_message_id or f"{self.name}-{sequence}",
@@ -110,6 +115,35 @@ class Person:
             **more,
         )
         return envelope.sign_message(self.secret, self.now_s, said, sealed, bytes(32))
+
+    def receipt(
+        self,
+        to: "Person",
+        *event_ids: str,
+        was_stored: bool = True,
+        status: ReceiptStatus = ReceiptStatus.STORED,
+        client_message_id: str | None = None,
+    ) -> Event:
+        """The word to a sender about messages of its own."""
+        said = Receipt(
+            head=self.head(client_message_id),
+            destination=Destination(DestinationKind.DM, to.member),
+            messages=tuple(Receipted(event_id, was_stored, status) for event_id in event_ids),
+        )
+        return receipt.sign_receipt(self.secret, self.now_s, said, bytes(32))
+
+    def block(self, other: "Person") -> Event:
+        return self.administer(Block(member=other.member))
+
+    def unblock(self, other: "Person") -> Event:
+        return self.administer(Unblock(member=other.member))
+
+    def revoke(self, other: "Person") -> Event:
+        return self.administer(RevokeMember(member=other.member))
+
+    def rotate(self, secret: bytes) -> Event:
+        """From now on this is the person's key; the old one signs."""
+        return self.administer(administration.rotate_member_key(secret, self.mesh, self.member, bytes(32)))
 
     def create_topic(self, topic: str) -> Event:
         return self.administer(CreateTopic(topic=topic))

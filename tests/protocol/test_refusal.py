@@ -45,10 +45,10 @@ STATUS = {
     403: """not_a_member may_not_post not_permitted invite_invalid author_not_admitted author_only socket_only
             host_not_allowed origin_not_allowed member_revoked""",
     404: """mesh_unknown destination_unknown receipt_unknown subject_unknown table_unknown consumer_unknown
-            not_found""",
+            not_found ack_unknown""",
     408: "auth_timeout slow_reader slow_writer",
     409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
-            cursor-ahead other_log
+            cursor-ahead other_log clock_reused too_many_conflicts
             checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight sequence_taken
             replaced_by_newer_connection member_already_connected""",
     410: "max_age_passed cursor-expired range_pruned",
@@ -69,7 +69,8 @@ PREFIX = {
                       feature_unavailable""",
     "blocked": "kind_unsupported member_revoked",
     "restricted": """not_a_member mesh_unknown may_not_post not_permitted invite_invalid author_not_admitted author_only
-                     socket_only host_not_allowed origin_not_allowed replaced_by_newer_connection member_already_connected""",
+                     socket_only host_not_allowed origin_not_allowed replaced_by_newer_connection member_already_connected
+                     ack_unknown""",
     "rate-limited": """rate_limited too_many_subscriptions daemon_busy too_many_streams session_queue_full
                        too_many_connections""",
     "auth-required": "auth_required auth_failed token_invalid token_expired auth_timeout",

@@ -9,12 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 from websockets.sync.client import ClientConnection, connect
 
@@ -55,6 +56,7 @@ class RunningRelay:
     process: "subprocess.Popen[bytes]"
     log_file: Path
     people: dict[str, Person] = field(default_factory=dict)
+    challenges: "WeakKeyDictionary[ClientConnection, str]" = field(default_factory=WeakKeyDictionary)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -99,12 +101,17 @@ class RunningRelay:
         event = sign_event(secret, int(time.time()) + at, kind, wanted, "", os.urandom(32))
         return "Nostr " + base64.b64encode(encode(event)).decode()
 
-    def websocket(self, path: str = "/", **options: Any) -> ClientConnection:
+    @contextmanager
+    def websocket(self, path: str = "/", **options: Any) -> Iterator[ClientConnection]:
+        """A connection that has heard the relay's challenge."""
         url = self.url.replace("http://", "ws://") + path
-        client: ClientConnection = connect(
+        with connect(
             url, compression=None, open_timeout=ANSWER_S, close_timeout=1, ping_interval=None, **options
-        )
-        return client
+        ) as client:
+            verb, challenge = json.loads(client.recv(ANSWER_S))
+            assert verb == "AUTH"
+            self.challenges[client] = challenge
+            yield client
 
     def operator(self) -> bytes:
         return keys.read_nsec((self.data / "operator.key").read_text().strip())
@@ -153,14 +160,15 @@ def command(data: Path, *options: str) -> list[str]:
 
 
 @contextmanager
-def running(data: Path, settings: str = "", **environment: str) -> Iterator[RunningRelay]:
+def running(
+    data: Path, settings: str = "", *, options: Sequence[str] = (), **environment: str
+) -> Iterator[RunningRelay]:
     """A relay that runs while the block does; afterwards its database keeps every rule."""
     log_file = data.with_suffix(".log")
-    options = []
     if settings:
         config = data.with_suffix(".toml")
         config.write_text(settings)
-        options = ["--config", str(config)]
+        options = ["--config", str(config), *options]
     with log_file.open("wb") as log:
         process = subprocess.Popen(
             command(data, *options), stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from holdfast.protocol import keys
 from holdfast.protocol.action import Block
-from holdfast.protocol.event import Event
+from holdfast.protocol.event import Event, sign_event
 from holdfast.protocol.history import Draft, Kind
 from holdfast.relay.database import open_relay, prepare
 from holdfast.relay.identity import Identity
 from holdfast.relay.relay import Relay
-from holdfast.relay.settings import Limits, Settings
+from holdfast.relay.settings import FeedSettings, Limits, Settings
 from holdfast.store import history
 from holdfast.store.engine import Engine
 from tests.people import Person, raw, secret_of
@@ -24,10 +24,10 @@ IDENTITY = Identity(secret_of("the relay"), keys.public_key(secret_of("the relay
 
 
 def populate(engine: Engine) -> None:
-    """Three people, a topic, direct messages, mentions, a full queue, a block, and a delivery that expired."""
+    """Three people, a topic, direct messages, mentions, a full queue, a block, a delivery that expired, and a note."""
     prepare(engine, lambda: NOW, _random)
     clock = [NOW]
-    settings = Settings(limits=Limits(queue_messages_max=4))
+    settings = Settings(limits=Limits(queue_messages_max=4), feed=FeedSettings(open=True))
     relay = Relay(engine, settings, IDENTITY, clock=lambda: clock[0], random=_random, inline=True)
     alice, bob, carol = Person("alice"), Person("bob"), Person("carol")
     _publish(relay, [alice.found_mesh()])
@@ -40,8 +40,14 @@ def populate(engine: Engine) -> None:
     _publish(relay, [alice.message(bob, f"more {n}".encode()) for n in range(2)])
     _publish(relay, [alice.post(TOPIC, b"bob is full", mentions=(bob.member, carol.member))])
     _publish(relay, [carol.administer(Block(member=alice.member)), alice.post(TOPIC, b"carol hears nothing")])
+    _publish(relay, [_snapshot(alice, counter) for counter in range(1, 4)])
     clock[0] += settings.retention.queue_ttl_days * 86_400_000_000 + 1
     asyncio.run(relay.sweep())
+
+
+def _snapshot(author: Person, counter: int) -> Event:
+    tags = (("d", "a note"), ("o", "put"), ("c", "notes"), ("vc", "a device", str(counter)))
+    return sign_event(author.secret, author.now_s + counter, 42061, tags[:2] + tags[2 + counter % 2 :], "", bytes(32))
 
 
 def populated(path: Path) -> Path:

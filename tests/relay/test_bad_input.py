@@ -301,7 +301,8 @@ def wire_bytes(*pieces: bytes) -> Ask:
 def handshake(path: str = "/", **headers: str) -> Ask:
     def ask(relay: RunningRelay) -> str:
         try:
-            relay.websocket(path, additional_headers=headers).close()
+            with relay.websocket(path, additional_headers=headers):
+                pass
         except InvalidStatus as refused:
             response = refused.response
             lowered = {name.lower(): value for name, value in response.headers.raw_items()}
@@ -532,7 +533,7 @@ BAD_INPUT: dict[str, tuple[str, Ask]] = {
     "an empty array in a frame": ("NOTICE invalid: malformed", frames("[]")),
     "no verb": ("NOTICE invalid: malformed", frames("[1, 2]")),
     "an unknown verb": ("NOTICE invalid: malformed", frames('["SHOUT", {}]')),
-    "a verb that is not served": ("NOTICE unsupported: feature_unavailable", frames('["REQ", "s", {}]')),
+    "a verb that is not served": ("NOTICE unsupported: feature_unavailable", frames('["COUNT", "s", {}]')),
     "EVENT without one": ("NOTICE invalid: malformed", frames('["EVENT"]')),
     "EVENT with two": ("NOTICE invalid: malformed", frames('["EVENT", {}, {}]')),
     "EVENT deep": ("NOTICE invalid: malformed", frames('["EVENT",' + "[" * 100_000)),

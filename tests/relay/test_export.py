@@ -21,10 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.relay.database import open_relay, open_to_read, prepare
-from holdfast.relay.exchange import PAGE_LIMITS, Chunk, Closed, Page, PageLimits, Query, Reply, Request
-from holdfast.relay.export import (
+from holdfast.export.exchange import PAGE_LIMITS, Chunk, Closed, Page, PageLimits, Query, Reply, Request
+from holdfast.export.exporter import (
     CONTENT_TYPE,
     REPLY_TIMEOUT_S,
     Export,
@@ -35,8 +33,10 @@ from holdfast.relay.export import (
     read_query,
     start_process,
 )
-from holdfast.relay.exported import TABLES
-from holdfast.relay.reader import read_page
+from holdfast.export.reader import read_page
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.relay.database import EXPORT_READER, open_relay, open_to_read, prepare
+from holdfast.relay.exported import EXPORTED
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine
 from holdfast.store.sqlite import MEMORY, SqliteEngine
@@ -57,7 +57,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def _through_process(path: Path) -> AsyncIterator[Exporter]:
-    exporter = Exporter(path)
+    exporter = Exporter(path, EXPORT_READER)
     try:
         yield exporter
     finally:
@@ -67,7 +67,7 @@ async def _through_process(path: Path) -> AsyncIterator[Exporter]:
 @asynccontextmanager
 async def _in_process(path: Path) -> AsyncIterator[Exporter]:
     with closing(open_to_read(path)) as engine:
-        yield Exporter.within(engine)
+        yield Exporter.within(engine, EXPORT_READER)
 
 
 FORMS = {"in process": _in_process, "through a process": _through_process}
@@ -113,16 +113,16 @@ def _expected(name: str, value: Any) -> Any:
         return _LISTS[name](json.loads(value))
     if value is None:
         return None
-    if name == "at" or name.endswith("_at"):
+    if name != "created_at" and (name == "at" or name.endswith("_at")):  # an event's own date is in seconds
         return datetime.fromtimestamp(value // 1_000_000, UTC).replace(microsecond=value % 1_000_000)
-    return bool(value) if name in ("was_stored", "history_available") else value
+    return bool(value) if name in ("was_stored", "history_available", "is_receipt") else value
 
 
-@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("table", EXPORTED)
 def test_a_table_is_exported_as_it_is(form: Any, small: Path, table: str) -> None:
     async def scenario() -> None:
         async with form(small) as exporter:
-            columns = tuple(TABLES[table].names)
+            columns = tuple(EXPORTED[table].schema.names)
             found = await _table(exporter, table, columns=columns)
             stored = _rows(small, f"SELECT * FROM {table} ORDER BY seq")
             assert len(stored) > 2
@@ -144,7 +144,7 @@ def test_every_state_and_outcome_of_the_scene_is_there(small: Path) -> None:
             entries = (await _table(exporter, "history")).to_pylist()
             outcomes = {pair["outcome"] for entry in entries for pair in entry["recipients"]}
             assert outcomes == {"queued", "full", "blocked"}
-            assert {entry["kind"] for entry in entries} == {"admin", "accepted", "expired"}
+            assert {entry["kind"] for entry in entries} == {"admin", "accepted", "expired", "snapshot"}
             assert any(entry["mentions"] for entry in entries)
             assert any((await _table(exporter, "dedupe")).column("skipped").to_pylist())
 
@@ -311,7 +311,7 @@ def _mention(engine: Engine, counts: Mapping[int, int]) -> list[tuple[str, str, 
 def test_pages_join_without_gap_or_overlap_and_tear_no_position(counts: dict[int, int], limits: PageLimits) -> None:
     with closing(_memory()) as engine:
         rows = _mention(engine, counts)
-        pages = asyncio.run(_pages(Exporter.within(engine, limits), "mention"))
+        pages = asyncio.run(_pages(Exporter.within(engine, EXPORT_READER, limits), "mention"))
     assert sorted(row for page in pages for row in page) == sorted(rows)
     positions = [{row[2] for row in page} for page in pages]
     for earlier, later in itertools.pairwise(positions):
@@ -326,7 +326,7 @@ def test_pages_of_the_history_join_while_it_grows(tmp_path: Path) -> None:
     with closing(open_relay(path)) as writer, closing(open_to_read(path)) as reader:
 
         async def scenario() -> None:
-            exporter, after, found = Exporter.within(reader, limits), 0, []
+            exporter, after, found = Exporter.within(reader, EXPORT_READER, limits), 0, []
             while True:
                 async with exporter.open("history", after) as export:
                     found += pa.ipc.open_stream(await _bytes(export)).read_all().column("seq").to_pylist()
@@ -345,7 +345,7 @@ def test_a_page_ends_when_its_payloads_weigh_enough(tmp_path: Path) -> None:
     path = scene.populated(tmp_path / "relay.db")
     with closing(open_to_read(path)) as engine:
         limits = PageLimits(page_bytes=2_000, step_rows=1)
-        pages = asyncio.run(_pages(Exporter.within(engine, limits), "message", columns=("seq", "event")))
+        pages = asyncio.run(_pages(Exporter.within(engine, EXPORT_READER, limits), "message", columns=("seq", "event")))
     sizes = [sum(len(event) for _, event in page) for page in pages]
     assert len(pages) > 3
     assert max(sizes) < 2_000 + 2_000
@@ -379,9 +379,9 @@ QUERIES: dict[str, tuple[str, dict[str, str], Refusal, str]] = {
     "a position past 2**53": ("history", {"after": "9007199254740992"}, Refusal.RANGE_INVALID, "9007199254740991"),
     "a position past every number": ("history", {"after": "9" * 5_000}, Refusal.RANGE_INVALID, "after '999"),
     "an end before its beginning": ("history", {"after": "5", "until": "4"}, Refusal.RANGE_INVALID, "past until 4"),
-    "a beginning past the head": ("history", {"after": "1000"}, Refusal.CURSOR_AHEAD, "ends at 24"),
-    "an end past the head": ("history", {"until": "25"}, Refusal.CURSOR_AHEAD, "ends at 24"),
-    "an end past the head of a state": ("delivery", {"until": "25"}, Refusal.CURSOR_AHEAD, "ends at 24"),
+    "a beginning past the head": ("history", {"after": "1000"}, Refusal.CURSOR_AHEAD, "ends at 27"),
+    "an end past the head": ("history", {"until": "28"}, Refusal.CURSOR_AHEAD, "ends at 27"),
+    "an end past the head of a state": ("delivery", {"until": "28"}, Refusal.CURSOR_AHEAD, "ends at 27"),
     "a misspelt parameter": ("history", {"untill": "5"}, Refusal.RANGE_INVALID, "'untill'"),
     "a token in the query": ("history", {"token": "hft1_x"}, Refusal.RANGE_INVALID, "'token'"),
 }
@@ -512,7 +512,7 @@ def test_a_reader_that_died_while_nobody_asked_is_replaced(small: Path) -> None:
 
 def test_a_reader_that_falls_silent_is_ended_and_replaced(small: Path) -> None:
     async def scenario() -> None:
-        exporter = Exporter(small)
+        exporter = Exporter(small, EXPORT_READER)
         await _table(exporter, "history")
         stopped = exporter.reader_pid or 0
         os.kill(stopped, signal.SIGSTOP)
@@ -530,7 +530,7 @@ def test_a_reader_that_falls_silent_is_ended_and_replaced(small: Path) -> None:
 def test_a_stream_that_was_cut_can_be_told_from_a_whole_one(large: Path) -> None:
     """Arrow's reader takes a stream that ends between two batches for complete: the number of rows says otherwise."""
     with closing(open_to_read(large)) as engine:
-        page, stream = read_page(engine, Query("history"))
+        page, stream = read_page(engine, EXPORTED, Query("history"))
     source = pa.BufferReader(stream)
     reader = pa.ipc.open_stream(source)
     cuts = [source.tell()]
@@ -571,7 +571,7 @@ def _checkpoint(path: Path) -> tuple[Any, ...]:
 
 def test_whoever_comes_when_the_line_is_full_is_refused(small: Path) -> None:
     async def scenario() -> None:
-        exporter = Exporter(small, open_max=1, waiting_max=1)
+        exporter = Exporter(small, EXPORT_READER, open_max=1, waiting_max=1)
         async with exporter.open("history"):
             waiting = asyncio.create_task(_table(exporter, "mention"))
             await asyncio.sleep(0)
@@ -589,7 +589,7 @@ def test_whoever_goes_away_leaves_nothing_behind(large: Path) -> None:
     """In line, while the page is read, and between two pieces of it."""
 
     async def scenario() -> None:
-        exporter = Exporter(large, open_max=1, waiting_max=1)
+        exporter = Exporter(large, EXPORT_READER, open_max=1, waiting_max=1)
         for turns in range(30):
             leaving = asyncio.create_task(_table(exporter, "history"))
             for _ in range(turns):
@@ -610,7 +610,7 @@ def test_whoever_goes_away_leaves_nothing_behind(large: Path) -> None:
 
 def test_the_reader_lets_go_of_every_page_however_it_was_left(small: Path) -> None:
     with closing(open_to_read(small)) as engine:
-        link = LocalLink(engine, PAGE_LIMITS)
+        link = LocalLink(engine, EXPORT_READER, PAGE_LIMITS)
 
         async def connect() -> Link:
             return link
@@ -633,7 +633,7 @@ def test_the_reader_lets_go_of_every_page_however_it_was_left(small: Path) -> No
                 await _table(exporter, "nothing")
 
         async def scenario() -> None:
-            exporter = Exporter(small, connect=connect)
+            exporter = Exporter(small, EXPORT_READER, connect=connect)
             for way in (taken, left_in_the_middle, left_with_an_error, refused):
                 await way(exporter)
                 assert link.reader.held == 0, way.__name__
@@ -678,7 +678,7 @@ def test_a_page_of_another_size_than_it_said_is_never_ended_as_if_it_were_whole(
 
     async def scenario() -> None:
         with pytest.raises(ReaderLost):
-            async with Exporter("nowhere", connect=connect).open("history") as export:
+            async with Exporter("nowhere", EXPORT_READER, connect=connect).open("history") as export:
                 await _bytes(export)
 
     asyncio.run(scenario())
@@ -700,7 +700,7 @@ def test_many_clients_at_once_each_get_their_own(large: Path) -> None:
 
 def test_closing_breaks_off_what_is_under_way_and_nothing_is_opened_afterwards(large: Path) -> None:
     async def scenario() -> None:
-        exporter = Exporter(large)
+        exporter = Exporter(large, EXPORT_READER)
         with pytest.raises(ReaderLost):
             async with exporter.open("history") as export:
                 pid = exporter.reader_pid or 0
@@ -719,10 +719,10 @@ def test_a_reader_that_is_being_started_is_ended_too(small: Path) -> None:
         started: list[Link] = []
 
         async def connect() -> Link:
-            started.append(await start_process(str(small)))
+            started.append(await start_process(str(small), EXPORT_READER))
             return started[0]
 
-        exporter = Exporter(small, connect=connect)
+        exporter = Exporter(small, EXPORT_READER, connect=connect)
         opening = asyncio.create_task(_table(exporter, "history"))
         await asyncio.sleep(0)
         await exporter.close()
@@ -735,10 +735,10 @@ def test_a_reader_that_is_being_started_is_ended_too(small: Path) -> None:
 
 OWNER = """
     import asyncio, sys
-    from holdfast.relay.export import Exporter
+    from holdfast.export.exporter import Exporter
 
     async def main():
-        exporter = Exporter(sys.argv[1])
+        exporter = Exporter(sys.argv[1], "holdfast.relay.exported")
         async with exporter.open("history"):
             print(exporter.reader_pid, flush=True)
             await asyncio.sleep(600)
@@ -775,7 +775,7 @@ def test_ctrl_c_in_the_terminal_leaves_the_reader_to_the_relay(small: Path) -> N
 
 
 def test_only_the_reader_loads_arrow() -> None:
-    program = "import sys, holdfast.relay.export, holdfast.relay.relay; print('pyarrow' in sys.modules)"
+    program = "import sys, holdfast.export.exporter, holdfast.relay.service; print('pyarrow' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -785,6 +785,6 @@ def test_a_reader_that_cannot_be_started_is_a_fault(small: Path, monkeypatch: py
 
     async def scenario() -> None:
         with pytest.raises(ReaderLost, match="cannot be started"):
-            await _table(Exporter(small), "history")
+            await _table(Exporter(small, EXPORT_READER), "history")
 
     asyncio.run(scenario())

@@ -21,17 +21,17 @@ import pytest
 import structlog
 from websockets.exceptions import ConnectionClosed
 
+from holdfast.export.exchange import Page
+from holdfast.export.exporter import Export, Exporter
 from holdfast.protocol import keys
 from holdfast.protocol.event import encode
 from holdfast.relay import documents
-from holdfast.relay.database import prepare
-from holdfast.relay.exchange import Page
-from holdfast.relay.export import Export, Exporter
+from holdfast.relay.database import EXPORT_READER, prepare
 from holdfast.relay.relay import Relay
-from holdfast.relay.response import Response
 from holdfast.relay.server import Application
 from holdfast.relay.settings import Limits, Settings
 from holdfast.store.sqlite import MEMORY, SqliteEngine
+from holdfast.wire.response import Response
 from holdfast.wire.state import Limits as WireLimits
 from tests.people import Person, raw, secret_of
 from tests.relay.running import ANSWER_S, Answered, RunningRelay, command, running
@@ -315,7 +315,7 @@ def test_its_information_has_the_limits_that_it_keeps(tmp_path: Path) -> None:
             65_536,
         )
         assert found.features == documents.Features(
-            documents.Dedupe("retention_scoped", 365), documents.Queue(ttl_days=2, messages_max=9)
+            documents.Dedupe("retention_scoped", 365), documents.Queue(2, 9, 200, "prefer_newest")
         )
         with relay.websocket() as client:
             client.send(" " * 70_000)
@@ -399,7 +399,7 @@ async def _asked(scope: dict[str, Any]) -> list[Any]:
     async def send(message: Any) -> None:
         said.append(message)
 
-    application = Application(relay, Exporter.within(engine), random=lambda count: b"*" * count)
+    application = Application(relay, Exporter.within(engine, EXPORT_READER), random=lambda count: b"*" * count)
     await application(scope, receive, send)
     await relay.close()
     return said

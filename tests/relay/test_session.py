@@ -2,7 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine, Sequence
+import tempfile
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +14,16 @@ from uvicorn.protocols.utils import ClientDisconnected
 from holdfast.protocol.event import Event
 from holdfast.protocol.refusal import Refusal
 from holdfast.relay.answer import Answer, refuse
+from holdfast.relay.changes import Feeds
 from holdfast.relay.offer import Lane, read
+from holdfast.relay.reading import Reading
+from holdfast.relay.relay import Relay
 from holdfast.relay.session import HELD_LANES_MAX, POLICY, Session
+from holdfast.relay.settings import Settings
+from holdfast.relay.stream import Say, Streams
 from holdfast.wire.budget import Budget
 from tests.people import Person, raw
+from tests.relay.place import Place
 
 IN_FLIGHT = 8
 
@@ -30,6 +39,7 @@ class Peer:
         self.is_gone = False
         self.frames = Budget(1_000_000)
         self.notices: list[Refusal] = []
+        self.challenge = ""
 
     def say(self, *texts: str) -> None:
         for text in texts:
@@ -48,8 +58,12 @@ class Peer:
             raise ClientDisconnected
         if message["type"] == "websocket.close":
             self.closed = (message["code"], message["reason"])
+            return
+        frame = json.loads(message["text"])
+        if frame[0] == "AUTH":
+            self.challenge = frame[1]
         else:
-            self.heard.append(json.loads(message["text"]))
+            self.heard.append(frame)
 
 
 class Desk:
@@ -74,8 +88,18 @@ def numbers(peer: Peer) -> list[int]:
     return [int(frame[1]) for frame in peer.heard if frame[0] == "OK"]
 
 
+@cache
+def relay() -> Relay:
+    """One that nobody reads from in these tests."""
+    return Place(Path(tempfile.mkdtemp()) / "relay.db", Settings()).relay
+
+
+def reading(say: Say, close: Callable[[Refusal], Awaitable[None]]) -> Reading:
+    return Reading(relay(), Streams(relay()), Feeds(relay()), {"ws://relay"}, "a challenge", say, close)
+
+
 def session(peer: Peer, desk: Desk) -> Session:
-    return Session(desk.publish, peer.send, peer.frames, IN_FLIGHT, peer.notices.append)
+    return Session(desk.publish, peer.send, peer.frames, IN_FLIGHT, peer.notices.append, reading)
 
 
 async def settle() -> None:
@@ -103,7 +127,7 @@ def test_every_event_is_answered_in_order_and_those_that_waited_share_a_batch() 
 def test_a_notice_keeps_its_place_among_the_answers() -> None:
     async def test() -> None:
         peer, desk = Peer(), Desk()
-        peer.say(event(1), "nonsense", event(2), '["REQ", "s", {}]', event(3))
+        peer.say(event(1), "nonsense", event(2), '["COUNT", "s", {}]', event(3))
         peer.leave()
         await session(peer, desk).run(peer.receive)
         assert [frame[0] for frame in peer.heard] == ["OK", "NOTICE", "OK", "NOTICE", "OK"]
@@ -200,7 +224,7 @@ def test_a_mistake_while_publishing_is_not_swallowed_and_leaves_nothing_behind()
 
         peer.say(*map(event, range(5)))
         with pytest.raises(ExceptionGroup) as group:
-            await Session(broken, peer.send, peer.frames, IN_FLIGHT, peer.notices.append).run(peer.receive)
+            await Session(broken, peer.send, peer.frames, IN_FLIGHT, peer.notices.append, reading).run(peer.receive)
         assert isinstance(group.value.exceptions[0], ZeroDivisionError)
         assert peer.frames.taken == 0
 
@@ -236,7 +260,8 @@ class Conversation:
         self.alice, self.bob, self.carol = Person("alice"), Person("bob"), Person("carol")
 
     async def __aenter__(self) -> "Conversation":
-        serving = Session(self.keeper.publish, self.peer.send, self.peer.frames, IN_FLIGHT, self.peer.notices.append)
+        peer = self.peer
+        serving = Session(self.keeper.publish, peer.send, peer.frames, IN_FLIGHT, peer.notices.append, reading)
         self._serving = asyncio.create_task(serving.run(self.peer.receive))
         return self
 

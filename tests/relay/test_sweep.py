@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,31 +11,36 @@ from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY, DedupeMode
+from holdfast.relay import consumers
 from holdfast.relay.database import SCHEMA
-from holdfast.relay.relay import _moved
+from holdfast.relay.relay import _refusal_returned
 from holdfast.relay.settings import Retention, Settings
+from holdfast.relay.sweep import SWEEPS
 from holdfast.store.check import check
 from tests.people import MESH
 from tests.relay.place import Place, Whose, make_topic, restarted
+
+
+def swept(place: Place) -> dict[str, int]:
+    """What one round of sweeps took."""
+    return {name: gone.total() for name, gone in asyncio.run(place.relay.sweep()).items()}
 
 
 def test_sweeps_forget_ids_prune_messages_and_say_so(place: Place) -> None:
     place.settle()
     event = place.alice.message(place.bob)
     place.expect(201, event)
-    assert asyncio.run(place.relay.sweep()) == dict.fromkeys(
-        ("expired_deliveries", "forgotten_ids", "pruned_messages", "dropped_grants", "pruned_entries"), 0
-    )
+    assert swept(place) == dict.fromkeys(SWEEPS, 0)
     place.now += 8 * DAY
-    gone = asyncio.run(place.relay.sweep())
+    gone = swept(place)
     assert (gone["expired_deliveries"], gone["pruned_messages"]) == (1, 0)
     place.now += 23 * DAY
-    gone = asyncio.run(place.relay.sweep())
+    gone = swept(place)
     assert gone["pruned_messages"] == 6
     (again,) = place.expect(200, event)
     assert again.members["history_available"] is False
     place.now += 400 * DAY
-    gone = asyncio.run(place.relay.sweep())
+    gone = swept(place)
     assert gone["forgotten_ids"] == 6
     place.refused(Refusal.EVENT_TOO_OLD, event)
     kinds = [entry.kind for entry in place.entries(Kind.EXPIRED, Kind.PRUNED, Kind.DEDUPE_EXPIRED)]
@@ -48,7 +54,7 @@ def test_a_relay_that_never_forgets_ids_takes_ancient_events(tmp_path: Path) -> 
     event = place.alice.message(place.bob)
     place.expect(201, event)
     place.now += 5000 * DAY
-    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 0
+    assert swept(place)["forgotten_ids"] == 0
     place.expect(200, event)
     asyncio.run(place.relay.close())
 
@@ -59,7 +65,7 @@ def test_a_consumer_holds_back_pruning_until_it_stays_away_too_long(tmp_path: Pa
     log_id = place.relay.head().log_id
     assert asyncio.run(place.relay.move_consumer("lake", log_id, 2))["seq"] == 2
     place.now += 3 * DAY
-    gone = asyncio.run(place.relay.sweep())
+    gone = swept(place)
     assert (gone["pruned_messages"], gone["pruned_entries"]) == (2, 2)
     assert place.relay.head().anchor_seq == 2
     pruned = next(entry for entry in place.entries(Kind.PRUNED) if entry.detail)
@@ -67,7 +73,7 @@ def test_a_consumer_holds_back_pruning_until_it_stays_away_too_long(tmp_path: Pa
     assert is_signed(anchor, Whose.pubkey), "what was pruned leaves the relay's signature under its end"
     asyncio.run(place.relay.move_consumer("lake", log_id, 2))  # it stands still, and is waited for no longer for it
     place.now += 6 * DAY
-    gone = asyncio.run(place.relay.sweep())
+    gone = swept(place)
     assert gone["pruned_messages"] == 3
     assert place.relay.head().anchor_seq > 2
     asyncio.run(place.relay.close())
@@ -109,7 +115,7 @@ def test_an_id_that_was_forgotten_is_not_taken_again_under_other_settings(tmp_pa
     event = place.alice.message(place.bob)
     place.expect(201, event)
     place.now += 8 * DAY
-    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 6
+    assert swept(place)["forgotten_ids"] == 6
     restarted(place, Settings(retention=later))
     place.refused(Refusal.EVENT_TOO_OLD, event)
     place.alice.now_s += 8 * 86_400
@@ -123,10 +129,10 @@ def test_ids_are_kept_as_long_as_was_promised_and_as_is_set_now(tmp_path: Path) 
     place.expect(201, event)
     restarted(place, Settings(retention=Retention(dedupe_mode=DedupeMode.PERMANENT)))
     place.now += 30 * DAY
-    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 0
+    assert swept(place)["forgotten_ids"] == 0
     place.expect(200, event)
     restarted(place, Settings(retention=Retention(dedupe_retention_days=60)))
-    assert asyncio.run(place.relay.sweep())["forgotten_ids"] == 0
+    assert swept(place)["forgotten_ids"] == 0
     place.expect(200, event)
 
 
@@ -135,10 +141,10 @@ def test_what_somebody_waits_for_is_not_pruned_however_old(tmp_path: Path) -> No
     place = Place(tmp_path / "relay.db", settings).settle()
     place.expect(201, place.alice.message(place.bob))
     place.now += 10 * DAY
-    assert asyncio.run(place.relay.sweep())["pruned_messages"] == 5
+    assert swept(place)["pruned_messages"] == 5
     assert place.rows("SELECT kind FROM message") == [(4201,)]
     place.now += 21 * DAY
-    gone = asyncio.run(place.relay.sweep())
+    gone = swept(place)
     assert (gone["expired_deliveries"], gone["pruned_messages"]) == (1, 1)
 
 
@@ -148,7 +154,7 @@ def test_a_pruned_history_breaks_no_rule_for_what_is_kept_longer(tmp_path: Path)
     place.expect(201, place.alice.message(place.bob), place.alice.message(place.carol))
     for _ in range(3):
         place.now += 8 * DAY
-        asyncio.run(place.relay.sweep())
+        swept(place)
     assert place.relay.head().anchor_seq > 7
     assert place.rows("SELECT count(*) FROM message") == [(7,)]
     assert list(check(place.engine, SCHEMA)) == []
@@ -159,9 +165,9 @@ def test_old_topic_keys_are_dropped_when_nothing_sealed_with_them_can_wait_any_m
     make_topic(place, place.bob)
     place.expect(201, place.alice.grant("news", 2, [place.alice, place.bob]), place.alice.advance("news", 1))
     place.now += 7 * DAY
-    assert asyncio.run(place.relay.sweep())["dropped_grants"] == 0
+    assert swept(place)["dropped_grants"] == 0
     place.now += 2 * DAY
-    assert asyncio.run(place.relay.sweep())["dropped_grants"] == 2
+    assert swept(place)["dropped_grants"] == 2
     assert [grant["key_epoch"] for grant in place.relay.grants(MESH, "news", place.bob.key)["grants"]] == [2]
     dropped = [entry for entry in place.entries(Kind.PRUNED) if entry.reason == "grant"]
     assert [(entry.destination_ref, entry.recipient) for entry in dropped] == [
@@ -183,7 +189,7 @@ def test_no_consumer_is_waited_for_when_there_is_too_much(tmp_path: Path) -> Non
     place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
     asyncio.run(place.relay.move_consumer("lake", place.relay.head().log_id, 0))
     place.now += 2 * DAY
-    assert asyncio.run(place.relay.sweep())["pruned_messages"] == 5
+    assert swept(place)["pruned_messages"] == 5
 
 
 def test_a_refused_checkpoint_does_not_make_others_wait(place: Place) -> None:
@@ -192,6 +198,7 @@ def test_a_refused_checkpoint_does_not_make_others_wait(place: Place) -> None:
     log_id = place.relay.head().log_id
     with place.engine.write() as transaction:
         for seq, refusal in ((99, Refusal.CURSOR_AHEAD), (-1, Refusal.RANGE_INVALID)):
-            moved = _moved(transaction, place.now, "lake", log_id, seq)
+            move = partial(consumers.move, now=place.now, name="lake", log_id=log_id, seq=seq)
+            moved = _refusal_returned(move, transaction)
             assert isinstance(moved, Refused)
             assert moved.refusal is refusal

@@ -17,6 +17,9 @@ class MemoryNetwork:
         self.listeners[host, port] = factory
         return MemoryListener(self, host, port)
 
+    async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> "MemoryListener":
+        return await self.listen(factory, path, 0)
+
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         if (host, port) not in self.listeners:
             raise ConnectionRefusedError(f"{host}:{port}")

@@ -6,7 +6,23 @@ import sys
 
 import typer
 
-from holdfast.cli import check, demo, log, member, mesh, relay, topic
+from holdfast.cli import (
+    check,
+    daemon,
+    demo,
+    generate,
+    inbox,
+    log,
+    member,
+    mesh,
+    outbox,
+    pipeline,
+    relay,
+    send,
+    topic,
+    trace,
+    up,
+)
 from holdfast.cli.output import ExitCode, Failure, say_failure
 from holdfast.store import faults
 
@@ -22,8 +38,17 @@ app.add_typer(mesh.app, name="mesh")
 app.add_typer(member.app, name="member")
 app.add_typer(topic.app, name="topic")
 app.add_typer(relay.app, name="relay")
+app.add_typer(daemon.app, name="daemon")
+app.add_typer(pipeline.app, name="pipeline")
+app.add_typer(inbox.app, name="inbox")
+app.add_typer(outbox.app, name="outbox")
+app.command("up")(up.up)
+app.command("send")(send.send)
+app.command("mentions")(inbox.mentions)
+app.command("trace")(trace.trace)
 app.command("check")(check.check)
 app.command("demo")(demo.demo)
+app.command("generate")(generate.generate)
 
 # What a fault means to a script that looks at the exit code only; every other one is an error.
 _EXIT_CODES: dict[type[faults.Fault], ExitCode] = {

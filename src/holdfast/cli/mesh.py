@@ -1,8 +1,6 @@
 """`holdfast mesh`: make a mesh, let others in, join one, look at it."""
 
 import asyncio
-import getpass
-import socket
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -12,23 +10,20 @@ import typer
 from holdfast.cli import session as sessions
 from holdfast.cli.output import AsJson, console, print_json, print_table, show_time
 from holdfast.cli.session import plain
-from holdfast.device import invitation, mesh, topics
+from holdfast.device import invitation, mesh
+from holdfast.device.administration import InviteArguments, WithdrawArguments
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Home, Membership
-from holdfast.device.mesh import Session
-from holdfast.device.publish import PutOff
-from holdfast.protocol import keys
-from holdfast.protocol.action import NAME_CHARACTERS_MAX, Role, WithdrawInvite
+from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import HOUR
+from holdfast.store.world import wall_clock
 from holdfast.wire.client import RelayClient, relay_url
 
 app = typer.Typer(help="Make a mesh, let others in, join one.", no_args_is_help=True)
 
 INVITE_HOURS = 24
 INVITE_HOURS_MAX = 24 * 30
-
-_SUFFIX_CHARACTERS = 6  # of the key, where somebody else has the user's name already
 
 As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Your name in the mesh; USER@HOST if not given.")]
 Enter = Callable[[Device, RelayClient, str], Awaitable[Membership]]
@@ -77,20 +72,17 @@ def invite(
 ) -> None:
     """Print an invitation: one person may join with it, once, until it expires."""
 
-    async def work(session: Session) -> None:
-        expires_at = session.device.clock() + hours * HOUR
-        try:
-            text = invitation.write(await session.invite(role, expires_at))
-        except PutOff as error:
-            raise sessions.put_off(error, "Run it again for another invitation; this one is lost.") from error
-        if as_json:
-            print_json({"invite": text, "role": role.value, "expires_at": expires_at})
-        else:
-            print(text)
-            note = f"good for one new {role} until {show_time(expires_at)}; whoever has the text can join"
-            sessions.teller(as_json=False)(note)
-
-    sessions.in_mesh(work, as_json=as_json)
+    expires_at = wall_clock() + hours * HOUR
+    advice = "Run it again for another invitation; this one is lost."
+    made = sessions.administer(
+        "invite", InviteArguments(role=role, expires_at=expires_at), as_json=as_json, if_put_off=advice
+    )
+    if as_json:
+        print_json(made)
+    else:
+        print(made["invite"])
+        note = f"good for one new {role} until {show_time(expires_at)}; whoever has the text can join"
+        sessions.teller(as_json=False)(note)
 
 
 @app.command()
@@ -102,43 +94,22 @@ def withdraw(
     with sessions.failures(Home.find()):
         void = invitation.read(sys.stdin.readline() if invite == "-" else invite)
 
-    async def work(session: Session) -> None:
-        await session.ask(WithdrawInvite(key=void.key))
-        if as_json:
-            print_json({"withdrawn": void.key})
-        else:
-            print("the invitation is void")
-
-    sessions.in_mesh(work, as_json=as_json)
+    withdrawn = sessions.administer("withdraw", WithdrawArguments(key=void.key), as_json=as_json)
+    if as_json:
+        print_json(withdrawn)
+    else:
+        print("the invitation is void")
 
 
 @app.command()
 def show(as_json: AsJson = False) -> None:
     """The mesh of this home, and who this home is in it."""
 
-    async def work(session: Session) -> None:
-        active = [member for member in session.mesh.members if member.is_active]
-        states = [topics.key_state(session, topic) for topic in session.mesh.topics]
-        fields: dict[str, str | int] = {
-            "mesh": session.mesh.mesh,
-            "name": session.mesh.name,
-            "relay": session.client.url,
-            "member": session.me.member,
-            "member_name": session.me.name,
-            "role": session.me.role,
-            "pubkey": session.device.pubkey,
-            "npub": keys.npub(session.device.pubkey),
-            "home": str(session.device.home.path),
-            "members": len(active),
-            "topics": len(states),
-            "topics_waiting_for_key": states.count(topics.KeyState.WAITING),
-        }
-        if as_json:
-            print_json(fields)
-        else:
-            print_table(("field", "value"), [(field, plain(str(value))) for field, value in fields.items()])
-
-    sessions.in_mesh(work, as_json=as_json)
+    fields = sessions.administer("show_mesh", as_json=as_json)
+    if as_json:
+        print_json(fields)
+    else:
+        print_table(("field", "value"), [(field, plain(str(value))) for field, value in fields.items()])
 
 
 def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
@@ -158,19 +129,14 @@ def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
 
 async def _meet(device: Device, url: str, member_name: str | None, enter: Enter) -> Membership:
     async with RelayClient(url, device.secret, clock=device.clock, random=device.random) as client:
-        called = member_name or _user_name()
+        called = member_name or sessions.user_name()
         try:
             return await enter(device, client, called)
         except Refused as refused:
             if refused.refusal is not Refusal.NAME_TAKEN or member_name is not None:
                 raise
         # Two homes of one user on one machine: the name was ours to choose, so another one is, too.
-        return await enter(device, client, f"{called}-{device.pubkey[:_SUFFIX_CHARACTERS]}")
-
-
-def _user_name() -> str:
-    name = f"{getpass.getuser()}@{socket.gethostname()}"
-    return plain(name).strip()[: NAME_CHARACTERS_MAX - 1 - _SUFFIX_CHARACTERS]
+        return await enter(device, client, f"{called}-{device.pubkey[: sessions.SUFFIX_CHARACTERS]}")
 
 
 def _say_entered(membership: Membership, did: str, as_json: bool) -> None:

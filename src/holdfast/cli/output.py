@@ -23,6 +23,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 3
     VIOLATION = 4
     UNAVAILABLE = 5
+    ENDED = 6  # of a daemon that must not be started again before somebody has decided something
 
 
 class Failure(Exception):

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.cli import relay_data
+from holdfast.cli import relay_data, relay_queues
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.relay import lock, settings
 from holdfast.relay.settings import Settings
@@ -19,6 +19,8 @@ OTHER_FILES = 256  # descriptors beside connections: databases, pipes, those who
 app = typer.Typer(help="Run a relay, and look after one.", no_args_is_help=True)
 app.command("token")(relay_data.token)
 app.command("stats")(relay_data.stats)
+app.command("queues")(relay_queues.queues)
+app.command("moderate")(relay_queues.moderate)
 app.command("backup")(relay_data.backup)
 app.command("restore")(relay_data.restore)
 
@@ -33,13 +35,18 @@ def run(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML. Default: DIR/relay.toml.")
     ] = None,
+    open_feed: Annotated[
+        bool, typer.Option("--open-feed", help="Take snapshots of any author, and show them to anybody.")
+    ] = False,
 ) -> None:
     """Run a relay until it is told to stop. The first line on stdout is its address; the log, on stderr, is JSON."""
-    chosen = _settings(data, config, host, port)
+    chosen = settings_of(data, config, host, port)
+    if open_feed:
+        chosen = msgspec.structs.replace(chosen, feed=msgspec.structs.replace(chosen.feed, open=True))
     files.make_directory(data)
     try:
         with lock.hold(data):
-            _allow_connections(chosen.limits.connections_max)
+            allow_connections(chosen.limits.connections_max)
             # Servers are large, and every other command starts without them.
             from holdfast.cli.relay_process import serve
 
@@ -48,7 +55,8 @@ def run(
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
 
 
-def _settings(data: Path, config: Path | None, host: str | None, port: int | None) -> Settings:
+def settings_of(data: Path, config: Path | None, host: str | None, port: int | None) -> Settings:
+    """The settings of a relay: from its file, from the environment, and from what was given."""
     default = data / settings.FILE_NAME
     try:
         loaded = settings.load(config or (default if default.exists() else None), os.environ)
@@ -58,7 +66,7 @@ def _settings(data: Path, config: Path | None, host: str | None, port: int | Non
     return msgspec.structs.replace(loaded, **given)
 
 
-def _allow_connections(connections_max: int) -> None:
+def allow_connections(connections_max: int) -> None:
     """Ask the system for as many descriptors as the connections need."""
     needed = connections_max + OTHER_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -10,9 +9,10 @@ import structlog
 
 from holdfast.cli import json_log
 from holdfast.cli.output import ExitCode, Failure, print_json
-from holdfast.relay import identity
-from holdfast.relay.database import open_relay
-from holdfast.relay.export import Exporter
+from holdfast.cli.process import stop_signal
+from holdfast.export.exporter import Exporter
+from holdfast.relay import identity, lock
+from holdfast.relay.database import EXPORT_READER, open_relay
 from holdfast.relay.relay import Relay
 from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
@@ -32,12 +32,13 @@ def serve(data: Path, chosen: Settings) -> None:
 
 
 async def _serve(data: Path, chosen: Settings) -> None:
-    engine, relay = _open(data, chosen)
-    exporter = Exporter(engine.where)
+    engine, relay = open_in(data, chosen)
+    exporter = Exporter(engine.where, EXPORT_READER)
     service = Service(relay, exporter)
-    stop = _stop_signal()
+    stop = stop_signal()
     try:
         await service.start(SystemNetwork())
+        lock.note_address(data, service.url)
         print_json({"url": service.url})
         sys.stdout.flush()  # whoever started us waits for this line
         _log.info("serving", url=service.url, data=str(data), pubkey=relay.pubkey, pid=os.getpid())
@@ -48,7 +49,8 @@ async def _serve(data: Path, chosen: Settings) -> None:
     _log.info("stopped")
 
 
-def _open(data: Path, chosen: Settings) -> tuple[SqliteEngine, Relay]:
+def open_in(data: Path, chosen: Settings) -> tuple[SqliteEngine, Relay]:
+    """The relay of a data directory; a new one gets its keys."""
     is_new = not (data / identity.OPERATOR_KEY).exists()
     found = identity.Identity.load(data, os.urandom, chosen.operators)
     if is_new:
@@ -60,11 +62,3 @@ def _open(data: Path, chosen: Settings) -> tuple[SqliteEngine, Relay]:
     except BaseException:
         engine.close()
         raise
-
-
-def _stop_signal() -> asyncio.Event:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    return stop

@@ -1,21 +1,25 @@
-"""What the commands of `mesh`, `member` and `topic` share: entering the home, meeting the relay, and saying what went wrong.
+"""What the commands of `mesh`, `member` and `topic` share: having it done in this home's mesh, and saying what went wrong.
 
-A command does its own work and, because it talks to the relay anyway, what the home owes its mesh: it offers what earlier
-commands left waiting, keeps the keys that were granted to it, and grants those that others wait for.
+Where a daemon works in the home, it does it. Else the command enters the home itself and, because it talks to the relay
+anyway, does what the home owes its mesh: it offers what earlier commands left waiting, and sees to the keys of topics.
 """
 
 import asyncio
+import getpass
 import json
+import socket
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.device import topics
+from holdfast.device.administration import Arguments, Done, run
+from holdfast.device.client import Client
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import VARIABLE, Damaged, Home, InUse
 from holdfast.device.invitation import InvalidInvitation
+from holdfast.device.ipc_link import DaemonLost, NoDaemon, NotUnderstood
 from holdfast.device.mesh import (
     HasMesh,
     InvalidName,
@@ -23,61 +27,55 @@ from holdfast.device.mesh import (
     NotAllowed,
     NotThatOne,
     OtherRelay,
-    Session,
     Standing,
     in_session,
 )
-from holdfast.device.publish import PutOff, Settled
-from holdfast.device.topics import Deed, Need
-from holdfast.protocol import action as actions
+from holdfast.device.publish import PutOff
+from holdfast.protocol.action import NAME_CHARACTERS_MAX
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.wire.client import InvalidUrl, Unreachable
 
-Work = Callable[[Session], Awaitable[None]]
+SUFFIX_CHARACTERS = 6  # of the key, where somebody else has the user's name already
+
 Tell = Callable[[str], None]
 
 
-def in_mesh(work: Work, *, as_json: bool) -> None:
-    """Do some work with the relay of this home's mesh, and then what the home owes its mesh."""
+def administer(verb: str, arguments: Arguments | None = None, *, as_json: bool, if_put_off: str | None = None) -> Any:
+    """Have something done in the mesh of this home, by its daemon where one runs; returns the document that came of it.
+
+    `if_put_off` is what to tell a person when the relay has not decided, in the place of what is said in general.
+    """
     home = Home.find()
     with failures(home):
         if not home.exists():
             raise NoMesh
-        with at_work(home) as device:
-            asyncio.run(_meet(device, work, teller(as_json=as_json)))
+        try:
+            done = _done(home, verb, arguments or Arguments())
+        except PutOff as error:
+            if if_put_off is None:
+                raise
+            raise put_off(error, if_put_off) from error
+    tell = teller(as_json=as_json)
+    for note in done.notes:
+        tell(plain(note))
+    return done.document
 
 
-async def _meet(device: Device, work: Work, tell: Tell) -> None:
-    async with in_session(device) as session:
-        for settled in session.publisher.healed:
-            tell(_told(settled))
-        await work(session)
-        await _keep_house(session, tell)
-
-
-async def _keep_house(session: Session, tell: Tell) -> None:
-    """Keys for this device, keys for others. What does not succeed now is left to the next command."""
+def _done(home: Home, verb: str, arguments: Arguments) -> Done:
+    """Done by the daemon, or by ourselves where there is none."""
+    with suppress(NoDaemon), Client(home=home.path) as client:
+        return client.administer(verb, arguments)
     try:
-        await topics.collect(session)
-        for deed in await topics.tend(session):
-            tell(told_deed(session, deed))
-    except (Refused, PutOff, Unreachable) as trouble:
-        tell(f"keys of topics could not all be seen to now ({plain(str(trouble))}); the next command tries again")
+        with at_work(home) as device:
+            return asyncio.run(_meet(device, verb, arguments))
+    except InUse:
+        with Client(home=home.path) as client:  # a daemon that was just starting has the home now
+            return client.administer(verb, arguments)
 
 
-def told_deed(session: Session, deed: Deed) -> str:
-    """What a keeper did, for people."""
-    names = ", ".join(plain(session.member(member).name) for member in deed.members) or "nobody else"
-    if deed.did is Need.GRANT:
-        return f"granted the key of topic {deed.topic} to {names}"
-    return f"topic {deed.topic} has a new key (epoch {deed.key_epoch}), granted to {names}"
-
-
-def _told(settled: Settled) -> str:
-    what = actions.name(settled.action)
-    if settled.is_done:
-        return f"an earlier {what} that had got no answer is done"
-    return f"an earlier {what} was given up: {plain(settled.operation.last_error or str(settled.said.says))}"
+async def _meet(device: Device, verb: str, arguments: Arguments) -> Done:
+    async with in_session(device) as session:
+        return await run(session, verb, arguments)
 
 
 @contextmanager
@@ -179,6 +177,9 @@ _FAILURES: dict[type[Exception], Callable[[Home, Any], Failure]] = {
     Unreachable: lambda home, error: Failure(
         ExitCode.UNAVAILABLE, str(error.fault), _no_answer(error.url, error.detail)
     ),
+    NoDaemon: lambda home, error: Failure(ExitCode.UNAVAILABLE, "no_daemon", str(error)),
+    DaemonLost: lambda home, error: Failure(ExitCode.UNAVAILABLE, "daemon_lost", str(error)),
+    NotUnderstood: lambda home, error: Failure(ExitCode.ERROR, "not_understood", f"{error}."),
     Refused: lambda home, error: refusal(error.refusal, error.detail, _ADVICE.get(error.refusal)),
     InUse: lambda home, error: Failure(ExitCode.UNAVAILABLE, "in_use", str(error)),
     Damaged: lambda home, error: Failure(ExitCode.VIOLATION, "damaged", str(error)),
@@ -201,3 +202,9 @@ def print_list(rows: Sequence[dict[str, Any]]) -> None:
 def plain(text: str) -> str:
     """Somebody else's text as a terminal may show it: nothing in it moves the cursor."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def user_name() -> str:
+    """What a person is called in a mesh who has said nothing about it; short enough for a suffix."""
+    name = f"{getpass.getuser()}@{socket.gethostname()}"
+    return plain(name).strip()[: NAME_CHARACTERS_MAX - 1 - SUFFIX_CHARACTERS]

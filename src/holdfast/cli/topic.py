@@ -1,17 +1,15 @@
 """`holdfast topic`: make topics, subscribe to them, and see to their keys."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from holdfast.cli import session as sessions
 from holdfast.cli.output import AsJson, console, print_json, print_table
 from holdfast.cli.session import plain
-from holdfast.device import topics
-from holdfast.device.mesh import NotThatOne, Session
+from holdfast.device.administration import SomeTopicArguments, TopicArguments
 from holdfast.device.topics import KeyState
-from holdfast.wire.client import Topic
 
 app = typer.Typer(help="Make topics, subscribe to them, grant their keys.", no_args_is_help=True)
 
@@ -21,67 +19,44 @@ Name = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 @app.command()
 def create(topic: Name, as_json: AsJson = False) -> None:
     """Make a topic, and its first key."""
-
-    async def work(session: Session) -> None:
-        await topics.create(session, topic)
-        found = topics.find(session, topic)
-        if as_json:
-            print_json({"topic": topic, "key_epoch": found.key_epoch})
-        else:
-            console().print(f"topic {topic} is there; subscribe to it to receive what is posted")
-
-    sessions.in_mesh(work, as_json=as_json)
+    made = sessions.administer("create_topic", TopicArguments(topic=topic), as_json=as_json)
+    if as_json:
+        print_json(made)
+    else:
+        console().print(f"topic {topic} is there; subscribe to it to receive what is posted")
 
 
 @app.command()
 def subscribe(topic: Name, as_json: AsJson = False) -> None:
     """Ask for what is posted to a topic. It begins when a keeper of the topic has granted you its key."""
-
-    async def work(session: Session) -> None:
-        await topics.subscribe(session, topic)
-        await topics.tend(session, topic)  # a keeper grants it to itself
-        await topics.collect(session)
-        state = topics.key_state(session, topics.find(session, topic))
-        if as_json:
-            print_json({"topic": topic, "subscribed": True, "key": state.value})
-        elif state is KeyState.READY:
-            console().print(f"subscribed to {topic}")
-        else:
-            console().print(f"subscribed to {topic}; {state}: the topic's creator or an admin grants it next time")
-
-    sessions.in_mesh(work, as_json=as_json)
+    found = sessions.administer("subscribe", TopicArguments(topic=topic), as_json=as_json)
+    if as_json:
+        print_json(found)
+    elif found["key"] == KeyState.READY:
+        console().print(f"subscribed to {topic}")
+    else:
+        console().print(f"subscribed to {topic}; {found['key']}: the topic's creator or an admin grants it next time")
 
 
 @app.command()
 def unsubscribe(topic: Name, as_json: AsJson = False) -> None:
     """Ask for no more of a topic. Its key changes, so that what follows is not for you."""
-
-    async def work(session: Session) -> None:
-        await topics.unsubscribe(session, topic)
-        if as_json:
-            print_json({"topic": topic, "subscribed": False})
-        else:
-            console().print(f"no longer subscribed to {topic}")
-
-    sessions.in_mesh(work, as_json=as_json)
+    found = sessions.administer("unsubscribe", TopicArguments(topic=topic), as_json=as_json)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(f"no longer subscribed to {topic}")
 
 
 @app.command("list")
 def list_topics(as_json: AsJson = False) -> None:
     """The topics of the mesh, who subscribes to them, and whether you have their keys."""
-
-    async def work(session: Session) -> None:
-        await topics.collect(session)
-        if as_json:
-            sessions.print_list([_fields(session, topic) for topic in session.mesh.topics])
-            return
-        rows = [
-            (plain(t.topic), str(t.key_epoch), topics.key_state(session, t).value, _subscribers(session, t))
-            for t in session.mesh.topics
-        ]
-        print_table(("topic", "epoch", "you", "subscribers"), rows, right=("epoch",))
-
-    sessions.in_mesh(work, as_json=as_json)
+    found = sessions.administer("list_topics", as_json=as_json)
+    if as_json:
+        sessions.print_list(found)
+        return
+    rows = [(plain(one["topic"]), str(one["key_epoch"]), one["key"], _subscribers(one)) for one in found]
+    print_table(("topic", "epoch", "you", "subscribers"), rows, right=("epoch",))
 
 
 @app.command()
@@ -92,43 +67,18 @@ def grant(
     as_json: AsJson = False,
 ) -> None:
     """Grant keys to all who wait for one, and change the keys of topics that somebody has left."""
-
-    async def work(session: Session) -> None:
-        if topic is not None:
-            topics.check_keeper(session, topics.find(session, topic))
-        deeds = await topics.tend(session, topic)
-        if as_json:
-            sessions.print_list([msgspec.to_builtins(deed) for deed in deeds])
-            return
-        for deed in deeds:
-            console().print(sessions.told_deed(session, deed))
-        if not deeds:
-            console().print("nobody waits for a key")
-
-    sessions.in_mesh(work, as_json=as_json)
+    deeds = sessions.administer("grant", SomeTopicArguments(topic=topic), as_json=as_json)
+    told = [deed.pop("told") for deed in deeds]
+    if as_json:
+        sessions.print_list(deeds)
+        return
+    for text in told:
+        console().print(plain(text))
+    if not deeds:
+        console().print("nobody waits for a key")
 
 
-def _fields(session: Session, topic: Topic) -> dict[str, Any]:
-    return {
-        "topic": topic.topic,
-        "key_epoch": topic.key_epoch,
-        "created_by": topic.created_by,
-        "subscribed": topics.is_subscribed(session, topic),
-        "key": topics.key_state(session, topic).value,
-        "subscribers": [
-            {"member": s.member, "name": _name(session, s.member), "has_key": s.has_key} for s in topic.subscribers
-        ],
-    }
-
-
-def _subscribers(session: Session, topic: Topic) -> str:
+def _subscribers(topic: Mapping[str, Any]) -> str:
     return ", ".join(
-        plain(_name(session, s.member)) + ("" if s.has_key else " (waiting for key)") for s in topic.subscribers
+        plain(one["name"]) + ("" if one["has_key"] else " (waiting for key)") for one in topic["subscribers"]
     )
-
-
-def _name(session: Session, member: str) -> str:
-    try:
-        return session.member(member).name
-    except NotThatOne:
-        return member

@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from holdfast.device import operations
+from holdfast.device import evidence, operations
 from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.store import faults, files, history, migrations
 from holdfast.store.engine import Engine
@@ -15,9 +15,12 @@ from holdfast.store.world import Clock, Random
 
 SCHEMA = Schema(
     program="device",
-    migrations=(history.MIGRATION, *(Migration.load(__package__, name) for name in ("operation_log", "topic_key"))),
+    migrations=(
+        history.MIGRATION,
+        *(Migration.load(__package__, name) for name in ("operation_log", "topic_key", "directory", "inbox", "lane")),
+    ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
-    walks=(history.verify, operations.verify),
+    walks=(history.verify, operations.verify, evidence.verify),
 )
 
 

@@ -19,14 +19,25 @@ T = TypeVar("T")
 class Device:
     """What a home can do: remember, look up, sign."""
 
-    def __init__(self, home: Home, engine: SqliteEngine, secret: bytes, clock: Clock, random: Random) -> None:
+    def __init__(
+        self,
+        home: Home,
+        engine: SqliteEngine,
+        secret: bytes,
+        clock: Clock,
+        random: Random,
+        *,
+        threaded: bool = False,
+    ) -> None:
         self.home = home
         self.secret = secret
         self.pubkey = keys.public_key(secret)
         self.clock = clock
         self.random = random
         self._engine = engine
-        self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(engine, _one_after_another, inline=True)
+        self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(
+            engine, _one_after_another, inline=not threaded
+        )
         self.epoch = self.look(operations.epoch)
 
     def do(self, request: Callable[[Transaction], T]) -> T:
@@ -34,10 +45,19 @@ class Device:
         answer: T = self._writer.ask(request)
         return answer
 
+    async def do_soon(self, request: Callable[[Transaction], T]) -> T:
+        """The same for an event loop: what several ask for in one moment shares a commit, and nobody else waits for it."""
+        answer: T = await self._writer.ask_soon(request)
+        return answer
+
     def look(self, query: Callable[[Transaction], T]) -> T:
         """Read something, as one moment sees it."""
         with self._engine.read() as transaction:
             return query(transaction)
+
+    async def take_new_epoch(self) -> None:
+        """Be another sender from now on: the relay has seen sends of this epoch that the log does not know."""
+        self.epoch = await self.do_soon(lambda tx: operations.renew_epoch(tx, self.clock(), self.random))
 
     def mint(self) -> str:
         """A new id."""
@@ -56,15 +76,19 @@ def at_work(
     clock: Clock = wall_clock,
     random: Random = os.urandom,
     wait_s: float = LOCK_WAIT_S,
+    threaded: bool = False,
 ) -> Iterator[Device]:
-    """Enter a home and open what is in it; `create` makes a new home where there is none."""
+    """Enter a home and open what is in it; `create` makes a new home where there is none.
+
+    `threaded` gives the writer a thread, so that an event loop need not wait for the disk.
+    """
     with home.entered(create=create, wait_s=wait_s):
         secret = home.secret(random)
         home.membership()  # a damaged home is refused before anything in it is touched
         engine = SqliteEngine(home.database)
         try:
             database.prepare(engine, clock, random)
-            device = Device(home, engine, secret, clock, random)
+            device = Device(home, engine, secret, clock, random, threaded=threaded)
         except BaseException:
             engine.close()
             raise

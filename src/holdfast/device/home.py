@@ -106,7 +106,7 @@ class Home:
             if self._has_lived():
                 raise Damaged(str(path), "there is no key, though this home has been used")
             files.write_new(path, keys.nsec(random(keys.SECRET_BYTES)).encode() + b"\n")
-        text = _read(path)
+        text = read_private(path)
         try:
             return keys.read_nsec(text.decode("ascii").removesuffix("\n"))
         except (UnicodeDecodeError, Refused) as error:
@@ -119,7 +119,7 @@ class Home:
         if not path.exists():
             return None
         try:
-            found = msgspec.json.decode(_read(path), type=Membership)
+            found = msgspec.json.decode(read_private(path), type=Membership)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(str(path), str(error)) from error
         if found.version != _VERSION:
@@ -183,7 +183,7 @@ class Home:
                 return descriptor
 
 
-def _read(path: Path) -> bytes:
+def read_private(path: Path) -> bytes:
     """The content of a small file that only its owner can open."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not make us wait

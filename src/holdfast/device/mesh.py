@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.device import sending
+from holdfast.device import directory, sending
 from holdfast.device.device import Device
 from holdfast.device.home import Membership
 from holdfast.device.invitation import Invitation
@@ -196,6 +196,7 @@ class Session:
     async def refresh(self) -> Mesh:
         """Ask the relay for the mesh as it is now."""
         self.mesh = await self.client.mesh(self.membership.mesh)
+        self.device.do(lambda tx: directory.replace(tx, self.mesh))  # what is seen here is known offline, too
         return self.mesh
 
     async def ask(self, action: Action) -> Yes:

@@ -14,9 +14,9 @@ UPDATE device SET backup = 1
 -- First write wins; whether the row that won is the same operation or another one is asked next.
 INSERT INTO operation_log
     (sequence, object_id, blob, digest, status, enqueued_at, next_attempt_at, id, client_message_id,
-     destination_kind, destination_ref)
+     destination_kind, destination_ref, priority, reply_to, mentions, expires_at, request_fingerprint, request)
 VALUES (:sequence, :object_id, :blob, :digest, 'pending', :now, :now, :id, :client_message_id,
-        :destination_kind, :destination_ref)
+        :destination_kind, :destination_ref, :priority, :reply_to, :mentions, :expires_at, :request_fingerprint, :request)
 ON CONFLICT (sequence) DO NOTHING
 
 -- name: object_at
@@ -29,6 +29,11 @@ RETURNING client_message_id
 
 -- name: max_sequence
 SELECT max(sequence) FROM operation_log
+
+-- name: previous_sequence
+SELECT max(sequence) FROM operation_log
+WHERE destination_kind = :destination_kind AND destination_ref = :destination_ref
+  AND status IN ('pending', 'inflight', 'done')
 
 -- name: entries
 SELECT sequence, object_id, blob, status, enqueued_at, delivered_at, digest
@@ -64,16 +69,46 @@ SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'inflight')) FROM 
 -- name: waiting_for
 -- What is still to be sent to a destination, in the order of sending.
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
-       last_error, object_id, digest
+       last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
 WHERE destination_kind = :destination_kind AND destination_ref = :destination_ref AND status IN ('pending', 'inflight')
 ORDER BY sequence
 
 -- name: operation_called
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
-       last_error, object_id, digest
+       last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
 WHERE client_message_id = :client_message_id
+
+-- name: operations_wanted
+SELECT operation.id, operation.sequence, operation.client_message_id, operation.destination_kind,
+       operation.destination_ref, operation.blob, operation.event, operation.status, operation.enqueued_at,
+       operation.attempts, operation.last_error, operation.priority, operation.reply_to, operation.mentions,
+       operation.expires_at, operation.object_id, operation.digest
+FROM wanted
+JOIN operation_log AS operation ON operation.sequence = wanted.sequence
+
+-- name: in_flight
+SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+       last_error, priority, reply_to, mentions, expires_at, object_id, digest
+FROM operation_log
+WHERE status = 'inflight' AND destination_kind <> 'admin'
+ORDER BY sequence
+LIMIT :limit
+
+-- name: too_old
+-- Only what waits may age out: what is in flight may be committed this very moment. The oldest stand first, so no more
+-- than those are looked at.
+SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+       last_error, priority, reply_to, mentions, expires_at, object_id, digest
+FROM operation_log
+WHERE sequence IN (SELECT sequence FROM operation_log WHERE status IN ('pending', 'inflight') ORDER BY sequence LIMIT :limit)
+  AND status = 'pending' AND destination_kind <> 'admin' AND enqueued_at <= :enqueued_before
+ORDER BY sequence
+
+-- name: highest_claimed
+-- The epoch of an event stays on its row when the event goes, so this is all that was ever signed with it.
+SELECT sequence FROM operation_log WHERE epoch = :epoch ORDER BY sequence DESC LIMIT 1
 
 -- name: last_administration
 -- Administration is signed in the order of its sequences, so the last event has the greatest counter.
@@ -84,13 +119,15 @@ LIMIT 1
 
 -- name: claim
 -- From here on the event is what is sent under this id: it is on disk before its first byte leaves.
-UPDATE operation_log SET status = :status, event = :event WHERE sequence = :sequence AND status = :was
+UPDATE operation_log SET status = :status, event = :event, event_id = :event_id, epoch = :epoch
+WHERE sequence = :sequence AND status = :was
 
 -- name: settle
 -- Compare and set: whoever read another status decides on something that is no longer so.
 UPDATE operation_log
 SET status = :status, event = :event, attempts = :attempts, next_attempt_at = :next_attempt_at, last_error = :last_error,
-    delivered_at = :delivered_at, broker_message_id = :broker_message_id, history_id = :history_id
+    delivered_at = :delivered_at, broker_message_id = :broker_message_id, history_id = :history_id, log_id = :log_id,
+    event_id = CASE WHEN :event IS NULL THEN NULL ELSE event_id END
 WHERE sequence = :sequence AND status = :was
 
 -- name: abort

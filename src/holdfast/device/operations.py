@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from holdfast.protocol import ulid
+from holdfast.protocol import payload, ulid
 from holdfast.protocol.envelope import EPOCH_BYTES
+from holdfast.protocol.fingerprint import Priority
 from holdfast.protocol.history import LOG_ID_BYTES, Draft, Kind
 from holdfast.protocol.outbox import Status
+from holdfast.protocol.payload import Payload
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Row, Transaction, Value
 from holdfast.store.finding import Finding
@@ -48,13 +50,29 @@ class SequencesExhausted(Exception):
         return type(self), ()  # likewise
 
 
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this device is: a member of one mesh."""
+
+    mesh: str
+    member: str
+
+
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a blob goes through a relay, and the id that it goes under, which is minted if none is given."""
+    """Where a blob goes through a relay, and the id that it goes under, which is minted if none is given.
+
+    The rest is of messages only: what their envelope says, and the request as its caller made it.
+    """
 
     destination_kind: str | None = None
     destination_ref: str | None = None
     mesh: str | None = None
     client_message_id: str | None = None
+    priority: Priority = Priority.NEXT
+    reply_to: str | None = None
+    mentions: tuple[str, ...] = ()
+    expires_at: int | None = None
+    request_fingerprint: bytes | None = None
+    request: bytes | None = None
 
 
 NOWHERE = Address()  # of a log that stands alone
@@ -81,9 +99,15 @@ def take_identity(transaction: Transaction, now: int, random: Random) -> None:
     transaction.run(_SQL["create_device"], {"epoch": random(EPOCH_BYTES)})
     ((_, backup),) = transaction.rows(_SQL["device"])
     if backup:
-        epoch = random(EPOCH_BYTES)
-        transaction.run(_SQL["renew_epoch"], {"epoch": epoch})
-        history.fork(transaction, now, random(LOG_ID_BYTES), epoch)
+        renew_epoch(transaction, now, random)
+
+
+def renew_epoch(transaction: Transaction, now: int, random: Random) -> bytes:
+    """Let a log that went back in time be another sender's, with a history of its own; says its epoch."""
+    epoch = random(EPOCH_BYTES)
+    transaction.run(_SQL["renew_epoch"], {"epoch": epoch})
+    history.fork(transaction, now, random(LOG_ID_BYTES), epoch)
+    return epoch
 
 
 def mark_backup(transaction: Transaction) -> None:
@@ -119,6 +143,12 @@ def append(
             "client_message_id": client_message_id,
             "destination_kind": address.destination_kind,
             "destination_ref": address.destination_ref,
+            "priority": address.priority.value,
+            "reply_to": address.reply_to,
+            "mentions": msgspec.json.encode(address.mentions).decode(),
+            "expires_at": address.expires_at,
+            "request_fingerprint": address.request_fingerprint,
+            "request": address.request,
         },
     )
     if written:
@@ -152,6 +182,14 @@ def append_next(
     return sequence
 
 
+def append_message(transaction: Transaction, now: int, random: Random, content: Payload, address: Address) -> int:
+    """Write a message under the next sequence, with the one that its destination got before; says its own."""
+    destination = address.destination_kind or "", address.destination_ref or ""
+    previous = previous_sequence(transaction, *destination)
+    blob = payload.encode(msgspec.structs.replace(content, previous_sequence=previous))
+    return append_next(transaction, now, random, content.object_id, blob, address)
+
+
 def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequence: int) -> bool:
     """Take an entry out of the outbox; says whether it was there."""
     confirmed = transaction.rows(_SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now})
@@ -176,6 +214,13 @@ def max_sequence(transaction: Transaction) -> int | None:
 def next_sequence(transaction: Transaction) -> int:
     greatest = max_sequence(transaction)
     return 0 if greatest is None else greatest + 1
+
+
+def previous_sequence(transaction: Transaction, destination_kind: str, destination_ref: str) -> int | None:
+    """What was sent to a destination last, so that its readers notice a hole; what was given up is left out."""
+    parameters = {"destination_kind": destination_kind, "destination_ref": destination_ref}
+    ((greatest,),) = transaction.rows(_SQL["previous_sequence"], parameters)
+    return None if greatest is None else int(greatest)
 
 
 def entries(transaction: Transaction, after: int, limit: int | None) -> list[Entry]:

@@ -7,6 +7,7 @@ A yes counts when the relay that this home knows has signed for it: its anchor i
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -18,7 +19,7 @@ from holdfast.protocol import action as actions
 from holdfast.protocol import administration, event, keys
 from holdfast.protocol.action import Action, AdvanceTopicKey, GrantTopicKey
 from holdfast.protocol.administration import Administration, next_counter, sign_administration
-from holdfast.protocol.anchor import is_signed
+from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.envelope import Head
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.reaction import FaultKind, RelaySays
@@ -29,6 +30,8 @@ from holdfast.wire.client import RelayClient, Said, Yes
 
 # What every relay that is safe to send to still recognises; none has to be asked how long it remembers.
 MAX_AGE_HOURS = max_age_hours(DedupeMode.RETENTION_SCOPED, DEDUPE_DAYS_MIN)
+
+ANCHORS_MAX = 64  # remembered: all answers of one commit carry the same
 
 # Put off for the sake of this one event: what comes after it need not wait, and about a topic's key may replace it.
 _OF_THE_EVENT = frozenset({Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
@@ -122,9 +125,9 @@ class Publisher:
     async def _send(self, operation: Operation) -> Settled:
         assert operation.event is not None  # noqa: S101 - claimed
         said = await self._client.publish(operation.event)
-        doubt = None if said.yes is None else _doubt(said.yes, operation.client_message_id, self._relay_pubkey)
-        if doubt is not None:
-            said = Said(says=FaultKind.NOT_UNDERSTOOD, detail=doubt)
+        doubtful = None if said.yes is None else doubt(said.yes, operation.client_message_id, self._relay_pubkey)
+        if doubtful is not None:
+            said = Said(says=FaultKind.NOT_UNDERSTOOD, detail=doubtful)
         device = self._device
         settled = device.do(lambda tx: sending.settle(tx, device.clock(), device.random, operation, said))
         return Settled(settled, said)
@@ -170,15 +173,20 @@ class Publisher:
         return PutOff(self._client.url, said.says, said.detail, kept=kept)
 
 
-def _doubt(yes: Yes, client_message_id: str, relay_pubkey: str) -> str | None:
+def doubt(yes: Yes, client_message_id: str, relay_pubkey: str) -> str | None:
     """Why a yes cannot be taken for one."""
     if yes.client_message_id != client_message_id:
         return "its answer is about something else"
     if yes.anchor.log_id != yes.log_id or yes.anchor.seq < yes.history_id:
         return "its signature is for another place of its history than the one it names"
-    if not is_signed(yes.anchor, relay_pubkey):
+    if not _is_signed(yes.anchor, relay_pubkey):
         return f"its answer is not signed with the key {relay_pubkey}, by which this home knows it"
     return None
+
+
+@lru_cache(ANCHORS_MAX)
+def _is_signed(anchor: Anchor, relay_pubkey: str) -> bool:
+    return is_signed(anchor, relay_pubkey)
 
 
 def _topic_of(operation: Operation) -> str | None:

@@ -4,6 +4,8 @@ Every move is one of the outbox's table, is applied only to the status it was de
 it. An attempt is told twice: when it begins, and, if it settled nothing, when it ends, with the reason.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.device import operations
@@ -11,7 +13,7 @@ from holdfast.device.operations import Address
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.envelope import HEAD_TAGS, Head, head_from_tags
 from holdfast.protocol.event import Event, check_id, decode
-from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
+from holdfast.protocol.fingerprint import OBJECT_ID_BYTES, Priority
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.outbox import TRANSITIONS, Signal, Status, counts
 from holdfast.protocol.reaction import REACTIONS, RelaySays
@@ -53,6 +55,13 @@ class Operation(msgspec.Struct, frozen=True):
     enqueued_at: int
     attempts: int
     last_error: str | None
+    priority: str = Priority.NEXT.value
+    reply_to: str | None = None
+    mentions: str = "[]"  # member ids, as JSON
+    expires_at: int | None = None
+
+
+_Move = tuple[Operation, Draft]  # an operation after it moved, and what the history is told of it
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -96,6 +105,30 @@ def waiting(transaction: Transaction, destination_kind: str, destination_ref: st
     return [_operation(row, transaction.where) for row in found]
 
 
+def with_sequences(transaction: Transaction, sequences: Sequence[int]) -> list[Operation]:
+    """The operations of these sequences, in the order of sending."""
+    found = transaction.lookup(_SQL["operations_wanted"], ("sequence",), [(sequence,) for sequence in sequences])
+    return sorted((_operation(row, transaction.where) for row in found), key=lambda operation: operation.sequence)
+
+
+def in_flight(transaction: Transaction, limit: int) -> list[Operation]:
+    """What has been claimed and not settled."""
+    found = transaction.rows(_SQL["in_flight"], {"limit": limit})
+    return [_operation(row, transaction.where) for row in found]
+
+
+def too_old(transaction: Transaction, enqueued_before: int, limit: int) -> list[Operation]:
+    """What has waited since before a time."""
+    found = transaction.rows(_SQL["too_old"], {"enqueued_before": enqueued_before, "limit": limit})
+    return [_operation(row, transaction.where) for row in found]
+
+
+def highest_claimed(transaction: Transaction, epoch: bytes) -> int:
+    """The greatest sequence that can have left this device under an epoch; -1 if none can."""
+    found = transaction.rows(_SQL["highest_claimed"], {"epoch": epoch})
+    return int(found[0][0]) if found else -1
+
+
 def last_administration(transaction: Transaction) -> Event | None:
     """The last administration event that was signed here."""
     found = transaction.rows(_SQL["last_administration"])
@@ -104,37 +137,85 @@ def last_administration(transaction: Transaction) -> Event | None:
 
 def claim(transaction: Transaction, now: int, operation: Operation, event: bytes) -> Operation:
     """Take an operation into an attempt. `event` is what will be sent under its id from now on."""
+    claimed = claim_all(transaction, now, [(operation, event)])
+    if not claimed:
+        raise StatusChanged(operation.sequence, operation.status)
+    return claimed[0]
+
+
+def claim_all(transaction: Transaction, now: int, pairs: Sequence[tuple[Operation, bytes]]) -> list[Operation]:
+    """Take operations into an attempt together; one that somebody else has moved since it was read is left out."""
+    moved = [_claim(transaction, operation, event) for operation, event in pairs]
+    claimed = [operation for operation in moved if operation is not None]
+    attempts = [
+        _draft(operation, Kind.ATTEMPTED, transaction.where, detail=Attempt(operation.attempts + 1).encode())
+        for operation in claimed
+    ]
+    history.append(transaction, now, attempts)
+    return claimed
+
+
+def _claim(transaction: Transaction, operation: Operation, event: bytes) -> Operation | None:
     if operation.event is not None and operation.event != event:
         raise ValueError(f"operation {operation.sequence} has its event already, and that never changes")
     status = move(TRANSITIONS, operation.status, Signal.CLAIMED)
-    parameters = {"sequence": operation.sequence, "was": operation.status.value, "status": status.value, "event": event}
+    signed = _read(event, transaction.where)
+    parameters = {
+        "sequence": operation.sequence,
+        "was": operation.status.value,
+        "status": status.value,
+        "event": event,
+        "event_id": bytes.fromhex(signed.id),
+        "epoch": _head(signed).epoch,
+    }
     if not transaction.run(_SQL["claim"], parameters):
-        raise StatusChanged(operation.sequence, operation.status)
-    claimed = msgspec.structs.replace(operation, event=event, status=status)
-    draft = _draft(claimed, Kind.ATTEMPTED, transaction.where, detail=Attempt(operation.attempts + 1).encode())
-    history.append(transaction, now, [draft])
-    return claimed
+        return None
+    return msgspec.structs.replace(operation, event=event, status=status)
 
 
 def settle(transaction: Transaction, now: int, random: Random, operation: Operation, said: Said) -> Operation:
     """Do with an operation in flight what the relay's answer, or the lack of one, calls for."""
+    return settle_all(transaction, now, random, [(operation, said)])[0]
+
+
+def settle_all(
+    transaction: Transaction, now: int, random: Random, pairs: Sequence[tuple[Operation, Said]]
+) -> list[Operation]:
+    """Settle operations that were in flight together, each by its own answer."""
+    moves = [_settle(transaction, now, random, operation, said) for operation, said in pairs]
+    history.append(transaction, now, [draft for _, draft in moves])
+    return [operation for operation, _ in moves]
+
+
+def _settle(transaction: Transaction, now: int, random: Random, operation: Operation, said: Said) -> _Move:
     reaction = REACTIONS[said.says]
     if said.yes is not None:
         return _confirm(transaction, now, operation, reaction.signal, said.yes)
-    wait = reaction.wait(operation.attempts + reaction.counts, _fraction(random), said.retry_after_s)
+    wait = reaction.wait(operation.attempts + reaction.counts, fraction(random), said.retry_after_s)
     return _put_back(transaction, now, operation, reaction.signal, said.says, said.detail, wait)
 
 
 def restart(transaction: Transaction, now: int, operation: Operation) -> Operation:
     """Take back what a process had claimed that is gone; it may have been sent, and the same bytes are offered again."""
+    return restart_all(transaction, now, [operation])[0]
+
+
+def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]) -> list[Operation]:
+    """Take back everything that a process had claimed which is gone."""
     detail = "the process that sent it ended before the answer"
-    return _put_back(transaction, now, operation, Signal.RESTARTED, Signal.RESTARTED, detail)
+    moves = [
+        _put_back(transaction, now, operation, Signal.RESTARTED, Signal.RESTARTED, detail) for operation in claimed
+    ]
+    history.append(transaction, now, [draft for _, draft in moves])
+    return [operation for operation, _ in moves]
 
 
 def age_out(transaction: Transaction, now: int, operation: Operation, hours: int) -> Operation:
     """Give up an operation that waited so long that the relay might no longer know a repetition."""
     detail = f"it waited for more than {hours} hours"
-    return _put_back(transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail)
+    aged, draft = _put_back(transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail)
+    history.append(transaction, now, [draft])
+    return aged
 
 
 def supersede(transaction: Transaction, now: int, operation: Operation, successor: str) -> Operation:
@@ -155,13 +236,11 @@ def supersede(transaction: Transaction, now: int, operation: Operation, successo
     return msgspec.structs.replace(operation, status=status)
 
 
-def _confirm(transaction: Transaction, now: int, operation: Operation, signal: Signal, yes: Yes) -> Operation:
+def _confirm(transaction: Transaction, now: int, operation: Operation, signal: Signal, yes: Yes) -> _Move:
     settled = _moved(operation, signal, last_error=None)
     _update(transaction, operation, settled, next_attempt_at=now, delivered_at=now, yes=yes)
     detail = encode_anchor(yes.anchor)
-    told = _draft(settled, Kind.RELAYED, transaction.where, message_id=yes.broker_message_id, detail=detail)
-    history.append(transaction, now, [told])
-    return settled
+    return settled, _draft(settled, Kind.RELAYED, transaction.where, message_id=yes.broker_message_id, detail=detail)
 
 
 def _put_back(
@@ -172,14 +251,13 @@ def _put_back(
     reason: RelaySays | Signal,
     detail: str,
     wait: int = 0,
-) -> Operation:
+) -> _Move:
     """An attempt has ended without a yes: the operation waits for the next one, or is given up."""
     settled = _moved(operation, signal, last_error=f"{reason}: {detail}"[:ERROR_CHARACTERS_MAX])
     _update(transaction, operation, settled, next_attempt_at=now + wait)
     kind = Kind.DEAD if settled.status is Status.DEAD else Kind.ATTEMPTED
     why = Attempt(settled.attempts, settled.last_error or "").encode()
-    history.append(transaction, now, [_draft(operation, kind, transaction.where, reason=str(reason), detail=why)])
-    return settled
+    return settled, _draft(operation, kind, transaction.where, reason=str(reason), detail=why)
 
 
 def _moved(operation: Operation, signal: Signal, last_error: str | None) -> Operation:
@@ -214,6 +292,7 @@ def _update(
             "delivered_at": delivered_at,
             "broker_message_id": None if yes is None else yes.broker_message_id,
             "history_id": None if yes is None else yes.history_id,
+            "log_id": None if yes is None else bytes.fromhex(yes.log_id),
         },
     )
     if not changed:
@@ -270,5 +349,5 @@ def _operation(row: Row, where: str) -> Operation:
     return msgspec.structs.replace(operation, status=Status(operation.status))
 
 
-def _fraction(random: Random) -> float:
+def fraction(random: Random) -> float:
     return int.from_bytes(random(_FRACTION_BYTES), "big") / (1 << 8 * _FRACTION_BYTES)

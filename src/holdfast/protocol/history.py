@@ -38,6 +38,7 @@ class Kind(StrEnum):
     DEAD = "dead"
     ABORTED = "aborted"
     STORED = "stored"
+    OPENED = "opened"  # its key has come: it was stored unreadable
     APPLIED = "applied"
     PARKED = "parked"
     HOOK_RECEIVED = "hook_received"

@@ -53,6 +53,8 @@ class Refusal(StrEnum):
     LAST_ADMIN = "last_admin"
     SUBJECT_UNKNOWN = "subject_unknown"
     AUTHOR_NOT_ADMITTED = "author_not_admitted"
+    CLOCK_REUSED = "clock_reused"
+    TOO_MANY_CONFLICTS = "too_many_conflicts"
     # to somebody who reads: queue, feed, export
     AUTH_REQUIRED = "auth_required"
     AUTH_FAILED = "auth_failed"
@@ -75,6 +77,7 @@ class Refusal(StrEnum):
     CONSUMER_UNKNOWN = "consumer_unknown"
     CHECKPOINT_BACKWARDS = "checkpoint_backwards"
     SOCKET_ONLY = "socket_only"
+    ACK_UNKNOWN = "ack_unknown"
     # to a call of the daemon or of the relay over HTTP, or of the library
     TOKEN_INVALID = "token_invalid"  # noqa: S105 - the code of a refusal, not a secret
     TOKEN_EXPIRED = "token_expired"  # noqa: S105 - likewise
@@ -219,6 +222,9 @@ REFUSALS = total({
     Refusal.LAST_ADMIN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A mesh keeps at least one admin. Make another member an admin first."),
     Refusal.SUBJECT_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "The member, topic, author or consumer that the detail names does not exist. Check its name."),
     Refusal.AUTHOR_NOT_ADMITTED: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This relay does not keep this author's documents. Let a member admit the author."),
+    # Neither silently the first nor both: the relay cannot know whether they say the same.
+    Refusal.CLOCK_REUSED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Another snapshot has this very clock. Fetch it, compare, and publish with a counter of your own."),
+    Refusal.TOO_MANY_CONFLICTS: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Resolve this document first: publish a snapshot that knew of those that stand side by side."),
 
     Refusal.AUTH_REQUIRED: RefusalRow(_READ, _TEMPORARY, 401, _AUTH_REQUIRED, "Answer the AUTH challenge, then ask again."),
     Refusal.AUTH_FAILED: RefusalRow(_READ, _PERMANENT, 401, _AUTH_REQUIRED, "Sign this connection's own challenge for this relay, with a clock that is right."),
@@ -241,6 +247,7 @@ REFUSALS = total({
     Refusal.CONSUMER_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _INVALID, "Let an operator register the consumer first."),
     Refusal.CHECKPOINT_BACKWARDS: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "A checkpoint only moves forward; what lies behind it may be gone."),
     Refusal.SOCKET_ONLY: RefusalRow(_READ, _PERMANENT, 403, _RESTRICTED, "Bodies are given out on the daemon's Unix socket only. Ask there."),
+    Refusal.ACK_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _RESTRICTED, "These are no rows of this member's queue. Acknowledge what this queue brought."),
 
     Refusal.TOKEN_INVALID: RefusalRow(_CALL, _PERMANENT, 401, _AUTH_REQUIRED, "Send the current token as Authorization: Bearer."),
     Refusal.TOKEN_EXPIRED: RefusalRow(_CALL, _PERMANENT, 401, _AUTH_REQUIRED, "Let an operator mint a new token."),

@@ -7,30 +7,32 @@ written for its offer, so it leaves no row of it, and its id stays free. (What h
 way: that was due.)
 """
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import groupby
 from typing import Any, NoReturn
 
 import msgspec
 
 from holdfast.protocol import idempotency, ulid
+from holdfast.protocol.action import RevokeMember, RotateMemberKey
 from holdfast.protocol.administration import Administration
 from holdfast.protocol.envelope import Envelope
 from holdfast.protocol.fingerprint import DestinationKind, fingerprint_prefix
-from holdfast.protocol.history import Draft, Entry, Kind
+from holdfast.protocol.history import Entry
+from holdfast.protocol.receipt import Receipt
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
-from holdfast.protocol.schedule import DAY, DedupeMode, dedupe_expires_at
-from holdfast.relay import administration, closing
+from holdfast.protocol.schedule import DAY
+from holdfast.relay import accepted as rows
+from holdfast.relay import administration, closing, receipts
+from holdfast.relay.accepted import BLOCKED, FULL, QUEUED, Accepted
 from holdfast.relay.answer import Answer, refuse
-from holdfast.relay.directory import SQL, Directory, Earlier, Recipient, found_earlier
+from holdfast.relay.directory import Directory, Earlier, Recipient, found_earlier
 from holdfast.relay.offer import Lane, Offer
 from holdfast.relay.settings import Settings
-from holdfast.store import history
-from holdfast.store.engine import Transaction, Value
+from holdfast.relay.snapshots import SnapshotOffer
+from holdfast.store.engine import Transaction
 from holdfast.store.world import Random
 
-QUEUED, FULL, BLOCKED = "queued", "full", "blocked"
 HELD_BACK_DETAIL = "an earlier one to the same destination was put off"
 
 
@@ -39,28 +41,7 @@ class Request(msgspec.Struct, frozen=True):
 
     offers: Sequence[Offer]
     local: bool = False  # from this machine to a relay that serves this machine only
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """An offer that is taken, before its rows are written."""
-
-    offer: Offer
-    sender: str
-    message_id: str
-    recipients: tuple[tuple[str, str], ...] = ()  # (member, outcome)
-    expires_at: int | None = None  # of its deliveries
-
-    @property
-    def skipped(self) -> tuple[str, ...]:
-        """Who does not get it because their queue is full. A block stays the blocker's secret."""
-        return tuple(member for member, outcome in self.recipients if outcome == FULL)
-
-    @property
-    def destination(self) -> tuple[str, str]:
-        said = self.offer.said
-        if isinstance(said, Administration):
-            return "admin", said.head.mesh
-        return said.destination.kind.value, said.destination.ref
+    snapshots: Sequence[SnapshotOffer] = ()  # answered behind the offers
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -106,7 +87,7 @@ class Acceptance:
             if isinstance(outcome, Answer) and outcome.refusal and not REFUSALS[outcome.refusal].is_permanent:
                 held[number].add(offer.lane)
             outcomes.append(outcome)
-        entries = self._write(self._accepted)
+        entries = rows.write(self._transaction, self._now, self._settings.retention, self._accepted)
         created = {
             one.message_id: self._created(one, entry) for one, entry in zip(self._accepted, entries, strict=True)
         }
@@ -135,13 +116,40 @@ class Acceptance:
     def _judge(self, offer: Offer, local: bool) -> Accepted:
         if isinstance(offer.said, Administration):
             office = administration.Office(self._transaction, self._now, self._operators, local)
-            return Accepted(offer, office.carry_out(offer, self._directory), self._mint())
+            sender = office.carry_out(offer, self._directory)
+            return Accepted(offer=offer, sender=sender, message_id=self._mint())
         sender = self._check_member(offer)
-        envelope = offer.said
+        if isinstance(offer.said, Receipt):
+            return self._judge_receipt(offer, offer.said, sender)
+        return self._judge_message(offer, offer.said, sender)
+
+    def _judge_message(self, offer: Offer, envelope: Envelope, sender: str) -> Accepted:
         if envelope.expires_at is not None and envelope.expires_at <= self._now:
             raise Refused(Refusal.MAX_AGE_PASSED, f"it expired at {envelope.expires_at}")
         recipients = _DESTINATIONS[envelope.destination.kind](self, offer, envelope, sender)
-        return Accepted(offer, sender, self._mint(), recipients, self._expiry(envelope))
+        return Accepted(
+            offer=offer,
+            sender=sender,
+            message_id=self._mint(),
+            recipients=recipients,
+            expires_at=self._expiry(envelope.expires_at),
+        )
+
+    def _judge_receipt(self, offer: Offer, receipt: Receipt, signer: str) -> Accepted:
+        """A receipt goes to whoever sent the messages, outside cap and blocks: that member asked for it by sending."""
+        recipient = self._directory.recipients.get((offer.head.mesh, receipt.destination.ref))
+        if recipient is None or recipient.status != "active":
+            raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {receipt.destination.ref} is not in the mesh")
+        receipted, untaken = receipts.judge(receipt, signer, self._directory.receiptable, self._now)
+        return Accepted(
+            offer=offer,
+            sender=signer,
+            message_id=self._mint(),
+            recipients=((receipt.destination.ref, QUEUED),),
+            expires_at=self._expiry(None),
+            receipted=receipted,
+            untaken=untaken,
+        )
 
     def _check_member(self, offer: Offer) -> str:
         signer = self._directory.signers.get((offer.head.mesh, offer.event.pubkey))
@@ -202,54 +210,24 @@ class Acceptance:
         recipient.queue_count -= closing.expire_queue(self._transaction, self._now, mesh, member, rows_max)
         return recipient.queue_count < most
 
-    def _expiry(self, envelope: Envelope) -> int:
+    def _expiry(self, expires_at: int | None) -> int:
         at_last = self._now + self._settings.retention.queue_ttl_days * DAY
-        return at_last if envelope.expires_at is None else min(at_last, envelope.expires_at)
+        return at_last if expires_at is None else min(at_last, expires_at)
 
     def _mint(self) -> str:
         return ulid.mint(self._now, self._random(ulid.RANDOM_BYTES))
-
-    def _write(self, accepted: Sequence[Accepted]) -> list[Entry]:
-        """The rows of everything that was taken, one insert a table."""
-        entries = history.append(self._transaction, self._now, [_draft(one) for one in accepted])
-        placed = list(zip(accepted, entries, strict=True))
-        self._insert("dedupe", _DEDUPE, (self._dedupe(one, entry) for one, entry in placed))
-        self._insert("message", _MESSAGE, (_message(one, entry) for one, entry in placed))
-        deliveries = [
-            (one, entry, member) for one, entry in placed for member, what in one.recipients if what == QUEUED
-        ]
-        self._insert(
-            "delivery",
-            ("mesh", "member", "seq", "message_id", "state", "expires_at"),
-            ((o.offer.head.mesh, member, e.seq, o.message_id, "open", o.expires_at) for o, e, member in deliveries),
-        )
-        for (mesh, member), count in Counter((o.offer.head.mesh, member) for o, _, member in deliveries).items():
-            self._transaction.run(SQL["add_to_queue"], {"mesh": mesh, "member": member, "count": count})
-        self._insert(
-            "mention",
-            ("mesh", "member", "seq", "message_id"),
-            ((o.offer.head.mesh, member, e.seq, o.message_id) for o, e in placed for member in _mentions(o.offer)),
-        )
-        return entries
-
-    def _insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
-        self._transaction.insert(table, columns, rows)
-
-    def _dedupe(self, accepted: Accepted, entry: Entry) -> tuple[Value, ...]:
-        retention = self._settings.retention
-        scoped = retention.dedupe_mode is DedupeMode.RETENTION_SCOPED
-        expires_at = dedupe_expires_at(self._now, retention.dedupe_retention_days) if scoped else None
-        offer = accepted.offer
-        return (
-            *(offer.head.mesh, accepted.sender, offer.head.client_message_id, offer.event_id, accepted.message_id),
-            *(entry.seq, *accepted.destination, self._now, expires_at, msgspec.json.encode(accepted.skipped).decode()),
-        )
 
     def _created(self, accepted: Accepted, entry: Entry) -> Answer:
         claimed = (accepted.offer.head.mesh, accepted.sender, accepted.offer.head.client_message_id)
         self._directory.earlier[claimed].seq = entry.seq
         members = _members(accepted.message_id, accepted.offer, entry.seq, accepted.skipped)
-        return Answer(event_id=accepted.offer.event.id, http_status=201, members={**members, "duplicate": False})
+        return Answer(
+            event_id=accepted.offer.event.id,
+            http_status=201,
+            members={**members, "duplicate": False},
+            wakes=tuple((accepted.offer.head.mesh, member) for member in accepted.queued),
+            ends=_ends(accepted.offer),
+        )
 
 
 _Destination = Callable[[Acceptance, Offer, Envelope, str], tuple[tuple[str, str], ...]]
@@ -259,14 +237,8 @@ _DESTINATIONS: dict[DestinationKind, _Destination] = {
     DestinationKind.QUEUE: Acceptance._to_queue,
 }
 
-_DEDUPE = (
-    *("mesh", "sender", "client_message_id", "event_id", "message_id"),
-    *("seq", "destination_kind", "destination_ref", "first_seen_at", "expires_at", "skipped"),
-)
-_MESSAGE = (
-    *("message_id", "mesh", "sender", "client_message_id", "event_id", "seq", "kind"),
-    *("destination_kind", "destination_ref", "event", "size", "accepted_at", "expires_at"),
-)
+# Whoever is connected as that member learns of it at once.
+_ENDINGS: dict[type, Refusal] = {RevokeMember: Refusal.MEMBER_REVOKED, RotateMemberKey: Refusal.STALE_KEY}
 
 
 class NoRoom(Exception):
@@ -323,37 +295,12 @@ def _members(message_id: str, offer: Offer, seq: int, skipped: Sequence[str]) ->
     }
 
 
-def _draft(accepted: Accepted) -> Draft:
-    offer, (destination_kind, destination_ref) = accepted.offer, accepted.destination
-    is_administration = _is_administration(offer)
-    return Draft(
-        kind=Kind.ADMIN if is_administration else Kind.ACCEPTED,
-        mesh=offer.head.mesh,
-        message_id=accepted.message_id,
-        client_message_id=offer.head.client_message_id,
-        sender=accepted.sender,
-        epoch=offer.head.epoch,
-        sequence=offer.head.sequence,
-        recipients=accepted.recipients,
-        mentions=tuple(_mentions(offer)),
-        destination_kind=destination_kind,
-        destination_ref=destination_ref,
-        event_id=offer.event_id,
-        size=len(offer.raw),
-        detail=offer.event.content.encode() if is_administration else b"",
-    )
-
-
-def _message(accepted: Accepted, entry: Entry) -> tuple[Value, ...]:
-    offer = accepted.offer
-    return (
-        *(accepted.message_id, offer.head.mesh, accepted.sender, offer.head.client_message_id, offer.event_id),
-        *(entry.seq, offer.event.kind, *accepted.destination, offer.raw, len(offer.raw), entry.at, accepted.expires_at),
-    )
-
-
-def _mentions(offer: Offer) -> Sequence[str]:
-    return offer.said.mentions if isinstance(offer.said, Envelope) else ()
+def _ends(offer: Offer) -> tuple[tuple[str, str, Refusal], ...]:
+    """Whose connections an administration event ends."""
+    if isinstance(offer.said, Administration) and isinstance(offer.said.action, RevokeMember | RotateMemberKey):
+        action = offer.said.action
+        return ((offer.head.mesh, action.member, _ENDINGS[type(action)]),)
+    return ()
 
 
 def _is_administration(offer: Offer) -> bool:

@@ -55,3 +55,21 @@ JOIN block ON block.mesh = wanted.mesh AND block.blocked = wanted.blocked
 
 -- name: add_to_queue
 UPDATE member SET queue_count = queue_count + :count WHERE mesh = :mesh AND member = :member
+
+-- name: note_sequence
+-- Sequences of one epoch only grow in what a device says of itself, whatever order its events came in.
+INSERT INTO sender_epoch (mesh, sender, epoch, sequence) VALUES (:mesh, :sender, :epoch, :sequence)
+ON CONFLICT (mesh, sender, epoch) DO UPDATE SET sequence = excluded.sequence
+WHERE sender_epoch.sequence < excluded.sequence
+
+-- name: receiptable
+-- What members may vouch for: their own rows, by the ids of the events.
+SELECT wanted.mesh, wanted.member, wanted.event_id, delivery.seq, message.sender, delivery.state, delivery.receipted_at
+FROM wanted
+JOIN message ON message.event_id = wanted.event_id AND message.mesh = wanted.mesh
+JOIN delivery ON delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = message.seq
+WHERE delivery.is_receipt = 0
+
+-- name: mark_receipted
+UPDATE delivery SET receipted_at = :now
+WHERE mesh = :mesh AND member = :member AND seq = :seq AND receipted_at IS NULL AND state <> 'open'

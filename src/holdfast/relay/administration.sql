@@ -117,7 +117,7 @@ SELECT member FROM author WHERE mesh = :mesh AND author = :author
 
 -- name: admit_author
 INSERT INTO author (mesh, author, member, since) VALUES (:mesh, :author, :member, :now)
-ON CONFLICT (mesh, author) DO NOTHING
+ON CONFLICT (mesh, author) DO UPDATE SET member = excluded.member, since = excluded.since
 
 -- name: dismiss_author
 DELETE FROM author WHERE mesh = :mesh AND author = :author

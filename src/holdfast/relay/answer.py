@@ -6,6 +6,9 @@ import msgspec
 
 from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message, problem
 
+FEED = "/feed"  # in the place of a mesh, which cannot be called that: the feed of an author
+ALL = ""  # in the place of an author: the feeds of all of them
+
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A yes (201 new, 200 known already) with its members, or a refusal with the detail and members of its problem."""
@@ -16,6 +19,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     detail: str = ""
     retry_after_s: int | None = None
+    wakes: tuple[tuple[str, str], ...] = ()  # (mesh, member) or (FEED, author) for whom something has come by this
+    ends: tuple[tuple[str, str, Refusal], ...] = ()  # (mesh, member, why) whose connections are over by this
 
     @property
     def accepted(self) -> bool:

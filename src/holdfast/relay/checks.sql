@@ -19,7 +19,7 @@ SELECT message.seq, message.message_id
 FROM message
 LEFT JOIN history AS entry
     ON entry.seq = message.seq AND entry.message_id = message.message_id AND entry.event_id = message.event_id
-   AND entry.kind IN ('accepted', 'admin')
+   AND entry.kind IN ('accepted', 'receipt', 'admin')
 WHERE entry.seq IS NULL AND message.seq > (SELECT anchor_seq FROM history_head)
 
 -- name: every_accept_left_its_id
@@ -28,7 +28,7 @@ SELECT entry.seq, entry.message_id
 FROM history AS entry
 LEFT JOIN dedupe ON dedupe.message_id = entry.message_id AND dedupe.seq = entry.seq
 LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotten.message_id = entry.message_id
-WHERE entry.kind IN ('accepted', 'admin') AND entry.message_id IS NOT NULL AND dedupe.message_id IS NULL AND forgotten.seq IS NULL
+WHERE entry.kind IN ('accepted', 'receipt', 'admin') AND entry.message_id IS NOT NULL AND dedupe.message_id IS NULL AND forgotten.seq IS NULL
 
 -- name: deliveries_have_their_message
 -- A delivery has its message as long as it is kept.
@@ -45,10 +45,11 @@ LEFT JOIN message ON message.seq = mention.seq AND message.message_id = mention.
 WHERE message.seq IS NULL
 
 -- name: queue_counts_are_right
--- A member's queue count is the number of its open deliveries.
+-- A member's queue count is the number of its open deliveries, receipts apart.
 SELECT member.mesh, member.member, member.queue_count, count(delivery.seq)
 FROM member
-LEFT JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+LEFT JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member
+                  AND delivery.state = 'open' AND delivery.is_receipt = 0
 GROUP BY member.mesh, member.member, member.queue_count
 HAVING member.queue_count <> count(delivery.seq)
 
@@ -81,3 +82,69 @@ LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = me
 WHERE member.status = 'active'
 GROUP BY member.mesh, member.member
 HAVING count(member_key.pubkey) <> 1
+
+-- name: what_was_receipted_is_closed
+-- A receipt is taken for a delivery that its recipient acknowledged, or that was otherwise over.
+SELECT mesh, member, seq, state FROM delivery WHERE receipted_at IS NOT NULL AND (state = 'open' OR is_receipt = 1)
+
+-- name: acknowledged_deliveries_say_whether_they_waited
+-- Whoever acknowledges a message was sent it, from the store or live.
+SELECT mesh, member, seq FROM delivery WHERE state = 'delivered' AND was_stored IS NULL
+
+-- name: sequences_are_remembered
+-- Of every device epoch the greatest sequence that was accepted is known.
+SELECT entry.mesh, entry.sender, entry.epoch, max(entry.sequence), sender_epoch.sequence
+FROM history AS entry
+LEFT JOIN sender_epoch
+    ON sender_epoch.mesh = entry.mesh AND sender_epoch.sender = entry.sender AND sender_epoch.epoch = entry.epoch
+WHERE entry.kind IN ('accepted', 'receipt', 'admin') AND entry.epoch IS NOT NULL
+GROUP BY entry.mesh, entry.sender, entry.epoch, sender_epoch.sequence
+HAVING sender_epoch.sequence IS NULL OR sender_epoch.sequence < max(entry.sequence)
+
+-- name: every_snapshot_is_in_the_history
+-- A snapshot stands in the history at its own position.
+SELECT snapshot.seq
+FROM snapshot
+LEFT JOIN history AS entry
+    ON entry.seq = snapshot.seq AND entry.event_id = snapshot.event_id AND entry.kind = 'snapshot'
+WHERE entry.seq IS NULL AND snapshot.seq > (SELECT anchor_seq FROM history_head)
+
+-- name: every_snapshot_of_the_history_is_kept
+-- What the history says was accepted is in the feed from its first replayable position on.
+SELECT entry.seq
+FROM history AS entry
+LEFT JOIN snapshot ON snapshot.seq = entry.seq
+WHERE entry.kind = 'snapshot' AND snapshot.seq IS NULL AND entry.seq >= (SELECT min_seq FROM feed)
+
+-- name: payloads_go_by_an_entry
+-- A payload is gone iff the history says that it was let go of, as far back as the history goes.
+SELECT snapshot.seq
+FROM snapshot
+LEFT JOIN history AS entry
+    ON entry.kind = 'compacted' AND entry.reason = 'payload' AND entry.event_id = snapshot.event_id
+WHERE (snapshot.event IS NULL) <> (entry.seq IS NOT NULL) AND (SELECT anchor_seq FROM history_head) = 0
+
+-- name: what_superseded_a_snapshot_is_later
+-- A snapshot is superseded by itself, or by a later one of its own document.
+SELECT snapshot.seq, snapshot.superseded_seq
+FROM snapshot
+LEFT JOIN snapshot AS newer
+    ON newer.seq = snapshot.superseded_seq AND newer.author = snapshot.author AND newer.d = snapshot.d
+WHERE snapshot.superseded_seq IS NOT NULL AND newer.seq IS NULL
+
+-- name: documents_know_what_is_current
+-- A document's row counts its current snapshots, and those of them that are no deletions.
+SELECT document.author, document.d, document.currents, document.puts
+FROM document
+LEFT JOIN snapshot
+    ON snapshot.author = document.author AND snapshot.d = document.d AND snapshot.superseded_seq IS NULL
+GROUP BY document.author, document.d, document.currents, document.puts
+HAVING document.currents <> count(snapshot.seq)
+    OR (document.currents > 0 AND document.puts <> count(CASE WHEN snapshot.o = 'put' THEN 1 END))
+
+-- name: snapshots_have_their_document
+-- A snapshot is one of a document that is known.
+SELECT snapshot.seq, snapshot.d
+FROM snapshot
+LEFT JOIN document ON document.author = snapshot.author AND document.d = snapshot.d
+WHERE document.d IS NULL

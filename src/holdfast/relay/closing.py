@@ -1,59 +1,89 @@
 """Closing deliveries: a row leaves its queue, the queue's count goes down, and the history says why. Always together."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from holdfast.protocol.delivery import TRANSITIONS, Signal, State
+from holdfast.protocol.delivery import TRANSITIONS, Signal, State, appends_entry
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.tables import move
 from holdfast.store import history
-from holdfast.store.engine import Transaction
+from holdfast.store.engine import Transaction, Value
 from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "closing.sql")
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """An open row of somebody's queue."""
+    """A row of somebody's queue, with the names that its message goes by; they are unknown if the message is gone."""
 
     mesh: str
     member: str
     seq: int
     message_id: str
+    is_receipt: int
+    sender: str | None
+    client_message_id: str | None
+    event_id: bytes | None
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """What an acknowledgement did: these positions are closed, now or before; these are no rows of the member."""
+
+    closed: tuple[int, ...]
+    unknown: tuple[int, ...]
 
 
 def close(
-    transaction: Transaction, now: int, rows: Sequence[Delivery], signal: Signal, *, reason: str | None = None
+    transaction: Transaction,
+    now: int,
+    rows: Sequence[Delivery],
+    signal: Signal,
+    *,
+    reason: str | None = None,
+    was_stored: Mapping[int, bool] | None = None,
 ) -> None:
-    """Close open rows for one reason. Rows must be open: the queries that find them say so."""
+    """Close open rows for one reason. Rows must be open: the queries that find them say so.
+
+    `was_stored` tells by position whether a message that is acknowledged had waited for its recipient.
+    """
     if not rows:
         return
     state = move(TRANSITIONS, State.OPEN, signal)
+    waited = was_stored or {}
     for row in rows:
-        changed = transaction.run(
-            _SQL["close"], {"mesh": row.mesh, "member": row.member, "seq": row.seq, "state": state.value, "now": now}
-        )
-        if changed != 1:
-            raise RuntimeError(f"delivery {row.seq} of {row.member} was not open")
-    for (mesh, member), count in Counter((row.mesh, row.member) for row in rows).items():
+        _close_row(transaction, now, row, state, waited.get(row.seq))
+    for (mesh, member), count in Counter((row.mesh, row.member) for row in rows if not row.is_receipt).items():
         transaction.run(_SQL["take_from_queue"], {"mesh": mesh, "member": member, "count": count})
-    history.append(transaction, now, [_draft(row, Kind(state.value), reason) for row in rows])
+    history.append(transaction, now, [_draft(row, Kind(state.value), reason, waited.get(row.seq)) for row in rows])
+
+
+def acknowledge(
+    transaction: Transaction, now: int, mesh: str, member: str, was_stored: Mapping[int, bool]
+) -> Acknowledged:
+    """The member has these positions on its disk. What was closed before stays as it was, and is no news."""
+    wanted = [(mesh, member, seq) for seq in sorted(was_stored)]
+    found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), wanted)
+    states = {Delivery(*row): State(state) for *row, state in found}
+    news = [delivery for delivery, state in states.items() if appends_entry(state, Signal.ACKNOWLEDGED)]
+    close(transaction, now, news, Signal.ACKNOWLEDGED, was_stored=was_stored)
+    closed = tuple(delivery.seq for delivery in states)
+    return Acknowledged(closed, tuple(sorted(was_stored.keys() - set(closed))))
 
 
 def expire_queue(transaction: Transaction, now: int, mesh: str, member: str, rows_max: int) -> int:
-    """Close what has outlived its time in one member's queue; says how many."""
+    """Close messages that have outlived their time in one member's queue; says how many."""
     rows = _deliveries(transaction, "expired_of_member", mesh=mesh, member=member, now=now, limit=rows_max)
     close(transaction, now, rows, Signal.TTL_PASSED)
     return len(rows)
 
 
-def expire(transaction: Transaction, now: int, rows_max: int) -> int:
-    """Close what has outlived its time in any queue, oldest first; says how many."""
+def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[str, str]]:
+    """Close what has outlived its time in any queue, oldest first; says how many of which (mesh, member)."""
     rows = _deliveries(transaction, "expired", now=now, limit=rows_max)
     close(transaction, now, rows, Signal.TTL_PASSED)
-    return len(rows)
+    return Counter((row.mesh, row.member) for row in rows)
 
 
 def drop_queue(transaction: Transaction, now: int, mesh: str, member: str) -> int:
@@ -63,9 +93,50 @@ def drop_queue(transaction: Transaction, now: int, mesh: str, member: str) -> in
     return len(rows)
 
 
-def _deliveries(transaction: Transaction, name: str, **parameters: int | str) -> list[Delivery]:
+def take_down(transaction: Transaction, now: int, message_id: str, reason: str) -> int:
+    """Close every delivery of a message that nobody has yet."""
+    rows = _deliveries(transaction, "open_of_message", message_id=message_id)
+    close(transaction, now, rows, Signal.TAKEN_DOWN, reason=reason)
+    return len(rows)
+
+
+def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: int, reason: str) -> bool:
+    """Close a row whose message is not what was written; says whether it was open."""
+    found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), [(mesh, member, seq)])
+    rows = [Delivery(*row) for *row, state in found if state == State.OPEN]
+    close(transaction, now, rows, Signal.FOUND_CORRUPT, reason=reason)
+    return bool(rows)
+
+
+def _close_row(transaction: Transaction, now: int, row: Delivery, state: State, was_stored: bool | None) -> None:
+    changed = transaction.run(
+        _SQL["close"],
+        {
+            "mesh": row.mesh,
+            "member": row.member,
+            "seq": row.seq,
+            "state": state.value,
+            "now": now,
+            "was_stored": None if was_stored is None else int(was_stored),
+        },
+    )
+    if changed != 1:
+        raise RuntimeError(f"delivery {row.seq} of {row.member} was not open")
+
+
+def _deliveries(transaction: Transaction, name: str, **parameters: Value) -> list[Delivery]:
     return [Delivery(*row) for row in transaction.rows(_SQL[name], parameters)]
 
 
-def _draft(row: Delivery, kind: Kind, reason: str | None) -> Draft:
-    return Draft(kind=kind, mesh=row.mesh, message_id=row.message_id, recipient=row.member, reason=reason)
+def _draft(row: Delivery, kind: Kind, reason: str | None, was_stored: bool | None) -> Draft:
+    return Draft(
+        kind=kind,
+        mesh=row.mesh,
+        message_id=row.message_id,
+        client_message_id=row.client_message_id,
+        sender=row.sender,
+        recipient=row.member,
+        event_id=row.event_id,
+        was_stored=was_stored,
+        reason=reason,
+    )

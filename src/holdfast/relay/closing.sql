@@ -1,24 +1,52 @@
 -- name: close
 -- Compare-and-set: a row closes once.
-UPDATE delivery SET state = :state, closed_at = :now
+UPDATE delivery SET state = :state, closed_at = :now, was_stored = :was_stored
 WHERE mesh = :mesh AND member = :member AND seq = :seq AND state = 'open'
 
 -- name: take_from_queue
 UPDATE member SET queue_count = queue_count - :count WHERE mesh = :mesh AND member = :member
 
 -- name: expired_of_member
-SELECT mesh, member, seq, message_id FROM delivery
-WHERE mesh = :mesh AND member = :member AND state = 'open' AND expires_at <= :now
-ORDER BY seq
+-- What can make room: receipts take none. The message may be gone, by somebody's hand: its delivery expires all the same.
+SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
+       message.sender, message.client_message_id, message.event_id
+FROM delivery
+LEFT JOIN message ON message.seq = delivery.seq
+WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open' AND delivery.is_receipt = 0
+  AND delivery.expires_at <= :now
+ORDER BY delivery.seq
 LIMIT :limit
 
 -- name: expired
-SELECT mesh, member, seq, message_id FROM delivery
-WHERE state = 'open' AND expires_at <= :now
-ORDER BY expires_at, seq
+SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
+       message.sender, message.client_message_id, message.event_id
+FROM delivery
+LEFT JOIN message ON message.seq = delivery.seq
+WHERE delivery.state = 'open' AND delivery.expires_at <= :now
+ORDER BY delivery.expires_at, delivery.seq
 LIMIT :limit
 
 -- name: open_of_member
-SELECT mesh, member, seq, message_id FROM delivery
-WHERE mesh = :mesh AND member = :member AND state = 'open'
-ORDER BY seq
+SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
+       message.sender, message.client_message_id, message.event_id
+FROM delivery
+LEFT JOIN message ON message.seq = delivery.seq
+WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open'
+ORDER BY delivery.seq
+
+-- name: open_of_message
+SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
+       message.sender, message.client_message_id, message.event_id
+FROM message
+JOIN delivery ON delivery.seq = message.seq
+WHERE message.message_id = :message_id AND delivery.state = 'open'
+ORDER BY delivery.member
+
+-- name: rows_of_member
+-- Those of the positions that are rows of this member's queue, open or not.
+SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
+       message.sender, message.client_message_id, message.event_id, delivery.state
+FROM wanted
+JOIN delivery ON delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = wanted.seq
+LEFT JOIN message ON message.seq = delivery.seq
+ORDER BY delivery.seq

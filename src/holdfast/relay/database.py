@@ -3,6 +3,7 @@
 import os
 
 from holdfast.protocol.history import LOG_ID_BYTES
+from holdfast.relay import feed_check
 from holdfast.store import history, migrations
 from holdfast.store.engine import Engine
 from holdfast.store.migrations import Migration, Schema
@@ -10,11 +11,19 @@ from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.statements import Statements
 from holdfast.store.world import Clock, Random, wall_clock
 
+EXPORT_READER = "holdfast.relay.exported"
+"""The module that reads for the export; a name, because Arrow comes with it."""
+
 SCHEMA = Schema(
     program="relay",
-    migrations=(history.MIGRATION, Migration.load(__package__, "relay")),
+    migrations=(
+        history.MIGRATION,
+        Migration.load(__package__, "relay"),
+        Migration.load(__package__, "queue"),
+        Migration.load(__package__, "feed"),
+    ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
-    walks=(history.verify,),
+    walks=(history.verify, feed_check.verify),
 )
 
 

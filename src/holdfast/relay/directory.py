@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.protocol.envelope import Envelope
+from holdfast.protocol.administration import Administration
 from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.protocol.receipt import Receipt
+from holdfast.relay import receipts
 from holdfast.relay.offer import Offer
+from holdfast.relay.receipts import Place, Receiptable
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
 
@@ -66,11 +69,15 @@ class Directory:
 
     def _load_destinations(self, offers: Sequence[Offer]) -> None:
         dms, topics, posts, senders = set(), set(), set(), set()
+        places: set[Place] = set()
         for offer in offers:
-            if not isinstance(offer.said, Envelope):
+            if isinstance(offer.said, Administration):
                 continue
             mesh, destination, sender = offer.head.mesh, offer.said.destination, self.sender(offer)
-            senders.add((mesh, sender))
+            if isinstance(offer.said, Receipt):
+                places |= set(receipts.places(offer.said, sender))
+            else:
+                senders.add((mesh, sender))
             if destination.kind is DestinationKind.TOPIC:
                 topics.add((mesh, destination.ref))
                 posts.add((mesh, destination.ref, sender))
@@ -89,6 +96,12 @@ class Directory:
             self.recipients.setdefault((mesh, member), Recipient("active", count, None))
         self.may_post = set(_look(self._transaction, "grantees", ("mesh", "topic", "member"), posts))
         self.blocks = set(_look(self._transaction, "blockers", ("mesh", "blocked"), senders))
+        self.receiptable: dict[Place, Receiptable] = {
+            (mesh, member, event_id): Receiptable(*rest)
+            for mesh, member, event_id, *rest in _look(
+                self._transaction, "receiptable", ("mesh", "member", "event_id"), places
+            )
+        }
 
 
 def load_signers(transaction: Transaction, offers: Iterable[Offer]) -> dict[tuple[str, str], Signer]:

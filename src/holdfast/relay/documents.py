@@ -24,31 +24,29 @@ class Accepted(msgspec.Struct, kw_only=True):
     first_seen_at: int | None = None
 
 
-class RefusalDocument(msgspec.Struct, kw_only=True):
-    """A no (RFC 9457); further members depend on the code."""
-
-    type: str
-    title: str
-    status: int
-    code: str
-    temporary: bool
-    detail: str = ""
-
-
 class Answers(msgspec.Struct):
     """To an array of events: one answer each, in order, and `status` in every one of them."""
 
     answers: list[dict[str, Any]]
 
 
+class MemberKey(msgspec.Struct):
+    """A key that a member has, or had until then."""
+
+    pubkey: Key
+    since: int
+    until: int | None
+
+
 class Member(msgspec.Struct):
-    """Someone in a mesh."""
+    """Someone in a mesh, with every key that it ever had."""
 
     member: Identifier
     pubkey: Key | None
     name: str
     role: Role
     status: str
+    keys: list[MemberKey]
 
 
 class Subscriber(msgspec.Struct):
@@ -95,6 +93,52 @@ class Grants(msgspec.Struct):
     grants: list[Grant]
 
 
+class Fate(msgspec.Struct):
+    """What became of a message for one recipient."""
+
+    seq: int
+    at: int
+    kind: str
+    client_message_id: str | None
+    message_id: str | None
+    event_id: str | None
+    recipient: str
+    was_stored: bool | None
+    reason: str | None
+
+
+class Fates(msgspec.Struct):
+    """Everything up to `through_seq`; there may be more behind it."""
+
+    log_id: LogId
+    through_seq: int
+    fates: list[Fate]
+
+
+class Send(msgspec.Struct):
+    """Whether an id was consumed; the rest is known if it was."""
+
+    committed: bool
+    event_id: str | None = None
+    broker_message_id: str | None = None
+    history_id: int | None = None
+    first_seen_at: int | None = None
+
+
+class Moderation(msgspec.Struct, forbid_unknown_fields=True):
+    """Why a message is taken down."""
+
+    reason: Annotated[str, Meta(min_length=1, max_length=500)]
+
+
+class Moderated(msgspec.Struct):
+    """How many deliveries were closed by it, and where the history tells of the decision."""
+
+    message_id: str
+    closed: int
+    history_id: int
+
+
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     """How far a consumer has read."""
 
@@ -127,6 +171,8 @@ class Limitation(msgspec.Struct, kw_only=True):
     auth_required: bool
     payment_required: bool
     restricted_writes: bool
+    max_subscriptions: int
+    max_filters: int
     created_at_lower_limit: int | None
     created_at_upper_limit: int
     max_event_length: int
@@ -151,6 +197,8 @@ class Queue(msgspec.Struct):
 
     ttl_days: int
     messages_max: int
+    window_messages: int
+    second_connection: str
 
 
 class Features(msgspec.Struct):
@@ -158,6 +206,34 @@ class Features(msgspec.Struct):
 
     dedupe: Dedupe
     queue: Queue
+
+
+class ChangesFeed(msgspec.Struct):
+    """From which position on the feed can be replayed."""
+
+    min_seq: int
+
+
+class SnapshotRetention(msgspec.Struct):
+    """Which payloads are kept, and the date of the oldest one, in seconds."""
+
+    mode: str
+    recent_count: int
+    min_created_at: int | None
+
+
+class Retained(msgspec.Struct):
+    """What is kept of snapshots."""
+
+    snapshot_retention: SnapshotRetention
+
+
+class SnapshotSync(msgspec.Struct):
+    """How snapshots are served."""
+
+    changes_feed: bool
+    author_scoped: bool
+    retention: Retained
 
 
 class Information(msgspec.Struct, kw_only=True):
@@ -172,6 +248,8 @@ class Information(msgspec.Struct, kw_only=True):
     limitation: Limitation
     log_id: LogId
     features: Features
+    changes_feed: ChangesFeed
+    snapshot_sync: SnapshotSync
 
 
 Batch = Annotated[list[Event], Meta(min_length=1, max_length=100)]

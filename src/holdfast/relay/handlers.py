@@ -1,22 +1,27 @@
 """What the relay answers to a request, route by route, and to whom."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 
+from holdfast.export import exporter as export
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX, Event
 from holdfast.protocol.http_auth import SCHEME as NOSTR
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tags import IDENTIFIER, TOPIC
-from holdfast.relay import documents, export, information, metrics
+from holdfast.protocol.tags import IDENTIFIER, TOPIC, check_range, read_integer
+from holdfast.relay import documents, feed, information, metrics, queue
 from holdfast.relay import token as tokens
 from holdfast.relay.http_auth import HttpAuth
 from holdfast.relay.publishing import MESSAGES, Publisher
 from holdfast.relay.relay import Relay
-from holdfast.relay.route import Auth, Reply, Request, Route, RouteTable, Stream, json_reply
+from holdfast.relay.security import Auth
 from holdfast.store.world import Clock
+from holdfast.wire.route import Reply, Request, Route, RouteTable, Stream, json_reply
 
 BEARER = "bearer"
+
+T = TypeVar("T")
 
 
 class Handlers:
@@ -67,6 +72,35 @@ class Handlers:
                 auth=Auth.MEMBER,
                 query={"topic": "The topic's name."},
                 answers={200: (documents.Grants,)},
+            ),
+            Route(
+                method="GET",
+                path="/v1/meshes/{mesh}/fates",
+                handler=self._get_fates,
+                summary="What became of the caller's own messages, in the order in which it happened.",
+                auth=Auth.MEMBER,
+                query={
+                    "after": "Only what happened behind this position.",
+                    "limit": f"At most so many entries of the history, and no more than {queue.FATES_MAX}.",
+                },
+                answers={200: (documents.Fates,)},
+            ),
+            Route(
+                method="GET",
+                path="/v1/meshes/{mesh}/sends/{client_message_id}",
+                handler=self._get_send,
+                summary="Whether the caller's own id was consumed, and by which event.",
+                auth=Auth.MEMBER,
+                answers={200: (documents.Send,)},
+            ),
+            Route(
+                method="POST",
+                path="/v1/messages/{message_id}/moderation",
+                handler=self._post_moderation,
+                summary="Close what nobody has of a message yet.",
+                auth=Auth.OPERATOR,
+                body=documents.Moderation,
+                answers={200: (documents.Moderated,)},
             ),
             Route(
                 method="GET",
@@ -155,6 +189,31 @@ class Handlers:
         self._auth.spend(signed)
         return json_reply(found)
 
+    async def _get_fates(self, request: Request) -> Reply:
+        mesh = request.parameters["mesh"]
+        IDENTIFIER.check(mesh, "mesh")
+        after = _number(request, "after", 0, 0, 2**63 - 1)
+        limit = _number(request, "limit", queue.FATES_MAX, 1, queue.FATES_MAX)
+        signed = self._signed(request)
+        found = await self._relay.look(lambda tx: queue.fates(tx, mesh, signed.pubkey, after, limit))
+        self._auth.spend(signed)
+        return json_reply(found)
+
+    async def _get_send(self, request: Request) -> Reply:
+        mesh, client_message_id = request.parameters["mesh"], request.parameters["client_message_id"]
+        IDENTIFIER.check(mesh, "mesh")
+        signed = self._signed(request)
+        found = await self._relay.look(lambda tx: queue.find_send(tx, mesh, signed.pubkey, client_message_id))
+        self._auth.spend(signed)
+        return json_reply(found)
+
+    async def _post_moderation(self, request: Request) -> Reply:
+        signed = self._operator(request)
+        asked = _decoded(request.body, documents.Moderation, "moderation")
+        message_id, now = request.parameters["message_id"], self._relay.now
+        done = await self._relay.decide(lambda tx: queue.moderate(tx, now(), message_id, signed.pubkey, asked.reason))
+        return json_reply(done)
+
     async def _get_export(self, request: Request) -> Stream:
         self._token_consumer(request)
         query = export.read_query(request.parameters["table"], request.query)
@@ -165,16 +224,13 @@ class Handlers:
 
     async def _put_consumer(self, request: Request) -> Reply:
         name = self._named_consumer(request)
-        try:
-            checkpoint = msgspec.json.decode(request.body, type=documents.Checkpoint)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise Refused(
-                Refusal.MALFORMED, f"checkpoint: {ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]}"
-            ) from error
+        checkpoint = _decoded(request.body, documents.Checkpoint, "checkpoint")
         return json_reply(await self._relay.move_consumer(name, bytes.fromhex(checkpoint.log_id), checkpoint.seq))
 
     async def _get_information(self, request: Request) -> Reply:
-        document = information.information(self._relay.settings, self._relay.pubkey, self._relay.head().log_id)
+        first, oldest = await self._relay.look(lambda tx: (feed.min_seq(tx), feed.min_created_at(tx)))
+        log_id = self._relay.head().log_id
+        document = information.information(self._relay.settings, self._relay.pubkey, log_id, first, oldest)
         wanted = information.NOSTR_JSON in request.headers.get("accept", "")
         return Reply(
             body=msgspec.json.encode(document),
@@ -220,11 +276,32 @@ class Handlers:
             if self._token_consumer(request) != name:
                 raise Refused(Refusal.NOT_PERMITTED, "the token is another consumer's")
             return name
+        self._operator(request)
+        return name
+
+    def _operator(self, request: Request) -> Event:
+        """What proves that an operator asks; it is spent."""
         signed = self._signed(request)
         if not self._relay.is_operator(signed.pubkey):
-            raise Refused(Refusal.NOT_PERMITTED, "only operators manage consumers")
+            raise Refused(Refusal.NOT_PERMITTED, "this is for the relay's operators")
         self._auth.spend(signed)
-        return name
+        return signed
+
+
+def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    number = read_integer(text, name)
+    check_range(number, name, least, most)
+    return number
+
+
+def _decoded(body: bytes, type_: type[T], what: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Refused(Refusal.MALFORMED, f"{what}: {ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]}") from error
 
 
 def _credentials(request: Request) -> tuple[str, str]:

@@ -1,5 +1,7 @@
 """One relay per data directory: whoever holds the lock on its `relay.pid` has the directory to itself.
 
+The file says who: the number of the process and, once it serves, its address.
+
 The kernel lets go of the lock when its process ends, however it ends. The file stays: removing it could leave two
 processes with a lock each, on two files that had one name.
 """
@@ -22,6 +24,12 @@ class RelayRunning(faults.Fault):
     temporary = True
 
 
+class NotRunning(faults.Fault):
+    what = "no relay is running on this directory"
+    remedy = "Start it with `holdfast relay run`."
+    temporary = True
+
+
 @contextmanager
 def hold(data: Path) -> Iterator[None]:
     """Have a data directory to oneself, or raise RelayRunning."""
@@ -37,13 +45,37 @@ def hold(data: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def note_address(data: Path, url: str) -> None:
+    """Say where whoever holds the lock, which is us, can be reached."""
+    with (data / PID_FILE).open("a", encoding="ascii") as file:
+        file.write(f"{url}\n")
+
+
+def address(data: Path) -> str:
+    """Where the relay that runs on a directory can be reached."""
+    path = data / PID_FILE
+    try:
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                _, url, *_ = [*file.read().decode(errors="replace").splitlines(), "", ""]
+                if url:
+                    return url
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise files.meaning(error, path) from error
+    raise NotRunning(str(data))
+
+
 def _take(descriptor: int, path: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
             raise files.meaning(error, path) from error
-        holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+        holder = os.pread(descriptor, 20, 0).decode(errors="replace").partition("\n")[0]
         raise RelayRunning(str(path.parent), f"process {holder}") from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

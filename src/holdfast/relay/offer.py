@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from holdfast.protocol import administration, envelope
+from holdfast.protocol import administration, envelope, receipt, snapshot
 from holdfast.protocol.action import AdmitAuthor, Join, RotateMemberKey
 from holdfast.protocol.administration import (
     ADMINISTRATION_KIND,
@@ -14,11 +14,17 @@ from holdfast.protocol.administration import (
 )
 from holdfast.protocol.envelope import MESSAGE_KIND, Envelope, Head
 from holdfast.protocol.event import Event, check_id, check_signature, decode
+from holdfast.protocol.receipt import RECEIPT_KIND, Receipt
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND, clock_refusal
+from holdfast.protocol.snapshot import SYNC_KINDS
+from holdfast.relay.snapshots import SnapshotOffer
 
-_READERS: dict[int, Callable[[Event], Envelope | Administration]] = {
+Said = Envelope | Receipt | Administration
+
+_READERS: dict[int, Callable[[Event], Said]] = {
     MESSAGE_KIND: envelope.from_event,
+    RECEIPT_KIND: receipt.from_event,
     ADMINISTRATION_KIND: administration.from_event,
 }
 
@@ -31,7 +37,7 @@ class Offer(msgspec.Struct, frozen=True):
     """An event, what it says, and the bytes it came in."""
 
     event: Event
-    said: Envelope | Administration
+    said: Said
     raw: bytes
 
     @property
@@ -47,16 +53,21 @@ class Offer(msgspec.Struct, frozen=True):
         if isinstance(self.said, Administration):
             return self.event.pubkey, self.head.mesh, "admin", ""
         destination = self.said.destination
+        if isinstance(self.said, Receipt):  # a full queue must not hold up receipts
+            return self.event.pubkey, self.head.mesh, "receipt", destination.ref
         return self.event.pubkey, self.head.mesh, destination.kind.value, destination.ref
 
 
-def read(raw: bytes) -> Offer:
+def read(raw: bytes) -> Offer | SnapshotOffer:
     """The offer in somebody's bytes, except for its signature and its date."""
     event = decode(raw)
     check_id(event)
+    if event.kind in SYNC_KINDS:
+        return SnapshotOffer(event, snapshot.from_event(event), raw)
     reader = _READERS.get(event.kind)
     if reader is None:
-        raise Refused(Refusal.KIND_UNSUPPORTED, f"kind {event.kind} is not one of {', '.join(map(str, _READERS))}")
+        ours = f"{', '.join(map(str, _READERS))} or from {SYNC_KINDS[0]} to {SYNC_KINDS[-1]}"
+        raise Refused(Refusal.KIND_UNSUPPORTED, f"kind {event.kind} is not one of {ours}")
     return Offer(event, reader(event), raw)
 
 
@@ -73,7 +84,7 @@ def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before
         raise Refused(refusal, f"created_at is {created_at}, the relay's clock says {now // SECOND}")
 
 
-def check_author(offer: Offer) -> None:
+def check_author(offer: Offer | SnapshotOffer) -> None:
     """Refuse what its author, or whoever else has to agree, did not sign. The dear part, kept off loop and writer."""
     check_signature(offer.event)
     if not isinstance(offer.said, Administration):

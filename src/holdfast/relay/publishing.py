@@ -12,8 +12,8 @@ from holdfast.relay.answer import Answer
 from holdfast.relay.metrics import Metrics
 from holdfast.relay.offer import Lane
 from holdfast.relay.relay import Relay
-from holdfast.relay.route import JSON, Reply, json_reply
 from holdfast.wire.problem import PROBLEM_JSON
+from holdfast.wire.route import JSON, Reply, json_reply
 
 MESSAGES = "/v1/messages"
 

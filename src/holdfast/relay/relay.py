@@ -7,28 +7,26 @@ the writer.
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from itertools import groupby
-from typing import Any, Protocol
+from itertools import groupby, islice
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.protocol.administration import Administration
 from holdfast.protocol.anchor import Anchor, sign_anchor
-from holdfast.protocol.envelope import Envelope
 from holdfast.protocol.keys import AUX_BYTES
-from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
-from holdfast.protocol.schedule import DedupeMode
-from holdfast.relay import consumers, views
-from holdfast.relay.accept import HELD_BACK_DETAIL, Acceptance, Request, refuse_stranger, repeated
-from holdfast.relay.answer import Answer, refuse
-from holdfast.relay.directory import Earlier, Signer, found_earlier, load_earlier, load_meshes, load_signers
-from holdfast.relay.limiter import Limiter
-from holdfast.relay.offer import Lane, Offer, check_author, check_date, read
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay import consumers, queue, views
+from holdfast.relay import snapshots as intake
+from holdfast.relay.accept import Acceptance, Request
+from holdfast.relay.answer import ALL, FEED, Answer, refuse
+from holdfast.relay.offer import Lane
+from holdfast.relay.screening import Offers, Screening
 from holdfast.relay.settings import Settings
-from holdfast.relay.sweep import SWEEPS, Sweep, forgotten_before
+from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction
 from holdfast.store.world import Clock, Random, wall_clock
@@ -38,6 +36,10 @@ VERIFIERS = 2
 """Threads that check signatures."""
 
 Work = Callable[[Transaction], Any]
+Wake = Callable[[Iterable[tuple[str, str]]], None]  # of (mesh, member)
+EndConnections = Callable[[str, str, Refusal], None]  # of a mesh's member, and why
+
+T = TypeVar("T")
 
 
 class Identity(Protocol):
@@ -73,12 +75,15 @@ class Relay:
         self._engine = engine
         self._clock = clock
         self._random = random
-        self._limiter = Limiter(settings.limits)
+        self._screening = Screening(engine, settings, clock, self._covering)
         self._writer: Writer[Request | Work, Any] = Writer(engine, self._apply, inline=inline)
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
         self._anchor = self._signed(self.head())
         self._is_open = True
         self._fatal: faults.Fault | None = None
+        self._wakers: list[Wake] = []
+        self._end_connections: EndConnections = lambda mesh, member, refusal: None
+        self.bootstraps: list[int] = []  # when each that is under way began: they hold back compaction for a while
 
     @property
     def ready(self) -> bool:
@@ -95,18 +100,13 @@ class Relay:
 
         In `held` lanes something was put off before: only repetitions are answered there, the rest is held back.
         """
-        offers: dict[int, Offer] = {}
-        answers: dict[int, Answer] = {}
-        for number, raw in enumerate(raws):
-            try:
-                offers[number] = read(raw)
-            except Refused as refused:
-                answers[number] = refuse(refused.refusal, refused.detail, event_id=_claimed_id(raw))
-        answers |= await self._off_the_loop(self._screen, offers, held)
-        remaining = [number for number in offers if number not in answers]
-        if remaining:
-            request = Request([offers[number] for number in remaining], local)
-            answers |= zip(remaining, await self._ask(request), strict=True)
+        offers = Offers.read(raws)
+        answers = offers.answers | await self._off_the_loop(self._screening.screen, offers, held)
+        messages = {number: offer for number, offer in offers.messages.items() if number not in answers}
+        snapshots = {number: offer for number, offer in offers.snapshots.items() if number not in answers}
+        if messages or snapshots:
+            request = Request(list(messages.values()), local, list(snapshots.values()))
+            answers |= zip((*messages, *snapshots), await self._ask(request), strict=True)
         return [self._dress(answers[number]) for number in range(len(raws))]
 
     def head(self) -> history.Head:
@@ -125,7 +125,7 @@ class Relay:
 
     def counts(self) -> dict[str, int]:
         with self._engine.read() as transaction:
-            return views.counts(transaction)
+            return views.counts(transaction, self._clock())
 
     def consumer(self, name: str) -> dict[str, Any]:
         with self._engine.read() as transaction:
@@ -133,24 +133,64 @@ class Relay:
 
     async def move_consumer(self, name: str, log_id: bytes, seq: int) -> dict[str, Any]:
         """Register a consumer of the history, or move its checkpoint forward."""
-        found = await self._do(lambda tx: _moved(tx, self._clock(), name, log_id, seq))
-        if isinstance(found, Refused):
-            raise found
-        return _shown(found)
+        return _shown(await self.decide(lambda tx: consumers.move(tx, self._clock(), name, log_id, seq)))
 
-    async def sweep(self) -> dict[str, int]:
+    async def sweep(self) -> dict[str, Gone]:
         """One round of every sweep, each in steps until it finds no more; says what went."""
-        gone = dict.fromkeys(SWEEPS, 0)
-        retention = self.settings.retention
+        gone = {name: Gone() for name in SWEEPS}
+        most = self.settings.retention.sweep_rows_max
         for name, step in SWEEPS.items():
-            count = retention.sweep_rows_max
-            while count >= retention.sweep_rows_max and self.ready:
-                count = await self._do(partial(self._sweep_step, step))
-                gone[name] += count
+            count = most
+            while count >= most and self.ready:
+                taken: Gone = await self._do(partial(self._sweep_step, step))
+                gone[name] += taken
+                count = taken.total()
         return gone
 
-    def _sweep_step(self, step: Sweep, transaction: Transaction) -> int:
-        return step(transaction, self._clock(), self.settings.retention, self._sign)
+    def watch_queues(self, wake: Wake, end: EndConnections) -> None:
+        """Whom to tell that something came for a member, or that its connections are over. After the commit, always."""
+        self._wakers.append(wake)
+        self._end_connections = end
+
+    def watch_feeds(self, wake: Wake) -> None:
+        """Whom to tell that something came in the feed of an author. After the commit, likewise."""
+        self._wakers.append(wake)
+
+    def _wake(self, keys: Iterable[tuple[str, str]]) -> None:
+        for waker in self._wakers:
+            waker(keys)
+
+    async def wake_grown_queues(self, after: int) -> int:
+        """Wake whoever has got something after a position, whoever accepted it; says where the history stands."""
+        seq, grown = await self.look(lambda tx: queue.grown_since(tx, after))
+        self._wake([*grown, (FEED, ALL)] if seq > after else grown)  # some wait for a position, whatever stands there
+        return seq
+
+    def now(self) -> int:
+        """What the relay's clock says, in microseconds."""
+        return self._clock()
+
+    async def look(self, query: Callable[[Transaction], T]) -> T:
+        """Read something, as one moment sees it, off the event loop."""
+
+        def read() -> T:
+            with self._engine.read() as transaction:
+                return query(transaction)
+
+        found: T = await self._off_the_loop(read)
+        return found
+
+    async def decide(self, work: Callable[[Transaction], T]) -> T:
+        """Work that may refuse before it writes: its refusal is told to whoever asked, and costs the others nothing."""
+        found: T | Refused = await self._do(lambda tx: _refusal_returned(work, tx))
+        if isinstance(found, Refused):
+            raise found
+        return found
+
+    def _sweep_step(self, step: Sweep, transaction: Transaction) -> Gone:
+        settings, now = self.settings, self._clock()
+        held = any(began + settings.feed.bootstrap_timeout_s * SECOND > now for began in tuple(self.bootstraps))
+        return step(transaction, now, Rules(settings.retention, settings.feed, self._sign, held))
 
     async def close(self) -> None:
         """Take nothing new, finish what is under way, let go of the files."""
@@ -160,84 +200,29 @@ class Relay:
             self._verifiers.shutdown()
         self._engine.close()
 
-    @property
-    def _window_days(self) -> int | None:
-        retention = self.settings.retention
-        return None if retention.dedupe_mode is DedupeMode.PERMANENT else retention.dedupe_retention_days
-
     async def _off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
         if self._verifiers is None:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._verifiers, work, *arguments)
 
-    def _screen(self, offers: dict[int, Offer], held: frozenset[Lane]) -> dict[int, Answer]:
-        """What can be answered without the writer: forgeries, repetitions, strangers, wrong dates, too fast a pace.
-
-        Behind an offer that is put off here nothing of its lane goes on to the writer: order is kept.
-        """
-        answers: dict[int, Answer] = {}
-        put_off = set(held)
-        changing: set[str] = (
-            set()
-        )  # meshes that an earlier offer changes: who is a stranger there, only the writer knows
-        authentic = self._authentic(offers, answers)
-        with self._engine.read() as transaction:
-            seen = _Seen.load(transaction, list(authentic.values()))
-        for number, offer in authentic.items():
-            found = found_earlier(offer, seen.signers, seen.earlier)
-            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)
-            if isinstance(offer.said, Administration):
-                changing.add(offer.head.mesh)
-            if answer is not None:
-                answers[number] = answer
-            if answer is not None and answer.refusal and not REFUSALS[answer.refusal].is_permanent:
-                put_off.add(offer.lane)
-        return answers
-
-    def _repeated(self, offer: Offer, earlier: Earlier, head: history.Head) -> Answer:
-        """What was said before, with an anchor that covers it: the last one signed may lie behind it for a moment."""
-        answer = repeated(offer, earlier)
-        if answer.accepted:
-            anchor = self._anchor
-            answer.members["anchor"] = anchor if anchor.seq >= earlier.seq else self._signed(head)
-        return answer
-
-    def _authentic(self, offers: dict[int, Offer], answers: dict[int, Answer]) -> dict[int, Offer]:
-        """The offers that their authors signed; the others are answered."""
-        for number, offer in offers.items():
-            try:
-                check_author(offer)
-            except Refused as refused:
-                answers[number] = refuse(refused.refusal, refused.detail, event_id=offer.event.id)
-        return {number: offer for number, offer in offers.items() if number not in answers}
-
-    def _hinder(self, offer: Offer, seen: "_Seen", put_off: set[Lane], changing: set[str]) -> Answer | None:
-        """A refusal for what need not reach the writer."""
-        now = self._clock()
-        try:
-            check_date(offer, now, self._window_days, seen.forgotten_before)
-            if offer.head.mesh not in changing:
-                seen.check_stranger(offer)
-        except Refused as refused:
-            return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
-        if offer.lane in put_off:
-            return refuse(Refusal.HELD_BACK, HELD_BACK_DETAIL, event_id=offer.event.id)
-        wait_s = self._limiter.wait_s(offer.event.pubkey, offer.event.id, now)
-        if not wait_s:
-            return None
-        pace = f"more than {self.settings.limits.messages_per_s:g} a second"
-        return refuse(Refusal.RATE_LIMITED, pace, event_id=offer.event.id, retry_after_s=wait_s)
-
     async def _ask(self, request: Request) -> list[Answer]:
         try:
-            answers: list[Answer] = await self._do(request)
+            answers: list[Answer] = await self._do(request, self._tell_connections)
         except faults.Fault as fault:  # nothing of it is on disk, so the sender may try again
-            return [refuse(Refusal.UNAVAILABLE, fault.what, event_id=offer.event.id) for offer in request.offers]
+            events = [*(offer.event for offer in request.offers), *(offer.event for offer in request.snapshots)]
+            return [refuse(Refusal.UNAVAILABLE, fault.what, event_id=event.id) for event in events]
         return answers
 
-    async def _do(self, work: Request | Work) -> Any:
+    def _tell_connections(self, answers: Sequence[Answer]) -> None:
+        """After the commit: whoever waits for something gets it, whoever is out leaves."""
+        for answer in answers:
+            self._wake(answer.wakes)
+            for mesh, member, refusal in answer.ends:
+                self._end_connections(mesh, member, refusal)
+
+    async def _do(self, work: Request | Work, then: Callable[[Any], None] | None = None) -> Any:
         try:
-            return await self._writer.ask_soon(work)
+            return await self._writer.ask_soon(work, then)
         except faults.Fault as fault:
             if fault.fatal:
                 self._fatal = fault
@@ -252,8 +237,7 @@ class Relay:
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):
             if is_publication:
-                acceptance = Acceptance(transaction, self._clock(), self.settings, self._operators, self._random)
-                published = acceptance.take([request for request in group if isinstance(request, Request)])
+                published = self._accept(transaction, [request for request in group if isinstance(request, Request)])
                 taken += [answer for of_request in published for answer in of_request if answer.accepted]
                 answers += published
             else:
@@ -263,6 +247,21 @@ class Relay:
             for answer in taken:
                 answer.members["anchor"] = anchor
         return answers
+
+    def _accept(self, transaction: Transaction, requests: Sequence[Request]) -> list[list[Answer]]:
+        acceptance = Acceptance(transaction, self._clock(), self.settings, self._operators, self._random)
+        published = acceptance.take(requests)
+        if any(request.snapshots for request in requests):
+            snapshots = intake.Intake(transaction, self._clock(), self.settings.feed)
+            answers = iter(snapshots.take([offer for request in requests for offer in request.snapshots]))
+            for request, of_request in zip(requests, published, strict=True):
+                of_request.extend(islice(answers, len(request.snapshots)))
+        return published
+
+    def _covering(self, seq: int, head: history.Head) -> Anchor:
+        """An anchor at a position or behind it: the last one signed may lie before it for a moment."""
+        anchor = self._anchor
+        return anchor if anchor.seq >= seq else self._signed(head)
 
     def _signed(self, head: history.Head) -> Anchor:
         return self._sign(head.log_id, head.seq, head.chain)
@@ -281,50 +280,10 @@ class Relay:
         return msgspec.structs.replace(answer, members=members)
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """What the store says of a few offers, at one moment."""
-
-    signers: dict[tuple[str, str], Signer]
-    earlier: dict[tuple[str, str, str], Earlier]
-    meshes: set[str]
-    head: history.Head
-    forgotten_before: int
-
-    @classmethod
-    def load(cls, transaction: Transaction, offers: Sequence[Offer]) -> "_Seen":
-        signers = load_signers(transaction, offers)
-        return cls(
-            signers,
-            load_earlier(transaction, offers, signers),
-            load_meshes(transaction, offers),
-            history.head(transaction),
-            forgotten_before(transaction),
-        )
-
-    def check_stranger(self, offer: Offer) -> None:
-        """Refuse the messages of strangers here, so that they cost the writer nothing."""
-        is_message = isinstance(offer.said, Envelope)
-        if is_message and (offer.head.mesh, offer.event.pubkey) not in self.signers:
-            refuse_stranger(offer, self.meshes)
-
-
-def _claimed_id(raw: bytes) -> str:
-    """The id that bytes claim which were refused, so that whoever sent them knows which of its events is meant."""
-    try:
-        found = msgspec.json.decode(raw, type=_Claim).id
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
-    return found if len(found) == 64 and found.isalnum() and found.isascii() else ""
-
-
-class _Claim(msgspec.Struct):
-    id: str = ""
-
-
-def _moved(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int) -> consumers.Consumer | Refused:
+def _refusal_returned(work: Callable[[Transaction], T], transaction: Transaction) -> T | Refused:
     """A refusal is returned: it wrote nothing, so the others of its batch need not be run again."""
     try:
-        return consumers.move(transaction, now, name, log_id, seq)
+        return work(transaction)
     except Refused as refused:
         return refused
 

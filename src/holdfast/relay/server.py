@@ -7,25 +7,29 @@ fault of the world is 503 and worth another try; a mistake of ours is 500 with a
 import os
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
 import structlog
 
+from holdfast.export.exporter import Exporter
+from holdfast.protocol.connection_auth import CHALLENGE_BYTES
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay import metrics
-from holdfast.relay.export import Exporter
+from holdfast.relay.changes import Feeds
 from holdfast.relay.handlers import Handlers
 from holdfast.relay.publishing import MESSAGES, Publisher
+from holdfast.relay.reading import Reading
 from holdfast.relay.relay import Relay
-from holdfast.relay.response import Receive, Response, Send
-from holdfast.relay.route import NotAllowed, Request, problem_reply, read_query
 from holdfast.relay.session import Session
+from holdfast.relay.stream import Streams
 from holdfast.store import faults
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.budget import Budget
 from holdfast.wire.network import address, is_loopback
 from holdfast.wire.problem import Problem, http_problem, refusal_problem
+from holdfast.wire.response import Receive, Response, Send
+from holdfast.wire.route import NotAllowed, Request, problem_reply, read_query
 
 BUG_NUMBER_BYTES = 8
 INTERNAL_ERROR = 1011  # of a WebSocket that ends for no fault of its peer
@@ -52,6 +56,9 @@ class Application:
     ) -> None:
         self.metrics = metrics.Metrics()
         self.draining = False
+        self.streams = Streams(relay)
+        self.feeds = Feeds(relay)
+        self._relay = relay
         self._settings = relay.settings
         self._random = random
         self._publisher = Publisher(relay, self.metrics)
@@ -61,6 +68,9 @@ class Application:
         self._is_private = is_loopback(self._settings.host) and self._settings.public_url is None
         self.metrics.watch("resident_memory_bytes", "Memory of the relay's process.", metrics.resident_memory_bytes)
         self.metrics.watch("ready", "1 while the relay takes events.", lambda: relay.ready and not self.draining)
+        self.metrics.watch("queue_streams", "Queues that are being read.", lambda: self.streams.open)
+        self.metrics.watch("slow_consumers", "Of these, readers with a full window.", lambda: self.streams.paused)
+        self.metrics.watch("feed_subscriptions", "Subscriptions to the feed.", lambda: self.feeds.open)
         self.metrics.watch_counts(relay.counts)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -83,9 +93,10 @@ class Application:
                 await response.give(await self._publisher.body(body, self._is_local(scope, headers)))
             else:
                 request = self._request(scope, headers, body)
-                found, parameters = self._routes.find(request.method, request.path)
-                route = found.path
-                await response.give(await found.handler(msgspec.structs.replace(request, parameters=parameters)))
+                # As it was written: an id in the path may have a slash of its own.
+                found, parameters = self._routes.find(request.method, scope["raw_path"].decode("latin-1"))
+                route, named = found.path, {name: unquote(value) for name, value in parameters.items()}
+                await response.give(await found.handler(msgspec.structs.replace(request, parameters=named)))
         except Exception as error:  # whatever it is, the caller is told
             problem = self._told(error, scope)
             if response.status:
@@ -133,14 +144,18 @@ class Application:
 
     def _urls(self, scope: Any) -> frozenset[str]:
         """Every way to write the address of a request, from what we know of ourselves."""
+        query = scope["query_string"].decode("latin-1")
+        asked = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
+        return frozenset(base + asked for base in self._bases(scope))
+
+    def _bases(self, scope: Any) -> set[str]:
+        """Every way to write the address of this relay."""
         host, port = scope["server"]
         names = {host, *LOOPBACK_NAMES} if is_loopback(host) else {host}
         bases = {f"http://{address(name, port)}" for name in names}
         if self._settings.public_url is not None:
             bases.add(self._settings.public_url.rstrip("/"))
-        query = scope["query_string"].decode("latin-1")
-        asked = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
-        return frozenset(base + asked for base in bases)
+        return bases
 
     async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
         await receive()  # that somebody wants to connect
@@ -158,6 +173,15 @@ class Application:
             self._frames,
             self._settings.limits.events_in_flight_max,
             self.metrics.notice,
+            lambda say, close: Reading(
+                self._relay,
+                self.streams,
+                self.feeds,
+                self._bases(scope),
+                self._random(CHALLENGE_BYTES).hex(),
+                say,
+                close,
+            ),
         )
         with self.metrics.websockets.track_inprogress():
             try:

@@ -5,7 +5,7 @@ import os
 
 import structlog
 
-from holdfast.relay.export import Exporter
+from holdfast.export.exporter import Exporter
 from holdfast.relay.relay import Relay
 from holdfast.relay.server import Application
 from holdfast.store import faults
@@ -32,7 +32,7 @@ class Service:
         self._relay = relay
         self._exporter = exporter
         self._server = Server(self.app, _wire_limits(relay), clock=clock)
-        self._sweeping: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
         self.app.metrics.watch("connections", "Open connections.", lambda: self._server.connections)
         self.app.metrics.watch("body_bytes", "Held of requests under way.", lambda: self._server.body_bytes)
 
@@ -44,14 +44,16 @@ class Service:
         """Serve, and sweep from time to time."""
         settings = self._relay.settings
         await self._server.start(network, settings.host, settings.port)
-        self._sweeping = asyncio.create_task(self._sweep(), name="holdfast-sweep")
+        self._beside = [
+            asyncio.create_task(self._sweep(), name="holdfast-sweep"),
+            asyncio.create_task(self._poll_queues(), name="holdfast-poll"),
+        ]
 
     async def run_until(self, stop: asyncio.Event) -> None:
         """Return when told to stop; raise what ended something that must not end."""
         stopping = asyncio.create_task(stop.wait())
-        beside = [stopping] if self._sweeping is None else [stopping, self._sweeping]
         try:
-            done, _ = await asyncio.wait(beside, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([stopping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
         for task in done:
@@ -60,9 +62,10 @@ class Service:
     async def close(self) -> None:
         """Be not ready, finish what is under way, and let go of everything."""
         self.app.draining = True
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.wait({self._sweeping})
+        for task in self._beside:
+            task.cancel()
+        if self._beside:
+            await asyncio.wait(self._beside)
         await self._server.close()
         await self._exporter.close()
         await self._relay.close()
@@ -73,11 +76,26 @@ class Service:
             try:
                 gone = await self._relay.sweep()
             except faults.Fault as fault:
-                self.app.metrics.faults.inc()
-                _log.warning("fault", fault=type(fault).__name__, detail=str(fault), path="sweep")
+                self._note(fault, "sweep")
                 continue
-            self.app.metrics.swept(gone)
-            _log.info("swept", **gone)
+            self.app.metrics.swept({name: rows.total() for name, rows in gone.items()})
+            _log.info("swept", **{name: rows.total() for name, rows in gone.items()})
+            for whose, rows in gone["expired_deliveries"].items():
+                _log.info("expired", queue=whose, messages=rows)
+
+    async def _poll_queues(self) -> None:
+        """The safety net under every wake-up: whatever came, however it came, its reader is told within a moment."""
+        seen = self._relay.head().seq
+        while True:
+            await asyncio.sleep(self._relay.settings.queue.poll_interval_s)
+            try:
+                seen = await self._relay.wake_grown_queues(seen)
+            except faults.Fault as fault:
+                self._note(fault, "poll")
+
+    def _note(self, fault: faults.Fault, path: str) -> None:
+        self.app.metrics.faults.inc()
+        _log.warning("fault", fault=type(fault).__name__, detail=str(fault), path=path)
 
 
 def _wire_limits(relay: Relay) -> Limits:

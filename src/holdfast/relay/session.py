@@ -1,4 +1,4 @@
-"""One WebSocket: events come in, each is answered OK, in the order they came.
+"""One WebSocket: events come in, each is answered OK; queues go out. What is asked is answered in the order it came.
 
 What has come in while a batch was being decided is the next batch. No more than a fixed number wait, of this connection and
 of all together: beyond it the connection is not read from, and the sender notices at its own end.
@@ -19,14 +19,16 @@ from uvicorn.protocols.utils import ClientDisconnected
 
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message
-from holdfast.relay import offer
+from holdfast.relay import offer, reading
 from holdfast.relay.answer import Answer
 from holdfast.relay.offer import Lane
-from holdfast.relay.response import Receive, Send
+from holdfast.relay.reading import Frame, Reading
+from holdfast.relay.stream import Say
 from holdfast.wire.budget import Budget
+from holdfast.wire.response import Receive, Send
 
 RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
-LATER_VERBS = frozenset({"REQ", "CLOSE", "COUNT", "AUTH", "CHANGES", "QUEUE"})  # of the protocol, and not served here
+LATER_VERBS = frozenset({"COUNT"})  # of the protocol, and not served here
 
 POLICY = 1008  # of a connection that takes more than its share
 HELD_LANES_MAX = 1_024  # of one connection, in which something was put off; one with more must connect again
@@ -35,6 +37,9 @@ Publish = Callable[[Sequence[bytes], frozenset[Lane]], Awaitable[list[Answer]]]
 """Offers events; all that goes to one of the lanes, and is no repetition, is held back."""
 
 Noticed = Callable[[Refusal], None]
+
+MakeReading = Callable[[Say, Callable[[Refusal], Awaitable[None]]], Reading]
+"""The reading side of a connection, given how to say something on it and how to close it."""
 
 
 class _EventFrame(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="EVENT"):
@@ -50,10 +55,11 @@ class _TooMuchHeld(Exception):
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """Something to answer: an event, or why a message is none."""
+    """Something to answer: an event, something about reading, or why a message is neither."""
 
     size: int
     event: bytes | None = None
+    frame: Frame | None = None
     refusal: Refusal = Refusal.MALFORMED
     detail: str = ""
 
@@ -65,8 +71,11 @@ _any_decoder = msgspec.json.Decoder(_AnyFrame)
 class Session:
     """A connection from its first message to its last answer."""
 
-    def __init__(self, publish: Publish, send: Send, frames: Budget, in_flight_max: int, noticed: Noticed) -> None:
+    def __init__(
+        self, publish: Publish, send: Send, frames: Budget, in_flight_max: int, noticed: Noticed, reading: MakeReading
+    ) -> None:
         self._publish = publish
+        self._reading = reading(self._say, self._close)
         self._send = send
         self._frames = frames
         self._noticed = noticed
@@ -81,11 +90,14 @@ class Session:
         """Serve until either side ends it. What was read is answered even then, if somebody is there to hear."""
         try:
             async with asyncio.TaskGroup() as tasks:
+                await self._reading.begin(tasks)
                 tasks.create_task(self._answer())
                 await self._read(receive)
+                self._reading.end()
         except* (ClientDisconnected, _TooMuchHeld):
             pass
         finally:
+            self._reading.end()
             self._frames.give(sum(item.size for item in self._waiting))
 
     async def _read(self, receive: Receive) -> None:
@@ -120,13 +132,19 @@ class Session:
             await self._send(close_message(self._end))
 
     async def _answer_batch(self, batch: list[_Item]) -> None:
-        for is_notice, items in groupby(batch, key=lambda item: item.event is None):
-            if is_notice:
-                for item in items:
-                    self._noticed(item.refusal)
-                    await self._say(("NOTICE", ok_message(item.refusal, item.detail)))
-            else:
+        for is_event, items in groupby(batch, key=lambda item: item.event is not None):
+            if is_event:
                 await self._answer_events([item.event for item in items if item.event is not None])
+            else:
+                for item in items:
+                    await self._answer_other(item)
+
+    async def _answer_other(self, item: _Item) -> None:
+        if item.frame is not None:
+            await self._reading.handle(item.frame)
+        else:
+            self._noticed(item.refusal)
+            await self._say(("NOTICE", ok_message(item.refusal, item.detail)))
 
     async def _answer_events(self, raws: Sequence[bytes]) -> None:
         """Offer events, those apart that come before the return of one that was put off and those from there on."""
@@ -164,6 +182,9 @@ class Session:
         if place is not None:
             self._held.setdefault(*place)
 
+    async def _close(self, refusal: Refusal) -> None:
+        await self._send(close_message(refusal))
+
     async def _say(self, frame: tuple[Any, ...]) -> None:
         await self._send({"type": "websocket.send", "text": msgspec.json.encode(frame).decode()})
 
@@ -172,6 +193,10 @@ def read_frame(raw: bytes) -> _Item:
     """What a text message asks for."""
     try:
         return _Item(len(raw), event=bytes(_event_decoder.decode(raw).event))
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return _Item(len(raw), frame=reading.read_frame(raw))
     except (msgspec.DecodeError, RecursionError) as error:
         if _verb(raw) in LATER_VERBS:
             detail = f"this relay does not serve {_verb(raw)}"
@@ -186,7 +211,7 @@ def _place(raw: bytes) -> tuple[Lane, str] | None:
         found = offer.read(raw)
     except Refused:
         return None
-    return found.lane, found.head.client_message_id
+    return (found.lane, found.head.client_message_id) if isinstance(found, offer.Offer) else None
 
 
 def _verb(raw: bytes) -> str:

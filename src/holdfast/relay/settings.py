@@ -3,6 +3,7 @@
 import difflib
 import tomllib
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,11 +24,21 @@ Batch = Annotated[int, Meta(ge=1, le=100)]
 Bytes = Annotated[int, Meta(ge=FRAME_BYTES_MIN, le=2**40)]
 Seconds = Annotated[float, Meta(ge=0.1, le=86_400)]
 WholeSeconds = Annotated[int, Meta(ge=1, le=86_400)]
+Milliseconds = Annotated[int, Meta(ge=0, le=60_000)]
+Hours = Annotated[int, Meta(ge=0, le=876_000)]
 Days = Annotated[int, Meta(ge=1, le=36_500)]
 DedupeDays = Annotated[int, Meta(ge=DEDUPE_DAYS_MIN, le=36_500)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Text = Annotated[str, Meta(min_length=1, max_length=255)]
 Url = Annotated[str, Meta(pattern=r"\Ahttps?://[^/?#]+")]
+
+
+class FeedRetention(StrEnum):
+    """Which payloads of a document are kept."""
+
+    CURRENT_ONLY = "current_only"
+    NONDOMINATED_PLUS_RECENT_HISTORY = "nondominated_plus_recent_history"
+    FULL_RETENTION = "full_retention"
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -64,6 +75,29 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     sweep_rows_max: Number = 1_000  # rows that one transaction of a sweep takes
 
 
+class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How queues are handed over."""
+
+    batch_messages: Number = 50  # read and sent at once
+    pause_ms: Milliseconds = 10  # between the batches of a backlog
+    window_messages: Number = 200  # sent to one connection and not acknowledged; beyond it the connection waits
+    second_connection: Literal["prefer_newest", "prefer_oldest", "allow_concurrent"] = "prefer_newest"
+    poll_interval_s: Seconds = 1.0  # a look for messages that no wake-up told of
+
+
+class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The changes feed: whose snapshots it takes, and how many of them it keeps."""
+
+    open: bool = False  # to any author, and its snapshots to any reader; else members admit authors, who read their own
+    retention: FeedRetention = FeedRetention.NONDOMINATED_PLUS_RECENT_HISTORY
+    recent_count: Number = 4  # snapshots of a document that are kept, current ones included
+    compact_after_hours: Hours = 24  # for how long a snapshot that is no longer wanted is kept all the same
+    tombstones_max: Number = 100  # deleted documents of one author that are remembered whole
+    conflicts_max: Number = 256  # snapshots of one document that may stand side by side
+    bootstrap_timeout_s: WholeSeconds = 600  # for which a bootstrap may hold back compaction
+    subscriptions_max: Number = 64  # of one connection
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A relay's settings."""
 
@@ -74,6 +108,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     operators: tuple[str, ...] = ()  # public keys, hex or npub; the data directory's own operator is always one
     limits: Limits = Limits()
     retention: Retention = Retention()
+    queue: QueueSettings = QueueSettings()
+    feed: FeedSettings = FeedSettings()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -138,7 +174,7 @@ def _checked(name: str, value: object, where: str, *, strict: bool) -> object:
 
 
 def _built(given: Mapping[str, object]) -> Settings:
-    tables: dict[str, dict[str, object]] = {"": {}, "limits": {}, "retention": {}}
+    tables: dict[str, dict[str, object]] = {"": {}, "limits": {}, "retention": {}, "queue": {}, "feed": {}}
     for name, value in given.items():
         table, _, field = name.rpartition(".")
         tables[table][field] = value
@@ -148,7 +184,9 @@ def _built(given: Mapping[str, object]) -> Settings:
             f"limits.bodies_bytes_max is {limits.bodies_bytes_max}, which is less than one request may have: "
             f"raise it to at least limits.request_bytes_max, which is {limits.request_bytes_max}."
         )
-    return Settings(**tables[""], limits=limits, retention=retention)  # type: ignore[arg-type]  # likewise
+    queue = QueueSettings(**tables["queue"])  # type: ignore[arg-type]  # likewise
+    feed = FeedSettings(**tables["feed"])  # type: ignore[arg-type]  # likewise
+    return Settings(**tables[""], limits=limits, retention=retention, queue=queue, feed=feed)  # type: ignore[arg-type]  # likewise
 
 
 def _known(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, _Known]]:

@@ -1,12 +1,15 @@
 """Sweeps: what has outlived its time goes, in bounded steps, each a transaction with its entries in the history."""
 
+from collections import Counter
 from collections.abc import Callable
+
+import msgspec
 
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, DEDUPE_KEPT_BEYOND_WINDOW, DedupeMode
-from holdfast.relay import closing, consumers
-from holdfast.relay.settings import Retention
+from holdfast.relay import closing, consumers, feed_sweep
+from holdfast.relay.settings import FeedSettings, Retention
 from holdfast.store import history
 from holdfast.store.engine import Transaction, Value
 from holdfast.store.statements import Statements
@@ -15,23 +18,39 @@ _SQL = Statements(__package__, "sweep.sql")
 
 Sign = Callable[[bytes, int, bytes], Anchor]  # of a position: (log id, seq, chain)
 
-Sweep = Callable[[Transaction, int, Retention, Sign], int]
-"""One step: what it removed, at most `sweep_rows_max`; fewer means that it is done."""
+Gone = Counter[str]
+"""How many rows a step took, by whose they were: `mesh/member` of deliveries, nobody's name of the others."""
 
 
-def expire_deliveries(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
+class Rules(msgspec.Struct, frozen=True):
+    """What a sweep goes by."""
+
+    retention: Retention
+    feed: FeedSettings
+    sign: Sign
+    compaction_held: bool = False  # somebody is being handed the state of the feed
+
+
+Sweep = Callable[[Transaction, int, Rules], Gone]
+"""One step: what it removed, at most `sweep_rows_max` in all; fewer means that it is done."""
+
+
+def expire_deliveries(transaction: Transaction, now: int, rules: Rules) -> Gone:
     """Close deliveries whose time is up."""
-    return closing.expire(transaction, now, retention.sweep_rows_max)
+    expired = closing.expire(transaction, now, rules.retention.sweep_rows_max)
+    return Gone({f"{mesh}/{member}": count for (mesh, member), count in expired.items()})
 
 
-def forget_ids(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
+def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
     """Forget ids that are past the window in which a repetition is recognised, the one promised and the one set now."""
-    if retention.dedupe_mode is DedupeMode.PERMANENT:
-        return 0
-    cutoff = now - retention.dedupe_retention_days * DAY - DEDUPE_KEPT_BEYOND_WINDOW
-    rows = transaction.rows(_SQL["expired_dedupe"], {"now": now, "cutoff": cutoff, "limit": retention.sweep_rows_max})
+    if rules.retention.dedupe_mode is DedupeMode.PERMANENT:
+        return Gone()
+    cutoff = now - rules.retention.dedupe_retention_days * DAY - DEDUPE_KEPT_BEYOND_WINDOW
+    rows = transaction.rows(
+        _SQL["expired_dedupe"], {"now": now, "cutoff": cutoff, "limit": rules.retention.sweep_rows_max}
+    )
     if not rows:
-        return 0
+        return Gone()
     drafts = []
     # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
     _run(transaction, "note_forgotten", before=max(row[4] for row in rows) + CLOCK_AHEAD_MAX)
@@ -40,15 +59,15 @@ def forget_ids(transaction: Transaction, now: int, retention: Retention, sign: S
         names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
         drafts.append(Draft(kind=Kind.DEDUPE_EXPIRED, **names))
     history.append(transaction, now, drafts)
-    return len(rows)
+    return Gone({"": len(rows)})
 
 
-def prune_messages(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
+def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Gone:
     """Let go of the bytes of messages that are old and settled; their ids are still recognised."""
     limits = {
-        "cutoff": now - retention.message_retention_days * DAY,
-        "passed": passed_by_all(transaction, now, retention),
-        "limit": retention.sweep_rows_max,
+        "cutoff": now - rules.retention.message_retention_days * DAY,
+        "passed": passed_by_all(transaction, now, rules.retention),
+        "limit": rules.retention.sweep_rows_max,
     }
     rows = transaction.rows(_SQL["old_messages"], limits)
     drafts = []
@@ -59,37 +78,53 @@ def prune_messages(transaction: Transaction, now: int, retention: Retention, sig
         names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
         drafts.append(Draft(kind=Kind.PRUNED, **names))
     history.append(transaction, now, drafts)
-    return len(rows)
+    return Gone({"": len(rows)})
 
 
-def drop_old_grants(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
+def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Gone:
     """Drop topic keys that were superseded longer ago than anything can wait in a queue, and a day."""
-    cutoff = now - (retention.queue_ttl_days + 1) * DAY
-    rows = transaction.rows(_SQL["old_grants"], {"cutoff": cutoff, "limit": retention.sweep_rows_max})
+    cutoff = now - (rules.retention.queue_ttl_days + 1) * DAY
+    rows = transaction.rows(_SQL["old_grants"], {"cutoff": cutoff, "limit": rules.retention.sweep_rows_max})
     drafts = []
     for mesh, topic, key_epoch, member in rows:
         _run(transaction, "drop_grant", mesh=mesh, topic=topic, key_epoch=key_epoch, member=member)
         where = {"destination_kind": "topic", "destination_ref": topic}
         drafts.append(Draft(kind=Kind.PRUNED, mesh=mesh, recipient=member, reason="grant", **where))
     history.append(transaction, now, drafts)
-    return len(rows)
+    return Gone({"": len(rows)})
 
 
-def prune_history(transaction: Transaction, now: int, retention: Retention, sign: Sign) -> int:
+def prune_history(transaction: Transaction, now: int, rules: Rules) -> Gone:
     """Prune the oldest entries, if there is a limit at all, never past a reader who still comes."""
-    if retention.history_retention_days is None:
-        return 0
+    if rules.retention.history_retention_days is None:
+        return Gone()
     head = history.head(transaction)
-    through = min(head.anchor_seq + retention.sweep_rows_max, passed_by_all(transaction, now, retention))
+    through = min(head.anchor_seq + rules.retention.sweep_rows_max, passed_by_all(transaction, now, rules.retention))
     if through <= head.anchor_seq:
-        return 0
-    page = history.read(transaction, head.anchor_seq, through, retention.sweep_rows_max)
-    old = [entry for entry in page if entry.at <= now - retention.history_retention_days * DAY]
+        return Gone()
+    page = history.read(transaction, head.anchor_seq, through, rules.retention.sweep_rows_max)
+    old = [entry for entry in page if entry.at <= now - rules.retention.history_retention_days * DAY]
     if not old:
-        return 0
-    signature = bytes.fromhex(sign(head.log_id, old[-1].seq, old[-1].chain).sig)
+        return Gone()
+    signature = bytes.fromhex(rules.sign(head.log_id, old[-1].seq, old[-1].chain).sig)
     history.prune(transaction, now, old[-1].seq, signature)
-    return len(old)
+    return Gone({"": len(old)})
+
+
+def compact_snapshots(transaction: Transaction, now: int, rules: Rules) -> Gone:
+    """Let go of the payloads of snapshots that newer ones replaced, unless somebody is being handed the state."""
+    if rules.compaction_held:
+        return Gone()
+    passed = passed_by_all(transaction, now, rules.retention)
+    return Gone({"": feed_sweep.compact(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)})
+
+
+def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) -> Gone:
+    """Let go of documents that were deleted, where an author has many."""
+    if rules.compaction_held:
+        return Gone()
+    passed = passed_by_all(transaction, now, rules.retention)
+    return Gone({"": feed_sweep.prune_deleted(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)})
 
 
 def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> int:
@@ -110,6 +145,8 @@ SWEEPS: dict[str, Sweep] = {
     "forgotten_ids": forget_ids,
     "pruned_messages": prune_messages,
     "dropped_grants": drop_old_grants,
+    "compacted_snapshots": compact_snapshots,
+    "pruned_snapshots": prune_deleted_documents,
     "pruned_entries": prune_history,
 }
 

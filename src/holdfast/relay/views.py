@@ -4,6 +4,8 @@ from collections import defaultdict
 from typing import Any
 
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay import queue
 from holdfast.store import history
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -20,11 +22,21 @@ def mesh(transaction: Transaction, mesh_id: str, reader: str, *, is_operator: bo
     left: dict[str, list[str]] = defaultdict(list)
     for topic, member in transaction.rows(_SQL["left"], {"mesh": mesh_id}):
         left[topic].append(member)
+    keys: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for member, pubkey, since, until in transaction.rows(_SQL["keys"], {"mesh": mesh_id}):
+        keys[member].append({"pubkey": pubkey, "since": since, "until": until})
     return {
         "mesh": mesh_id,
         "name": name,
         "members": [
-            {"member": member, "pubkey": pubkey, "name": member_name, "role": role, "status": status}
+            {
+                "member": member,
+                "pubkey": pubkey,
+                "name": member_name,
+                "role": role,
+                "status": status,
+                "keys": keys[member],
+            }
             for member, pubkey, member_name, role, status in transaction.rows(_SQL["members"], {"mesh": mesh_id})
         ],
         "topics": [
@@ -51,11 +63,18 @@ def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> d
     return {"topic": topic, "key_epoch": found[0][0], "grants": [dict(zip(names, row, strict=True)) for row in rows]}
 
 
-def counts(transaction: Transaction) -> dict[str, int]:
+def counts(transaction: Transaction, now: int) -> dict[str, int]:
     """How much there is, as far as that is known without counting messages."""
-    ((meshes, members, waiting),) = transaction.rows(_SQL["counts"])
-    head = history.head(transaction)
-    return {"meshes": meshes, "members": members, "deliveries_open": waiting, "seq": head.seq}
+    ((meshes, members, waiting, longest),) = transaction.rows(_SQL["counts"])
+    oldest_at = queue.oldest_at(transaction)
+    return {
+        "meshes": meshes,
+        "members": members,
+        "deliveries_open": waiting,
+        "queue_messages_longest": longest,
+        "queue_oldest_age_s": 0 if oldest_at is None else max(0, now - oldest_at) // SECOND,
+        "seq": history.head(transaction).seq,
+    }
 
 
 def _admitted(transaction: Transaction, mesh_id: str, reader: str, is_operator: bool) -> tuple[str, str | None]:

@@ -14,6 +14,10 @@ LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = me
 WHERE member.mesh = :mesh
 ORDER BY member.joined_at, member.member
 
+-- name: keys
+-- Every key of every member: what was signed with an old one is still its member's.
+SELECT member, pubkey, since, until FROM member_key WHERE mesh = :mesh ORDER BY member, since, pubkey
+
 -- name: topics
 SELECT topic, key_epoch, created_by FROM topic WHERE mesh = :mesh ORDER BY topic
 
@@ -51,4 +55,5 @@ ORDER BY key_epoch
 -- name: counts
 SELECT (SELECT count(*) FROM mesh),
        (SELECT count(*) FROM member WHERE status = 'active'),
-       (SELECT coalesce(sum(queue_count), 0) FROM member)
+       (SELECT coalesce(sum(queue_count), 0) FROM member),
+       (SELECT coalesce(max(queue_count), 0) FROM member)

@@ -69,8 +69,11 @@ class Writer(Generic[Q, A]):
             self._put(_Item(request, reply))
             return reply.result()
 
-    async def ask_soon(self, request: Q) -> A:
-        """The same for an event loop. A caller that stops waiting does not undo its request."""
+    async def ask_soon(self, request: Q, then: Callable[[A], None] | None = None) -> A:
+        """The same for an event loop. A caller that stops waiting does not undo its request.
+
+        `then` is told the answer on that loop, whether or not the caller still waits: what must follow a commit, follows.
+        """
         self._stay_in_process()
         loop = asyncio.get_running_loop()
         slots = self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
@@ -78,6 +81,8 @@ class Writer(Generic[Q, A]):
         reply: asyncio.Future[A] = loop.create_future()
         # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
         reply.add_done_callback(lambda answered: _free(slots, answered))
+        if then is not None:
+            reply.add_done_callback(lambda answered: _tell(then, answered))
         try:
             self._put(_Item(request, reply))
         except faults.Closed as fault:
@@ -196,6 +201,11 @@ def _free(slots: asyncio.Semaphore, reply: asyncio.Future[A]) -> None:
     slots.release()
     if not reply.cancelled():
         reply.exception()  # seen here, so that an answer nobody waits for is not reported as forgotten
+
+
+def _tell(then: Callable[[A], None], reply: asyncio.Future[A]) -> None:
+    if not reply.cancelled() and reply.exception() is None:
+        then(reply.result())
 
 
 def _answer(replies: Sequence[_Reply[A]], outcomes: Sequence[_Outcome[A]]) -> None:

@@ -5,6 +5,7 @@ address that its users were given, or it is not the relay they mean.
 """
 
 import os
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -18,7 +19,7 @@ from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.http_auth import NONCE_BYTES, authorization
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
-from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, SECOND, DedupeMode
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import is_loopback
 
@@ -71,14 +72,23 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     retry_after_s: int | None = None
 
 
+class MemberKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that a member has, or had until it was replaced or revoked (microseconds)."""
+
+    pubkey: Key
+    since: int
+    until: int | None = None
+
+
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a mesh; one that was revoked has no key."""
+    """A member of a mesh; one that was revoked has no key. `keys` are all that it ever had."""
 
     member: str
     pubkey: str | None
     name: str
     role: str
     status: str
+    keys: tuple[MemberKey, ...] = ()
 
     @property
     def is_active(self) -> bool:
@@ -129,12 +139,66 @@ class Grants(msgspec.Struct, frozen=True, kw_only=True):
     grants: tuple[GrantedKey, ...]
 
 
+class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
+    """How long the relay remembers ids."""
+
+    mode: DedupeMode
+    days: int | None = None
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What the relay promises to its senders; one that says nothing of it promises the least that is safe."""
+
+    dedupe: Dedupe = Dedupe(mode=DedupeMode.RETENTION_SCOPED, days=DEDUPE_DAYS_MIN)
+
+
 class Information(msgspec.Struct, frozen=True, kw_only=True):
     """As much of the relay's NIP-11 document as a device looks at."""
 
     pubkey: Key
     name: str = ""
     software: str = ""
+    features: Features = Features()
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one of our sends at one recipient, and where the relay's history says so."""
+
+    seq: Position
+    at: int
+    kind: str
+    client_message_id: str
+    message_id: str
+    event_id: str
+    recipient: str
+    was_stored: bool | None = None
+    reason: str | None = None
+
+
+class Fates(msgspec.Struct, frozen=True, kw_only=True):
+    """The fates up to a position of the relay's history."""
+
+    log_id: LogId
+    through_seq: Position
+    fates: tuple[Fate, ...]
+
+
+class Committed(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the relay has a send of ours, and as which event."""
+
+    committed: bool
+    event_id: str | None = None
+    broker_message_id: str | None = None
+    history_id: Position | None = None
+    first_seen_at: int | None = None
+
+
+class Moderated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a moderation did: how many deliveries it closed, and where the relay's history has the decision."""
+
+    message_id: str
+    closed: int
+    history_id: Position
 
 
 class RelayClient:
@@ -173,10 +237,33 @@ class RelayClient:
             answer = await self._ask("POST", "/v1/messages", body=event)
             yes = _read(answer, Yes, self.url)
         except Refused as refused:
-            return Said(says=refused.refusal, detail=refused.detail, retry_after_s=_wait_of(refused))
+            return _said_no(refused)
         except Unreachable as fault:
-            return Said(says=fault.fault, detail=fault.detail, retry_after_s=fault.retry_after_s)
+            return _said_nothing(fault)
         return Said(says=_confirmation(yes), yes=yes)
+
+    async def publish_all(self, events: Sequence[bytes]) -> list[Said]:
+        """Offer events together, in this order; an answer each. Raises nothing, like `publish`."""
+        try:
+            answer = await self._ask("POST", "/v1/messages", body=b"[" + b",".join(events) + b"]")
+            answers = _read(answer, _Answers, self.url).answers
+            if len(answers) != len(events):
+                detail = f"it gives {len(answers)} answers to {len(events)} events"
+                raise Unreachable(self.url, FaultKind.NOT_UNDERSTOOD, detail)
+        except Refused as refused:
+            return [_said_no(refused)] * len(events)
+        except Unreachable as fault:
+            return [_said_nothing(fault)] * len(events)
+        return [_said(answer, self.url) for answer in answers]
+
+    async def fates(self, mesh: str, after: int) -> Fates:
+        """What became of our own sends after a position of the relay's history."""
+        return await self._get(f"/v1/meshes/{quote(mesh, safe='')}/fates?after={after}", Fates)
+
+    async def committed(self, mesh: str, client_message_id: str) -> Committed:
+        """Whether the relay has a send of ours."""
+        path = f"/v1/meshes/{quote(mesh, safe='')}/sends/{quote(client_message_id, safe='')}"
+        return await self._get(path, Committed)
 
     async def mesh(self, mesh: str) -> Mesh:
         """The mesh with its members and topics."""
@@ -191,10 +278,18 @@ class RelayClient:
         answer = await self._ask("GET", "/", headers={"accept": "application/nostr+json"})
         return _read(answer, Information, self.url)
 
+    async def moderate(self, message_id: str, reason: str) -> Moderated:
+        """Have a message closed for everybody who does not have it yet; for operators."""
+        path, body = f"/v1/messages/{quote(message_id, safe='')}/moderation", msgspec.json.encode({"reason": reason})
+        return await self._signed("POST", path, Moderated, body)
+
     async def _get(self, path: str, shape: type[T]) -> T:
+        return await self._signed("GET", path, shape)
+
+    async def _signed(self, method: str, path: str, shape: type[T], body: bytes = b"") -> T:
         nonce, aux = self._random(NONCE_BYTES), self._random(keys.AUX_BYTES)
-        header = authorization(self._secret, self.url + path, "GET", b"", self._clock() // SECOND, nonce, aux)
-        return _read(await self._ask("GET", path, headers={"authorization": header}), shape, self.url)
+        header = authorization(self._secret, self.url + path, method, body, self._clock() // SECOND, nonce, aux)
+        return _read(await self._ask(method, path, headers={"authorization": header}, body=body), shape, self.url)
 
     async def _ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
         """The body of a yes; anything else raises."""
@@ -249,10 +344,41 @@ class _Problem(msgspec.Struct):
     title: str = ""
 
 
+class _Status(msgspec.Struct):
+    status: int
+    retry_after_s: int | None = None
+
+
+class _Answers(msgspec.Struct):
+    answers: list[msgspec.Raw]
+
+
 class _RefusedForNow(Refused):
     """A refusal that says when to come back."""
 
     retry_after_s: int | None = None
+
+
+def _said(answer: bytes, url: str) -> Said:
+    """What one answer of several says."""
+    try:
+        status = _read(answer, _Status, url)
+        if status.status in (200, 201):
+            yes = _read(answer, Yes, url)
+            return Said(says=_confirmation(yes), yes=yes)
+        raise _no(_problem(answer), status.status, "", url, status.retry_after_s)
+    except Refused as refused:
+        return _said_no(refused)
+    except Unreachable as fault:
+        return _said_nothing(fault)
+
+
+def _said_no(refused: Refused) -> Said:
+    return Said(says=refused.refusal, detail=refused.detail, retry_after_s=_wait_of(refused))
+
+
+def _said_nothing(fault: Unreachable) -> Said:
+    return Said(says=fault.fault, detail=fault.detail, retry_after_s=fault.retry_after_s)
 
 
 def _judge(response: httpx.Response, body: bytes, url: str) -> bytes:
@@ -262,15 +388,18 @@ def _judge(response: httpx.Response, body: bytes, url: str) -> bytes:
     if response.is_redirect:
         where = response.headers.get("location", "elsewhere")[:DETAIL_CHARACTERS_MAX]
         raise Unreachable(url, FaultKind.NOT_UNDERSTOOD, f"it points to {where}; use that address if you trust it")
-    problem = _problem(body)
+    raise _no(_problem(body), response.status_code, response.reason_phrase, url, wait_s)
+
+
+def _no(problem: _Problem, status: int, reason: str, url: str, wait_s: int | None) -> Refused | Unreachable:
     refusal = _refusal(problem)
     if refusal is not None:
         refused = _RefusedForNow(refusal, problem.detail[:DETAIL_CHARACTERS_MAX])
         refused.retry_after_s = wait_s
-        raise refused
-    said = (problem.detail or problem.title or response.reason_phrase)[:DETAIL_CHARACTERS_MAX]
-    kind = FaultKind.SERVER_ERROR if response.status_code >= 500 else FaultKind.NOT_UNDERSTOOD
-    raise Unreachable(url, kind, f"it answers {response.status_code} {said}".rstrip(), wait_s)
+        return refused
+    said = (problem.detail or problem.title or reason)[:DETAIL_CHARACTERS_MAX]
+    kind = FaultKind.SERVER_ERROR if status >= 500 else FaultKind.NOT_UNDERSTOOD
+    return Unreachable(url, kind, f"it answers {status} {said}".rstrip(), wait_s)
 
 
 def _problem(body: bytes) -> _Problem:

@@ -6,6 +6,8 @@ A simulation gives a network of its own, on a loop of its own; servers and clien
 import asyncio
 import errno
 import ipaddress
+import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -14,6 +16,7 @@ from typing import Protocol, TypeVar
 from holdfast.store.faults import Fault
 
 BACKLOG = 512  # connections that may wait to be accepted
+SOCKET_MODE = 0o600
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -29,7 +32,7 @@ class PortTaken(CannotListen):
 
 
 class Listener(Protocol):
-    """A place where connections come in."""
+    """A place where connections come in; of one in the file system the path is the host, and the port 0."""
 
     host: str
     port: int
@@ -43,6 +46,9 @@ class Network(Protocol):
 
     async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
         """Give every connection that comes in a protocol. Port 0 takes any that is free."""
+
+    async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> Listener:
+        """The same at a path of the file system, for its owner alone. What a dead program left there goes."""
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         """Open a connection."""
@@ -58,20 +64,43 @@ class SystemNetwork:
         except OSError as error:
             fault = PortTaken if error.errno == errno.EADDRINUSE else CannotListen
             raise fault(address(host, port), error.strerror or str(error)) from error
-        return _SystemListener(server, host)
+        return _SystemListener(server, host, server.sockets[0].getsockname()[1])
+
+    async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> Listener:
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            listening.bind(path)
+            os.chmod(path, SOCKET_MODE)  # nobody can connect before it listens
+            server = await asyncio.get_running_loop().create_unix_server(factory, sock=listening, backlog=BACKLOG)
+        except OSError as error:
+            listening.close()
+            raise CannotListen(path, error.strerror or str(error)) from error
+        return _UnixListener(server, path)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         return await asyncio.get_running_loop().create_connection(factory, host, port)
 
 
 class _SystemListener:
-    def __init__(self, server: asyncio.Server, host: str) -> None:
+    def __init__(self, server: asyncio.Server, host: str, port: int) -> None:
         self._server = server
         self.host = host
-        self.port: int = server.sockets[0].getsockname()[1]
+        self.port = port
 
     def close(self) -> None:
         self._server.close()
+
+
+class _UnixListener(_SystemListener):
+    def __init__(self, server: asyncio.Server, path: str) -> None:
+        super().__init__(server, path, 0)
+
+    def close(self) -> None:
+        super().close()
+        with suppress(FileNotFoundError):
+            os.unlink(self.host)
 
 
 def address(host: str, port: int) -> str:

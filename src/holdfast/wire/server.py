@@ -1,6 +1,7 @@
 """An ASGI application on a network: uvicorn's protocols without its server, which would own signals, loop and sockets."""
 
 import asyncio
+from collections.abc import Callable
 
 import structlog
 from uvicorn._types import ASGI3Application
@@ -26,9 +27,16 @@ class Server:
 
     async def start(self, network: Network, host: str, port: int) -> None:
         """Take connections from now on."""
+        self._listener = await network.listen(self._factory(), host, port)
+
+    async def start_unix(self, network: Network, path: str) -> None:
+        """Take connections from now on, at a path."""
+        self._listener = await network.listen_unix(self._factory(), path)
+
+    def _factory(self) -> Callable[[], HttpProtocol]:
         loop = asyncio.get_running_loop()
         self._config.load()
-        self._listener = await network.listen(lambda: HttpProtocol(self._config, self._state, {}, loop), host, port)
+        return lambda: HttpProtocol(self._config, self._state, {}, loop)
 
     @property
     def url(self) -> str:

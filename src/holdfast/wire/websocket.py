@@ -11,6 +11,7 @@ from typing import Any
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.config import Config
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode
@@ -69,6 +70,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
 
     async def send(self, message: ASGISendEvent) -> None:
+        await self.writable.wait()
+        if self.close_sent:  # several may speak on one connection, and one of them, or we, ended it
+            raise ClientDisconnected
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # with a no; uvicorn would log that there was no answer

@@ -1,0 +1,41 @@
+"""What the commands that ask the daemon share: finding it, and reading what people write for times."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.cli import session as sessions
+from holdfast.cli.output import ExitCode, Failure
+from holdfast.device.home import Home
+from holdfast.protocol.refusal import Refused
+from holdfast.protocol.schedule import DAY, HOUR, SECOND
+from holdfast.store.world import wall_clock
+
+if TYPE_CHECKING:
+    from holdfast.device.client import Client
+
+_UNITS = {"s": SECOND, "m": 60 * SECOND, "h": HOUR, "d": DAY}
+_AHEAD = re.compile(r"\+([0-9]{1,9})([smhd])", re.ASCII)
+
+
+@contextmanager
+def daemon() -> Iterator["Client"]:
+    """The daemon of this home; what goes wrong becomes a message and an exit code."""
+    from holdfast.device.client import Client  # here, because every command would pay for it
+
+    home = Home.find()
+    with sessions.failures(home), Client(home=home.path) as client:
+        yield client
+
+
+def read_time(text: str, what: str) -> int:
+    """Microseconds since 1970 of `2026-11-15T09:30:00Z` (UTC where no zone is named), or of `+90s`, `+10m`, `+2h`, `+1d`."""
+    from holdfast.device.ipc_queries import read_time as read
+
+    if ahead := _AHEAD.fullmatch(text):
+        return wall_clock() + int(ahead[1]) * _UNITS[ahead[2]]
+    try:
+        return read(text)
+    except Refused as refused:
+        raise Failure(ExitCode.USAGE, "usage", f"{what}: {refused.detail}, or +10m.") from refused

@@ -1,0 +1,166 @@
+"""`holdfast daemon`: run the program that sends and receives for a home, or have it run in the background."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import session as sessions
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.device import holder
+from holdfast.device.home import VARIABLE, Home, InUse
+from holdfast.device.mesh import NoMesh
+
+LOG_NAME = "daemon.log"
+LOG_BYTES_MAX = 104_857_600  # then the next start puts it aside
+STOP_TIMEOUT_S = 20.0  # more than the daemon gives to what is under way
+FOLLOW_POLL_S = 0.5
+
+app = typer.Typer(help="Run the program that sends and receives for this home.", no_args_is_help=True)
+
+AtHome = Annotated[
+    Path | None, typer.Option("--home", metavar="DIR", help=f"The home. Default: {VARIABLE}, or ~/.holdfast.")
+]
+Port = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Serve on this port of 127.0.0.1, too, with the token in local-token."),
+]
+
+
+@app.command()
+def run(
+    home: AtHome = None,
+    port: Port = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Run the daemon until it is told to stop. The first line on stdout names its socket; the log, on stderr, is JSON."""
+    found = find_home(home)
+    with sessions.failures(found):
+        if not found.exists():
+            raise NoMesh
+        # Servers are large, and every other command starts without them.
+        from holdfast.cli.daemon_process import serve
+
+        serve(found, port=port, log_level=log_level)
+
+
+@app.command()
+def up(home: AtHome = None, port: Port = None, as_json: AsJson = False) -> None:
+    """Start the daemon in the background. It goes on when this terminal is closed; `daemon logs` shows what it says."""
+    found = find_home(home)
+    with sessions.failures(found):
+        if not found.exists():
+            raise NoMesh
+    started = _start(found, port)
+    if as_json:
+        print_json(started)
+    else:
+        console().print(f"the daemon of {found.path} is up: {started['socket']}")
+
+
+@app.command()
+def down(home: AtHome = None, as_json: AsJson = False) -> None:
+    """Stop the daemon, after what it has under way. Nothing is lost by that: the rest waits for its next start."""
+    found = find_home(home)
+    running = None if _is_free(found, 0.0) else holder.find(found)  # the lock decides; a number may be another's by now
+    if running is None:
+        raise Failure(ExitCode.UNAVAILABLE, "no_daemon", f"no daemon runs in {found.path}.")
+    os.kill(running.pid, signal.SIGTERM)
+    if not _is_free(found, STOP_TIMEOUT_S):
+        message = f"process {running.pid} has not ended within {STOP_TIMEOUT_S:g} s; look at `holdfast daemon logs`."
+        raise Failure(ExitCode.UNAVAILABLE, "still_running", message)
+    if as_json:
+        print_json({"stopped": running.pid})
+    else:
+        console().print(f"the daemon of {found.path} has stopped")
+
+
+@app.command()
+def status(home: AtHome = None, as_json: AsJson = False) -> None:
+    """How the daemon is. Exit code 5 if none runs."""
+    from holdfast.device.client import Client
+
+    found = find_home(home)
+    with sessions.failures(found), Client(home=found.path) as client:
+        health: dict[str, Any] = msgspec.to_builtins(client.health())
+    if as_json:
+        print_json(health)
+        return
+    for name in ("since", "started_at"):
+        health[name] = show_time(health[name])
+    print_table(("field", "value"), [(name, sessions.plain(str(value))) for name, value in health.items()])
+
+
+@app.command()
+def logs(
+    home: AtHome = None,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+) -> None:
+    """What a daemon that was started with `up` has logged: one JSON object a line."""
+    path = find_home(home).path / LOG_NAME
+    try:
+        with path.open("rb") as file:
+            for line in file.read().splitlines(keepends=True)[-lines:] if lines else ():
+                sys.stdout.buffer.write(line)
+            sys.stdout.flush()
+            while follow:
+                sys.stdout.buffer.write(file.read())
+                sys.stdout.flush()
+                time.sleep(FOLLOW_POLL_S)
+    except FileNotFoundError:
+        message = f"there is no {path}; only a daemon that `holdfast daemon up` started writes it."
+        raise Failure(ExitCode.NOT_FOUND, "no_log", message) from None
+
+
+def find_home(home: Path | None) -> Home:
+    """The home that is named, or the user's own."""
+    return Home.find() if home is None else Home(home.expanduser().absolute())
+
+
+def _is_free(home: Home, wait_s: float) -> bool:
+    """Whether nobody works in a home, at the latest after this time."""
+    try:
+        with home.entered(wait_s=wait_s):
+            return True
+    except InUse:
+        return False
+
+
+def _start(home: Home, port: int | None) -> dict[str, Any]:
+    """A daemon of its own session; returns when it answers."""
+    log = home.path / LOG_NAME
+    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+        log.replace(log.with_name(f"{LOG_NAME}.1"))
+    options = [] if port is None else ["--port", str(port)]
+    command = [sys.executable, "-P", "-m", "holdfast.cli", "daemon", "run", "--home", str(home.path), *options]
+    before = log.stat().st_size if log.exists() else 0
+    descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - ourselves
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=descriptor, start_new_session=True
+        )
+    finally:
+        os.close(descriptor)
+    assert process.stdout is not None  # noqa: S101 - it is a pipe
+    with process.stdout as said:
+        first = said.readline()
+    if first:
+        started: dict[str, Any] = msgspec.json.decode(first)
+        return started
+    raise _did_not_start(process.wait(), log, before)
+
+
+def _did_not_start(code: int, log: Path, before: int) -> Failure:
+    """Why, in its own words: the last line that it wrote."""
+    with log.open("rb") as file:
+        file.seek(before)
+        said = file.read().decode(errors="replace").strip().splitlines()
+    reason = said[-1].removeprefix("holdfast: ") if said else f"it ended with code {code} and said nothing"
+    return Failure(ExitCode(code) if code in set(ExitCode) and code else ExitCode.ERROR, "daemon_failed", reason)

@@ -1,0 +1,175 @@
+"""`holdfast outbox`: what waits, what was given up, and sending it again under a new id."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from holdfast.cli import asking
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, say_failure, show_time
+from holdfast.cli.session import plain
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.refusal import Refused
+
+if TYPE_CHECKING:
+    from holdfast.device.client import Client
+    from holdfast.device.ipc_documents import Item
+
+RATE_PER_S = 20.0
+
+app = typer.Typer(help="What waits, what was given up, and sending it again.", no_args_is_help=True)
+
+Row = Annotated[str, typer.Argument(metavar="ID", help="The id of a row, or its client_message_id.")]
+
+
+@app.command("list")
+def list_rows(
+    status: Annotated[str, typer.Option(help="Statuses with commas between them, or all.")] = "pending,inflight,dead",
+    to: Annotated[str | None, typer.Option(metavar="TO", help="Only what goes to this member or @topic.")] = None,
+    after: Annotated[int, typer.Option(metavar="N", help="Only what has a greater sequence.")] = -1,
+    limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Rows by sequence: what waits and what was given up, if nothing else is asked for."""
+    with asking.daemon() as client:
+        page = client.outbox(status=None if status == "all" else status, to=to, after=after, limit=limit)
+    if as_json:
+        print_json(msgspec.to_builtins(page))
+        return
+    columns = ("sequence", "id", "to", "status", "enqueued", "attempts", "reason")
+    print_table(columns, [_row(item) for item in page.items], right=("sequence", "attempts"))
+    print("  ".join(f"{count} {name}" for name, count in page.counts.items()))
+    if page.next_after is not None:
+        print(f"… more: --after {page.next_after}")
+
+
+@app.command()
+def inspect(row: Row, as_json: AsJson = False) -> None:
+    """One row, and the rows that it replaced and was replaced by."""
+    with asking.daemon() as client:
+        found = client.inspect(row)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+        return
+    fields = {name: value for name, value in msgspec.to_builtins(found.item).items() if value not in (None, ())}
+    shown = {name: show_time(value) if name.endswith("_at") else str(value) for name, value in fields.items()}
+    print_table(("field", "value"), [(name, plain(value)) for name, value in shown.items()])
+    if len(found.chain) > 1:
+        console().print("chain: " + " → ".join(f"{item.id} ({item.status})" for item in found.chain), soft_wrap=True)
+
+
+@app.command()
+def requeue(
+    rows: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Rows to send again.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="All rows like this: status=dead, to=bob.")
+    ] = None,
+    new_client_id: Annotated[str | None, typer.Option(metavar="ID", help="The new id; minted if not given.")] = None,
+    auto: Annotated[bool, typer.Option("--auto", help="Mint the new id; what is done anyway.")] = False,
+    patch_payload: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with the message to send instead.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where the relay cannot say whether it has it: it may arrive twice.")
+    ] = False,
+    rate: Annotated[float, typer.Option(min=0.1, max=1000.0, help="With --where: rows a second.")] = RATE_PER_S,
+    as_json: AsJson = False,
+) -> None:
+    """Send the content of rows again under new ids, at their destination's end of the line. The old ids are retired."""
+    _check_usage(rows, where, new_client_id, auto)
+    patch = None if patch_payload is None else {"message": patch_payload.read_text(encoding="utf-8")}
+    with asking.daemon() as client:
+        if rows:
+            done = [client.requeue(row, new_client_message_id=new_client_id, patch=patch, force=force) for row in rows]
+            _print_done(done, as_json)
+        else:
+            _requeue_all(client, _conditions(where or []), patch, force, rate, as_json)
+
+
+def _check_usage(
+    rows: Sequence[str] | None, where: Sequence[str] | None, new_client_id: str | None, auto: bool
+) -> None:
+    if bool(rows) == bool(where):
+        raise Failure(ExitCode.USAGE, "usage", "name rows, or say which ones with --where, and not both.")
+    if new_client_id is not None and (auto or len(rows or ()) != 1):
+        raise Failure(ExitCode.USAGE, "usage", "--new-client-id is for one row, and not with --auto.")
+
+
+def _conditions(where: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for condition in where:
+        name, equals, value = condition.partition("=")
+        if name not in ("status", "to") or not equals or not value:
+            raise Failure(ExitCode.USAGE, "usage", f"--where {condition}: write status=dead or to=bob.")
+        found[name] = value
+    if found.get("status", "dead") not in (Status.DEAD, Status.PENDING):
+        raise Failure(ExitCode.USAGE, "usage", "only rows that are dead or pending can be sent again.")
+    return {"status": Status.DEAD.value, **found}
+
+
+def _requeue_all(
+    client: "Client", conditions: dict[str, str], patch: dict[str, Any] | None, force: bool, rate: float, as_json: bool
+) -> None:
+    """Every row like this, at a pace; what is refused is told and passed over."""
+    done, refused = [], 0
+    for item in _paced(list(_matching(client, conditions)), rate):
+        try:
+            done.append(client.requeue(item.id, patch=patch, force=force))
+        except Refused as no:
+            refused += 1
+            say_failure(str(no.refusal), f"{item.id}: {plain(no.detail)}", as_json=as_json)
+    _print_done(done, as_json)
+    if refused:
+        raise Failure(ExitCode.VIOLATION, "refused", f"{refused} of {refused + len(done)} rows were not sent again.")
+
+
+def _matching(client: "Client", conditions: dict[str, str]) -> Iterator["Item"]:
+    after = -1
+    while True:
+        page = client.outbox(status=conditions["status"], to=conditions.get("to"), after=after, limit=500)
+        yield from page.items
+        if page.next_after is None:
+            return
+        after = page.next_after
+
+
+def _paced(items: Sequence["Item"], rate: float) -> Iterator["Item"]:
+    """One after the other, so many a second, with a bar on a terminal to watch."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
+        bar = progress.add_task("requeue", total=len(items))
+        due_at = time.monotonic()
+        for item in items:
+            time.sleep(max(0.0, due_at - time.monotonic()))
+            due_at += 1 / rate
+            yield item
+            progress.advance(bar)
+
+
+def _print_done(done: Sequence[Any], as_json: bool) -> None:
+    if as_json:
+        print_json({"requeued": msgspec.to_builtins(list(done))})
+        return
+    for one in done:
+        console().print(f"{one.aborted_row_id} goes on as {one.new_row_id} under {one.new_client_message_id}")
+    if not done:
+        console().print("nothing was sent again")
+
+
+def _row(item: "Item") -> tuple[str, ...]:
+    mark = "@" if item.destination_kind == "topic" else ""
+    return (
+        str(item.sequence),
+        item.id,
+        plain(f"{mark}{item.destination_ref}") if item.destination_ref else "",
+        item.status,
+        show_time(item.enqueued_at),
+        str(item.attempts),
+        plain(item.last_error or ""),
+    )

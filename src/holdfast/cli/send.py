@@ -1,0 +1,64 @@
+"""`holdfast send`: a message to a member or a topic, on disk when the command ends."""
+
+import json
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import asking
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
+from holdfast.protocol.fingerprint import Priority
+
+
+def send(
+    to: Annotated[str, typer.Argument(metavar="TO", help="A member's name, npub or key in hex, or @TOPIC.")],
+    body: Annotated[str, typer.Argument(metavar="BODY", help="The message; - reads it from stdin.")],
+    client_message_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Your own id: the same command again then sends nothing twice."),
+    ] = None,
+    reply_to: Annotated[str | None, typer.Option(metavar="ID", help="The id of the message that this answers.")] = None,
+    priority: Annotated[Priority, typer.Option(help="How urgent it is.")] = Priority.NEXT,
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Not before: 2026-11-15T09:30:00Z, or +10m, +2h, +1d.")
+    ] = None,
+    expires: Annotated[str | None, typer.Option(metavar="TIME", help="Worthless after; as --at.")] = None,
+    mention: Annotated[list[str] | None, typer.Option(metavar="WHO", help="A member to mention; repeatable.")] = None,
+    object_id: Annotated[str | None, typer.Option(metavar="HEX", help="The object that it is about: 32 bytes.")] = None,
+    meta: Annotated[str | None, typer.Option(metavar="JSON", help="A JSON object that travels sealed, too.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a message. It is on this machine's disk when the command ends; the daemon sees to the rest."""
+    message = sys.stdin.read() if body == "-" else body
+    with asking.daemon() as client:
+        sent = client.send(
+            to,
+            message,
+            client_message_id=client_message_id,
+            object_id=object_id,
+            priority=priority.value,
+            meta=_meta(meta),
+            reply_to=reply_to,
+            mentions=mention or (),
+            expires_at=None if expires is None else asking.read_time(expires, "--expires"),
+            not_before=None if at is None else asking.read_time(at, "--at"),
+        )
+    if as_json:
+        print_json({name: value for name in sent.__struct_fields__ if (value := getattr(sent, name)) is not None})
+    elif sent.duplicate:
+        console().print(f"sent before: the relay has {sent.client_message_id}")
+    else:
+        console().print(f"{sent.status} as {sent.client_message_id}")
+
+
+def _meta(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise Failure(ExitCode.USAGE, "usage", f"--meta is not JSON: {error}.") from error
+    if not isinstance(found, dict):
+        raise Failure(ExitCode.USAGE, "usage", "--meta is not a JSON object.")
+    return found

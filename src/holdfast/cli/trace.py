@@ -1,0 +1,63 @@
+"""`holdfast trace`: what became of one message, rung by rung."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli import asking
+from holdfast.cli.output import AsJson, console, print_json, show_time
+from holdfast.cli.session import plain
+
+
+def trace(
+    name: Annotated[
+        str, typer.Argument(metavar="ID", help="A client_message_id, or an id of the outbox or the inbox.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """What became of a message that this home sent or received, each step with its time."""
+    with asking.daemon() as client:
+        found = client.trace(name)
+        names = {} if as_json else {peer.member: peer.name for peer in client.peers().peers}
+    if as_json:
+        print_json(found)
+        return
+    if found["sent"] is not None:
+        _print_sent(found["sent"], names)
+    for received in found["received"]:
+        where = "" if received["topic"] is None else f" on @{received['topic']}"
+        _print(f"received {received['id']} from {received['sender_name']}{where}: {received['state']}")
+        _print_rungs(received["rungs"])
+
+
+def _print_sent(sent: Mapping[str, Any], names: Mapping[str, str]) -> None:
+    ref = sent["destination_ref"]
+    to = f"@{ref}" if sent["destination_kind"] == "topic" else names.get(ref, ref)
+    _print(f"sent {sent['client_message_id']} to {to}: {sent['state']}")
+    if sent["not_before"] is not None:
+        _print(f"  not before {show_time(sent['not_before'])}")
+    _print_rungs(sent["rungs"])
+    for recipient in sent["recipients"]:
+        _print(f"  at {names.get(recipient['member'], recipient['member'])}: {recipient['state']}")
+        _print_rungs(recipient["rungs"], "    ")
+    if sent["superseded_by"] is not None:
+        _print(f"  goes on as {sent['superseded_by']}")
+
+
+_STORED = {None: "", True: "was stored", False: "came live"}
+
+
+def _print_rungs(rungs: list[Mapping[str, Any]], indent: str = "  ") -> None:
+    for rung in rungs:
+        stored = _STORED[rung.get("was_stored")]
+        further = [str(part) for part in (stored, rung.get("reason"), rung.get("detail")) if part]
+        attempt = f" {rung['attempt']}" if rung.get("attempt") is not None else ""
+        _print(
+            f"{indent}{show_time(rung['at'])}  {rung['what']}{attempt}"
+            + (f"  ({'; '.join(further)})" if further else "")
+        )
+
+
+def _print(text: str) -> None:
+    console().print(plain(text), soft_wrap=True)

@@ -1,0 +1,78 @@
+"""Relay and daemon in one process. Loaded only by whoever runs both.
+
+They are the same programs as apart, with a socket between them: what holds for two machines holds here, and a mesh that
+begins on a laptop can move out later.
+"""
+
+import asyncio
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+
+from holdfast.cli import json_log
+from holdfast.cli.daemon_process import alone_in, endings, work
+from holdfast.cli.output import ExitCode, Failure
+from holdfast.cli.process import stop_signal
+from holdfast.cli.relay_process import open_in
+from holdfast.cli.session import user_name
+from holdfast.device.device import Device
+from holdfast.device.home import Home, Membership
+from holdfast.device.mesh import Standing, found, standing
+from holdfast.export.exporter import Exporter
+from holdfast.relay import lock
+from holdfast.relay.database import EXPORT_READER
+from holdfast.relay.service import Service
+from holdfast.relay.settings import Settings
+from holdfast.wire.client import RelayClient
+from holdfast.wire.network import SystemNetwork
+
+_log = structlog.get_logger("holdfast.up")
+
+
+def serve(home: Home, data: Path, chosen: Settings, *, port: int | None, mesh_name: str, is_port_given: bool) -> None:
+    """Run both until a signal says otherwise."""
+    json_log.configure(chosen.log_level)
+    with alone_in(home, create=True) as device, endings():
+        membership, stands = standing(device)
+        if membership is not None and stands is not Standing.NONE and not is_port_given:
+            chosen = _where_the_mesh_is(membership, chosen)
+        asyncio.run(_serve(device, data, chosen, port, mesh_name))
+
+
+def _where_the_mesh_is(membership: Membership, chosen: Settings) -> Settings:
+    """The settings of the very relay that the home's mesh is at: its members know no other address."""
+    port = urlsplit(membership.relay).port
+    return chosen if port is None else msgspec.structs.replace(chosen, port=port)
+
+
+async def _serve(device: Device, data: Path, chosen: Settings, port: int | None, mesh_name: str) -> None:
+    stop = stop_signal()
+    engine, relay = open_in(data, chosen)
+    service = Service(relay, Exporter(engine.where, EXPORT_READER))
+    try:
+        await service.start(SystemNetwork())
+        lock.note_address(data, service.url)
+        await _settle(device, service.url, relay.pubkey, mesh_name)
+        _log.info("relay", url=service.url, data=str(data), pubkey=relay.pubkey)
+        serving = asyncio.create_task(service.run_until(stop))
+        working = asyncio.create_task(work(device, port, stop, relay=service.url))
+        await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
+        stop.set()  # whichever ended, the other ends with it
+        await asyncio.gather(serving, working)
+    finally:
+        await service.close()
+
+
+async def _settle(device: Device, url: str, relay_pubkey: str, mesh_name: str) -> None:
+    """See to it that the home is in a mesh at this relay."""
+    membership, stands = standing(device)
+    if membership is not None and stands is not Standing.NONE:
+        if membership.relay_pubkey != relay_pubkey:
+            message = f"the home {device.home.path} is in mesh {membership.mesh_name} at {membership.relay}."
+            advice = "Run `holdfast daemon run` to work there, or name another home."
+            raise Failure(ExitCode.VIOLATION, "has_mesh", f"{message} {advice}")
+        return
+    async with RelayClient(url, device.secret, clock=device.clock, random=device.random) as client:
+        await found(device, client, mesh_name, user_name())

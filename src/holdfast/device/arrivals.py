@@ -1,0 +1,298 @@
+"""What arrives: one row of the inbox per message, for ever, and with it the receipt that is owed.
+
+The row, its entry in the history and the receipt in the outbox are one transaction; the relay is told afterwards, so it may
+bring an event again, and that changes nothing. A message that no key opens is kept sealed until one does. What is
+wrong about a sender (a hole, a lost state, two events in one place) is reported with the message and never stops it.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.device import receipts
+from holdfast.device.inbox import names
+from holdfast.device.operations import Facts
+from holdfast.protocol import envelope, ulid
+from holdfast.protocol.envelope import Envelope
+from holdfast.protocol.event import Event
+from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.protocol.history import Draft, Kind
+from holdfast.protocol.payload import Payload
+from holdfast.protocol.receipt import Receipted, ReceiptStatus
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.store import history
+from holdfast.store.engine import Transaction, Value
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+_SQL = Statements(__package__, "arrivals.sql")
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as the relay brought it. The event is verified, and its key is or was the sender's."""
+
+    event: Event
+    raw: bytes
+    seq: int  # in the relay's log of this id
+    log_id: bytes
+    message_id: str  # the relay's name for it
+    was_stored: bool
+    sender: str  # a member's id
+    sender_name: str = ""
+    replayed: bool = False  # it was acknowledged before: it comes to fill what was lost here
+    payload: Payload | None = None  # None: no key at hand opens it
+
+
+class Outcome(StrEnum):
+    """What became of an arrival. Each is the end of it, so the relay is told that it arrived."""
+
+    STORED = "stored"
+    UNREADABLE = "unreadable"
+    DUPLICATE = "duplicate"  # another message of this sender has this id: kept as evidence only
+    REPEATED = "repeated"  # this very event is here already
+    REFUSED = "refused"  # no message for this device, whatever the relay thinks
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an arrival, and what is to be reported about its sender."""
+
+    seq: int
+    outcome: Outcome
+    sender: str
+    client_message_id: str = ""
+    id: str | None = None
+    equivocates: str | None = None  # the id of another event that the sender put in the same place
+    missing_sequence: int | None = None  # what the sender sent here just before, and is not here
+    reset_from: str | None = None  # the epoch that the sender had before this one
+    detail: str = ""
+
+
+class Sealed(msgspec.Struct, frozen=True):
+    """A message that could not be opened yet."""
+
+    arrival: int
+    id: str
+    topic: str | None
+    sender: str
+    event: bytes
+
+
+class _Ruling(msgspec.Struct, frozen=True):
+    """An arrival, what its envelope says, and what is done with it."""
+
+    arrival: Arrival
+    said: Envelope
+    outcome: Outcome
+    event_id: bytes
+
+
+def store(
+    transaction: Transaction, facts: Facts, now: int, random: Random, arrivals: Sequence[Arrival]
+) -> list[Stored]:
+    """Write down what arrived, and the receipts for it; says what became of each, in order."""
+    told, rulings = [], []
+    for arrival in arrivals:
+        ruling = _rule(transaction, facts, arrival)
+        if isinstance(ruling, Stored):
+            told.append(ruling)
+            continue
+        told.append(_write(transaction, facts, now, random, ruling))
+        rulings.append(ruling)
+    history.append(transaction, now, [_stored_entry(facts, ruling) for ruling in rulings])
+    _owe_receipts(transaction, facts, now, random, rulings)
+    return told
+
+
+def unreadable(transaction: Transaction, *, topic: str | None = None, after: int = 0, limit: int = 100) -> list[Sealed]:
+    """Messages that wait for a key, in the order of arrival; of one topic, or all."""
+    parameters: dict[str, Value] = {"topic": topic, "after": after, "limit": limit}
+    return [Sealed(*row) for row in transaction.rows(_SQL["unreadable"], parameters)]
+
+
+def reopen(transaction: Transaction, facts: Facts, now: int, opened: Sequence[tuple[str, Payload]]) -> list[str]:
+    """Give messages that came unreadable what was in them; says which of them can be read now. They fire as new ones do."""
+    drafts, ids = [], []
+    for message, payload in opened:
+        content = {**_content(payload), "id": message, "now": now}
+        for row in transaction.rows(_SQL["open"], content):
+            drafts.append(Draft(kind=Kind.OPENED, **names(facts, *row)))
+            ids.append(message)
+    history.append(transaction, now, drafts)
+    return ids
+
+
+def _rule(transaction: Transaction, facts: Facts, arrival: Arrival) -> "_Ruling | Stored":
+    """Decide about an arrival; one that leaves no trace is answered at once."""
+    try:
+        said = _said(facts, arrival.event)
+    except Refused as refused:
+        return _left_out(arrival, Outcome.REFUSED, detail=str(refused))
+    event_id = bytes.fromhex(arrival.event.id)
+    name = said.head.client_message_id
+    if transaction.rows(_SQL["is_known"], {"event_id": event_id}):
+        return _left_out(arrival, Outcome.REPEATED, name)
+    if transaction.rows(_SQL["is_taken"], {"sender": arrival.sender, "client_message_id": name}):
+        return _Ruling(arrival, said, Outcome.DUPLICATE, event_id)
+    return _Ruling(arrival, said, Outcome.UNREADABLE if arrival.payload is None else Outcome.STORED, event_id)
+
+
+def _said(facts: Facts, event: Event) -> Envelope:
+    """The envelope of a message that is for this device."""
+    said = envelope.from_event(event)
+    if said.head.mesh != facts.mesh:
+        raise Refused(Refusal.MESH_UNKNOWN, f"the message is for mesh {said.head.mesh}")
+    if said.destination.kind is DestinationKind.DM and said.destination.ref != facts.member:
+        raise Refused(Refusal.DESTINATION_UNKNOWN, f"the message is for member {said.destination.ref}")
+    return said
+
+
+def _left_out(arrival: Arrival, outcome: Outcome, client_message_id: str = "", detail: str = "") -> Stored:
+    return Stored(
+        seq=arrival.seq,
+        outcome=outcome,
+        sender=arrival.sender,
+        client_message_id=client_message_id,
+        detail=detail,
+    )
+
+
+def _write(transaction: Transaction, facts: Facts, now: int, random: Random, ruling: _Ruling) -> Stored:
+    arrival, head = ruling.arrival, ruling.said.head
+    place: dict[str, Value] = {"sender": arrival.sender, "epoch": head.epoch, "sequence": head.sequence}
+    rivals = transaction.rows(_SQL["rivals"], place)
+    row_id = None
+    missing = None
+    if ruling.outcome is Outcome.DUPLICATE:
+        _write_duplicate(transaction, now, ruling)
+    else:
+        missing = _missing(transaction, ruling)
+        row_id = _write_message(transaction, now, random, ruling)
+    return Stored(
+        seq=arrival.seq,
+        outcome=ruling.outcome,
+        sender=arrival.sender,
+        client_message_id=head.client_message_id,
+        id=row_id,
+        equivocates=rivals[0][0].hex() if rivals else None,
+        missing_sequence=missing,
+        reset_from=_reset_from(transaction, now, arrival.sender, head.epoch),
+    )
+
+
+def _write_message(transaction: Transaction, now: int, random: Random, ruling: _Ruling) -> str:
+    arrival, said = ruling.arrival, ruling.said
+    row_id = ulid.mint(now, random(ulid.RANDOM_BYTES))
+    ((number,),) = transaction.rows(
+        _SQL["store"],
+        {
+            **_content(arrival.payload),
+            "id": row_id,
+            "client_message_id": said.head.client_message_id,
+            "broker_message_id": arrival.message_id,
+            "mesh": said.head.mesh,
+            "topic": said.destination.ref if said.destination.kind is DestinationKind.TOPIC else None,
+            "sender": arrival.sender,
+            "sender_pubkey": arrival.event.pubkey,
+            "sender_name": arrival.sender_name or arrival.sender,
+            "epoch": said.head.epoch,
+            "sequence": said.head.sequence,
+            "event_id": ruling.event_id,
+            "event": arrival.raw,
+            "status": ruling.outcome.value,
+            "priority": said.priority.value,
+            "reply_to": said.reply_to,
+            "mentions": msgspec.json.encode(said.mentions).decode(),
+            "expires_at": said.expires_at,
+            "sent_at": arrival.event.created_at * SECOND,
+            "now": now,
+            "was_stored": int(arrival.was_stored),
+            "replayed": int(arrival.replayed),
+            "log_id": arrival.log_id,
+            "history_id": arrival.seq,
+            "fired_at": now if arrival.replayed else None,  # what it was to set off, it has set off
+        },
+    )
+    transaction.insert("inbox_mention", ("member", "arrival"), [(member, number) for member in said.mentions])
+    return row_id
+
+
+def _write_duplicate(transaction: Transaction, now: int, ruling: _Ruling) -> None:
+    head = ruling.said.head
+    transaction.run(
+        _SQL["store_duplicate"],
+        {
+            "event_id": ruling.event_id,
+            "event": ruling.arrival.raw,
+            "client_message_id": head.client_message_id,
+            "broker_message_id": ruling.arrival.message_id,
+            "sender": ruling.arrival.sender,
+            "epoch": head.epoch,
+            "sequence": head.sequence,
+            "now": now,
+        },
+    )
+
+
+def _content(payload: Payload | None) -> dict[str, Value]:
+    """The columns that only a key can fill."""
+    if payload is None:
+        return {"object_id": None, "body": None, "meta": None, "previous_sequence": None}
+    return {
+        "object_id": payload.object_id,
+        "body": payload.body,
+        "meta": payload.meta,
+        "previous_sequence": payload.previous_sequence,
+    }
+
+
+def _missing(transaction: Transaction, ruling: _Ruling) -> int | None:
+    """What the sender says it sent to this destination just before, if it never came."""
+    payload, said = ruling.arrival.payload, ruling.said
+    if payload is None or payload.previous_sequence is None:
+        return None
+    parameters: dict[str, Value] = {
+        "sender": ruling.arrival.sender,
+        "topic": said.destination.ref if said.destination.kind is DestinationKind.TOPIC else None,
+        "sequence": said.head.sequence,
+        "previous_sequence": payload.previous_sequence,
+    }
+    return payload.previous_sequence if transaction.rows(_SQL["is_missing"], parameters) else None
+
+
+def _reset_from(transaction: Transaction, now: int, sender: str, epoch: bytes) -> str | None:
+    """The epoch that a sender had last, if this one is new: it has lost or left its state."""
+    before = transaction.rows(_SQL["last_epoch"], {"sender": sender})
+    is_new = transaction.run(_SQL["meet_epoch"], {"sender": sender, "epoch": epoch, "now": now})
+    return bytes(before[0][0]).hex() if is_new and before else None
+
+
+def _owe_receipts(transaction: Transaction, facts: Facts, now: int, random: Random, rulings: Sequence[_Ruling]) -> None:
+    owed: dict[str, list[Receipted]] = defaultdict(list)
+    for ruling in rulings:
+        arrival = ruling.arrival
+        status = ReceiptStatus(ruling.outcome.value)
+        owed[arrival.sender].append(Receipted(arrival.event.id, arrival.was_stored, status))
+    for sender, lines in owed.items():
+        for sequence, part in receipts.owe(transaction, facts, now, random, sender, lines):
+            for line in part:
+                name = "duplicate_receipted" if line.status is ReceiptStatus.DUPLICATE else "receipted"
+                transaction.run(_SQL[name], {"event_id": bytes.fromhex(line.message_id), "sequence": sequence})
+
+
+def _stored_entry(facts: Facts, ruling: _Ruling) -> Draft:
+    arrival, said = ruling.arrival, ruling.said
+    return Draft(
+        kind=Kind.STORED,
+        **names(facts, arrival.message_id, said.head.client_message_id, arrival.sender, ruling.event_id),
+        epoch=said.head.epoch,
+        sequence=said.head.sequence,
+        destination_kind=said.destination.kind.value,
+        destination_ref=said.destination.ref,
+        size=len(arrival.raw),
+        was_stored=arrival.was_stored,
+        reason=ruling.outcome.value,
+        detail=arrival.log_id + arrival.seq.to_bytes(8, "big"),
+    )

@@ -1,0 +1,292 @@
+"""`holdfast.Client`: a program's way to the daemon of a home, and so to its mesh.
+
+    with holdfast.Client() as client:
+        client.send("bob", "lunch?")
+
+        @client.on_message(topic="alerts")
+        def act(message):
+            ...
+
+        client.run()
+
+Every call is synchronous. A send that was accepted is on the daemon's disk; a client that loses the answer repeats the
+request under the same id, so nothing is sent twice.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.device import administration
+from holdfast.device.handling import Handlers, Wanted
+from holdfast.device.ipc_documents import (
+    Acknowledged,
+    Health,
+    InboxPage,
+    Inspection,
+    Message,
+    OutboxPage,
+    Peers,
+    Reports,
+    Requeued,
+    ScheduledPage,
+    SendAnswer,
+    Topics,
+    Version,
+)
+from holdfast.device.ipc_link import DaemonLost, Link, NoDaemon
+from holdfast.protocol import ulid
+from holdfast.store.world import wall_clock
+
+RECONNECT_WAIT_S = 0.5  # before an event stream that broke is opened again; doubles up to the next
+RECONNECT_WAIT_MAX_S = 5.0
+PAGE_ROWS = 50
+
+Handler = TypeVar("Handler", bound=Callable[[Message], object])
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened: an entry of the device's history, whose position is `seq`, or the relay coming and going."""
+
+    kind: str
+    data: dict[str, Any]
+    seq: int | None = None
+
+
+class Client:
+    """A way to the daemon of one home: the named one, that of HOLDFAST_HOME, or ~/.holdfast."""
+
+    def __init__(
+        self, home: str | os.PathLike[str] | None = None, *, socket: str | os.PathLike[str] | None = None
+    ) -> None:
+        self._link = Link(home, socket)
+        self._handlers = Handlers(self)
+        self._stopped = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._link.close()
+
+    def send(
+        self,
+        to: str,
+        message: str,
+        *,
+        client_message_id: str | None = None,
+        object_id: str | None = None,
+        priority: str = "next",
+        meta: Mapping[str, Any] | None = None,
+        reply_to: str | None = None,
+        mentions: Sequence[str] = (),
+        expires_at: int | None = None,
+        not_before: int | None = None,
+    ) -> SendAnswer:
+        """Send to a member (name, id, npub, key in hex) or a `@topic`: on disk when this returns. Times are microseconds."""
+        optional = {
+            "object_id": object_id,
+            "meta": meta,
+            "reply_to": reply_to,
+            "mentions": list(mentions) or None,
+            "expires_at": expires_at,
+            "not_before": not_before,
+        }
+        request = {
+            "to": to,
+            "message": message,
+            "priority": priority,
+            "client_message_id": client_message_id or ulid.mint(wall_clock(), os.urandom(ulid.RANDOM_BYTES)),
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+        try:
+            return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
+        except DaemonLost:  # it may have been accepted; the same id gets the same answer
+            return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
+
+    def inbox(
+        self,
+        *,
+        after: int = 0,
+        limit: int = PAGE_ROWS,
+        since: int | str | None = None,
+        topic: str | None = None,
+        sender: str | None = None,
+        unapplied: bool = False,
+        parked: bool = False,
+    ) -> InboxPage:
+        """A page of what arrived, in the order of arrival."""
+        query = {
+            "after": after,
+            "limit": limit,
+            "since": since,
+            "topic": topic,
+            "from": sender,
+            "unapplied": unapplied or None,
+            "parked": parked or None,
+        }
+        return self._link.ask("GET", "/v1/inbox", InboxPage, query=query)
+
+    def message(self, message: str) -> Message:
+        """The message of an id."""
+        return self._link.ask("GET", f"/v1/inbox/{_part(message)}", Message)
+
+    def mentions(self, *, after: int = 0, limit: int = PAGE_ROWS) -> InboxPage:
+        """A page of the messages that mention this member."""
+        return self._link.ask("GET", "/v1/mentions", InboxPage, query={"after": after, "limit": limit})
+
+    def ack(self, *messages: str) -> Acknowledged:
+        """Say that the application has acted on messages."""
+        return self._link.ask("POST", "/v1/inbox/ack", Acknowledged, body={"ids": messages})
+
+    def fail(self, message: str, error: str) -> Message:
+        """Say that a handler could not act on a message; after the fifth time it is parked."""
+        return self._link.ask("POST", "/v1/inbox/fail", Message, body={"id": message, "error": error})
+
+    def trace(self, name: str) -> dict[str, Any]:
+        """Every rung that a message has reached, with its time: a send of this home, or a message that it received."""
+        return self._link.ask("GET", f"/v1/trace/{_part(name)}", dict[str, Any])
+
+    def outbox(
+        self, *, status: str | None = None, to: str | None = None, after: int = -1, limit: int = PAGE_ROWS
+    ) -> OutboxPage:
+        """A page of what was sent, by sequence: all of it, or of some statuses (`pending,inflight`) or one destination."""
+        query = {"status": status, "to": to, "after": after, "limit": limit}
+        return self._link.ask("GET", "/v1/outbox", OutboxPage, query=query)
+
+    def inspect(self, name: str) -> Inspection:
+        """A row of the outbox, and the rows that it replaced and was replaced by."""
+        return self._link.ask("GET", f"/v1/outbox/{_part(name)}", Inspection)
+
+    def requeue(
+        self,
+        name: str,
+        *,
+        new_client_message_id: str | None = None,
+        patch: Mapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> Requeued:
+        """Send the content of a row that is stuck or was given up again, under a new id; the old id is retired for ever."""
+        optional = {"new_client_message_id": new_client_message_id, "patch": patch}
+        body = {"id": name, "force": force, **{key: value for key, value in optional.items() if value is not None}}
+        return self._link.ask("POST", "/v1/outbox/requeue", Requeued, body=body)
+
+    def scheduled(self, *, after: str = "", limit: int = PAGE_ROWS) -> ScheduledPage:
+        """A page of the sends that wait for their time."""
+        return self._link.ask("GET", "/v1/scheduled", ScheduledPage, query={"after": after, "limit": limit})
+
+    def reports(self) -> Reports:
+        """What is wrong about senders."""
+        return self._link.ask("GET", "/v1/reports", Reports)
+
+    def peers(self) -> Peers:
+        """The members of the mesh."""
+        return self._link.ask("GET", "/v1/peers", Peers)
+
+    def topics(self) -> Topics:
+        """The topics of the mesh."""
+        return self._link.ask("GET", "/v1/topic/list", Topics)
+
+    def health(self) -> Health:
+        return self._link.ask("GET", "/v1/health", Health)
+
+    def version(self) -> Version:
+        return self._link.ask("GET", "/v1/version", Version)
+
+    def administer(self, verb: str, arguments: administration.Arguments) -> administration.Done:
+        """Have the daemon do something in its mesh."""
+        return self._link.ask("POST", f"/v1/administration/{_part(verb)}", administration.Done, body=arguments)
+
+    def events(self, *, after: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
+        """What happens from now on, or after a position, without end and without a gap.
+
+        A stream that breaks is opened again where it broke, as often as it takes: the daemon may restart meanwhile.
+        """
+        seq, wait_s = self.health().seq if after is None else after, RECONNECT_WAIT_S
+        while not self._stopped:
+            try:
+                for event in self._stream(seq, kinds):
+                    seq, wait_s = seq if event.seq is None else event.seq, RECONNECT_WAIT_S
+                    yield event
+            except (NoDaemon, DaemonLost):
+                pass
+            if not self._stopped:
+                time.sleep(wait_s)
+                wait_s = min(2 * wait_s, RECONNECT_WAIT_MAX_S)
+
+    @overload
+    def on_message(self, handler: Handler) -> Handler: ...
+
+    @overload
+    def on_message(
+        self, *, topic: str | None = None, sender: str | None = None, priority: str | None = None
+    ) -> Callable[[Handler], Handler]: ...
+
+    def on_message(
+        self,
+        handler: Handler | None = None,
+        *,
+        topic: str | None = None,
+        sender: str | None = None,
+        priority: str | None = None,
+    ) -> Handler | Callable[[Handler], Handler]:
+        """Let a function act on the messages that `run` finds: all, or those of a topic, sender or priority.
+
+        Its success acknowledges the message. After five failures the message is parked, and shown by `inbox --parked`. It
+        may see a message again that it has acted on, if the program died in between: `message.id` stays the same.
+        """
+
+        def register(function: Handler) -> Handler:
+            self._handlers.add(function, Wanted(topic=topic, sender=sender, priority=priority))
+            return function
+
+        return register if handler is None else register(handler)
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Give messages to their handlers, in the order of arrival, until `stop`; or until there is nothing left to do."""
+        seq = self.health().seq  # before the first look, so that nothing falls between it and the stream
+        self._handlers.work_off()
+        if until_idle:
+            return
+        for event in self.events(after=seq, kinds=("stored", "opened")):
+            if event.seq is not None:
+                self._handlers.work_off(from_start=event.kind == "opened")
+
+    def stop(self) -> None:
+        """Let `run` and `events` end; a handler that is at work is not interrupted. May be called from any thread."""
+        self._stopped = True
+        self._link.interrupt()
+
+    def _stream(self, seq: int, kinds: Sequence[str]) -> Iterator[Event]:
+        query = {"kinds": ",".join(kinds) or None}
+        with self._link.stream("/v1/events", query, {"last-event-id": str(seq)}) as lines:
+            fields: dict[str, str] = {}
+            for line in lines:
+                if self._stopped:
+                    return
+                if line:
+                    name, _, value = line.partition(": ")
+                    fields[name] = value
+                elif "event" in fields:
+                    number = fields.get("id")
+                    yield Event(
+                        fields["event"], msgspec.json.decode(fields["data"]), None if number is None else int(number)
+                    )
+                    fields = {}
+                else:
+                    fields = {}  # a comment, to say that it is still there
+
+
+def _part(text: str) -> str:
+    """A text as one part of a path."""
+    return quote(text, safe="")

@@ -1,0 +1,315 @@
+"""The daemon: one device at work for as long as it is wanted, with its relay in reach or not.
+
+It keeps a connection to the relay and makes a new one when that is lost, lets the sender and the receiver loose on it,
+releases scheduled sends, keeps the mesh's directory and its topics' keys current, and cleans up. What cannot be mended by
+trying again, a second home with the same key or a revoked member, ends it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from typing import TypeVar
+
+import httpx2 as httpx
+import msgspec
+import structlog
+
+from holdfast.device import directory as directories
+from holdfast.device import inbox, outbox, scheduled, sending
+from holdfast.device.changes import Changes
+from holdfast.device.device import Device
+from holdfast.device.directory import Directory
+from holdfast.device.link import Link, first_cause
+from holdfast.device.mesh import NoMesh, OtherRelay, Session, Standing, standing
+from holdfast.device.operations import Facts
+from holdfast.device.outbox import Committed
+from holdfast.device.publish import MAX_AGE_HOURS, Publisher
+from holdfast.device.receiver import Receiver
+from holdfast.device.requeue import Doubt
+from holdfast.device.sealer import Sealer
+from holdfast.device.sender import Sender
+from holdfast.protocol.outbox import RelayWord
+from holdfast.protocol.reaction import FaultKind
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND, send_wait
+from holdfast.store import faults
+from holdfast.store.engine import Transaction
+from holdfast.wire.client import RelayClient, Unreachable
+from holdfast.wire.network import Network, SystemNetwork
+from holdfast.wire.relay_socket import SocketClosed
+
+DRAIN_S = 5.0  # for what is in flight when the daemon is to end; what is not settled then is offered again at the start
+HOUSEKEEPING_S = 60.0  # between two looks for what is too old
+PRUNE_EVERY = 60  # of those looks
+RELEASE_POLL_S = 30.0  # a look without being woken: a clock may have been set
+
+# Trying again does not help: somebody has to decide something.
+FINAL = frozenset(
+    {
+        Refusal.REPLACED_BY_NEWER_CONNECTION,
+        Refusal.MEMBER_REVOKED,
+        Refusal.NOT_A_MEMBER,
+        Refusal.FEATURE_UNAVAILABLE,
+        Refusal.FEATURE_PARAM_INVALID,
+        Refusal.FEATURE_PARAM_BELOW_FLOOR,
+        Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW,
+    }
+)
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+class Ended(Exception):
+    """The daemon cannot go on, and starting it again would not help."""
+
+    def __init__(self, refusal: Refusal, detail: str) -> None:
+        super().__init__(f"{refusal}: {detail}")
+        self.refusal = refusal
+        self.detail = detail
+
+
+class LinkState(StrEnum):
+    """Whether the relay is in reach."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True):
+    """How the daemon stands to its relay."""
+
+    link: LinkState
+    since: int  # microseconds
+    relay: str
+    detail: str = ""  # why it is not connected
+    pending_count: int = 0  # that waited at the relay when it was met last
+    max_age_hours: int = MAX_AGE_HOURS
+
+
+class Daemon:
+    """A device with all its loops. `run` is its life."""
+
+    def __init__(
+        self,
+        device: Device,
+        *,
+        network: Network | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        max_age_hours_override: int | None = None,
+        replay: bool = False,
+    ) -> None:
+        """`replay` fetches once more what was acknowledged before: for a home that lost its inbox."""
+        membership, stands = standing(device)
+        if membership is None or stands is Standing.NONE:
+            raise NoMesh
+        self.device = device
+        self.membership = membership
+        self.facts = Facts(mesh=membership.mesh, member=membership.member)
+        self.changes = Changes()
+        self.counters = {"connections": 0, "disconnections": 0}
+        self.client = RelayClient(
+            membership.relay, device.secret, clock=device.clock, random=device.random, transport=transport
+        )
+        self._directory = device.look(directories.load)
+        self._link = Link(self, network or SystemNetwork(), max_age_hours_override, replay=replay)
+        self.sealer = Sealer(device, membership.mesh, lambda: self._directory)
+        self.sender = Sender(
+            device,
+            self.client,
+            self.sealer,
+            membership.relay_pubkey,
+            told=self.changes.tell,
+            keys_stale=self._link.look_soon,
+        )
+        self.receiver = Receiver(
+            device,
+            self.facts,
+            self.sealer,
+            lambda: self._directory,
+            learn=self._link.see_mesh,
+            allow_receipts=self.sender.allow_receipts,
+            told=self._received,
+        )
+        self._administration = asyncio.Lock()
+        self._release_woken = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._state = State(link=LinkState.DISCONNECTED, since=device.clock(), relay=membership.relay)
+
+    @property
+    def state(self) -> State:
+        return self._state
+
+    @property
+    def directory(self) -> Directory:
+        """The mesh as it was seen last."""
+        return self._directory
+
+    async def run(self) -> None:
+        """Work until `stop`. Raises Ended, or the fault of a store, if it cannot go on."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                sender = tasks.create_task(self._patiently(self.sender.run))
+                others = [
+                    tasks.create_task(self._patiently(work))
+                    for work in (self._stay_linked, self._release, self._keep_house)
+                ]
+                await self._stopping.wait()
+                for task in others:
+                    task.cancel()
+                self.sender.end()
+                await asyncio.wait([sender], timeout=DRAIN_S)
+                sender.cancel()
+        except BaseExceptionGroup as group:
+            raise first_cause(group, Ended, faults.Fault) from group
+        finally:
+            await self.client.__aexit__(None, None, None)
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopping.set()
+
+    def wake(self) -> None:
+        """Something was written that the loops have to look at."""
+        self.sender.wake()
+        self._release_woken.set()
+        self.changes.tell()
+
+    async def do(self, request: Callable[[Transaction], T]) -> T:
+        """Have something written, and let the loops know."""
+        answer = await self.device.do_soon(request)
+        self.wake()
+        return answer
+
+    def look(self, query: Callable[[Transaction], T]) -> T:
+        """Read something, as one moment sees it."""
+        return self.device.look(query)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Session]:
+        """Administer the mesh, one at a time. Raises Unreachable while the relay is not known to be there."""
+        if self._state.link is not LinkState.CONNECTED:
+            detail = f"the relay is not in reach ({self._state.detail})"
+            raise Unreachable(self.client.url, FaultKind.CONNECTION_LOST, detail)
+        async with self._administration:
+            publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
+            session = Session(self.device, self.client, publisher, self.membership)
+            try:
+                await publisher.heal(self.membership.mesh)
+                await session.refresh()
+                yield session
+            finally:
+                self.membership = session.membership
+                self.learned()
+
+    async def committed(self, doubt: Doubt) -> tuple[RelayWord, Committed | None]:
+        """Ask the relay whether it has a send that somebody wants to retire."""
+        try:
+            found = await self.client.committed(self.membership.mesh, doubt.client_message_id)
+        except (Unreachable, Refused):
+            return RelayWord.UNREACHABLE, None
+        is_it = doubt.event_id is not None and found.event_id == doubt.event_id.hex()
+        if not (found.committed and is_it) or found.broker_message_id is None:
+            return RelayWord.NOT_COMMITTED, None
+        known = Committed(
+            broker_message_id=found.broker_message_id, history_id=found.history_id, log_id=self._link.log_id
+        )
+        return RelayWord.COMMITTED, known
+
+    def learned(self) -> None:
+        """The directory or the keys of topics have changed in the database."""
+        seen = self.device.look(directories.load)
+        if seen != self._directory:
+            self._directory = seen
+            self.changes.tell()
+        self.sender.keys_came()
+
+    def connected(self, pending_count: int, max_age_hours: int) -> None:
+        """The relay is there and knows us."""
+        self.counters["connections"] += 1
+        self._set(LinkState.CONNECTED, pending_count=pending_count, max_age_hours=max_age_hours)
+
+    def _disconnected(self, detail: str) -> None:
+        if self._state.link is LinkState.CONNECTED:
+            self.counters["disconnections"] += 1
+        self._set(LinkState.DISCONNECTED, detail=detail)
+
+    def _set(self, link: LinkState, **more: object) -> None:
+        since = self._state.since if link is self._state.link else self.device.clock()
+        self._state = msgspec.structs.replace(self._state, link=link, since=since, **{"detail": "", **more})
+        self.changes.tell()
+
+    def _received(self) -> None:
+        self.sender.wake()
+        self.changes.tell()
+
+    async def _stay_linked(self) -> None:
+        """Meet the relay, and again whenever that ends."""
+        attempts = 0
+        while True:
+            try:
+                await self._link.meet()
+            except SocketClosed as closed:
+                if closed.refusal in FINAL:
+                    raise Ended(closed.refusal, closed.detail) from closed
+                detail = closed.detail
+            except (Unreachable, OtherRelay) as fault:
+                detail = str(fault)
+            except Refused as refused:
+                if refused.refusal in FINAL:
+                    raise Ended(refused.refusal, refused.detail) from refused
+                detail = refused.detail
+            attempts = 1 if self._state.link is LinkState.CONNECTED else attempts + 1
+            self._disconnected(detail)
+            wait = send_wait(attempts, sending.fraction(self.device.random))
+            _log.warning("not connected", relay=self.client.url, detail=detail, again_in_s=wait / SECOND)
+            await asyncio.sleep(wait / SECOND)
+
+    async def _release(self) -> None:
+        """Give scheduled sends their sequence when their time comes."""
+        device = self.device
+        while True:
+            self._release_woken.clear()
+            while await device.do_soon(lambda tx: scheduled.release(tx, self.facts, device.clock(), device.random)):
+                self.sender.wake()
+                self.changes.tell()
+            due_at = device.look(scheduled.next_release_at)
+            wait_s = RELEASE_POLL_S if due_at is None else (due_at - device.clock()) / SECOND
+            await _sleep(self._release_woken, max(min(wait_s, RELEASE_POLL_S), 0.0))
+
+    async def _keep_house(self) -> None:
+        """Give up what is too old, and drop what need not be kept, in bounded steps."""
+        device, rounds = self.device, 0
+        while True:
+            while await self.sender.age_out():
+                pass
+            if rounds % PRUNE_EVERY == 0:
+                for prune in (inbox.prune, outbox.prune):
+                    while await device.do_soon(lambda tx, prune=prune: prune(tx, device.clock())):  # type: ignore[misc]
+                        pass
+            rounds += 1
+            await asyncio.sleep(HOUSEKEEPING_S)
+
+    async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do some work, and again after a fault that may pass."""
+        attempts = 0
+        while True:
+            try:
+                return await work()
+            except (faults.Fault, BaseExceptionGroup) as error:
+                fault = first_cause(error, faults.Fault) if isinstance(error, BaseExceptionGroup) else error
+                if not (isinstance(fault, faults.Fault) and fault.temporary):
+                    raise
+                attempts += 1
+                _log.error("the store failed", detail=str(fault))
+                await asyncio.sleep(send_wait(attempts, sending.fraction(self.device.random)) / SECOND)
+
+
+async def _sleep(woken: asyncio.Event, wait_s: float) -> None:
+    try:
+        async with asyncio.timeout(wait_s):
+            await woken.wait()
+    except TimeoutError:
+        return

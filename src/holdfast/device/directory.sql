@@ -1,0 +1,18 @@
+-- name: members
+SELECT member, name, role, status, pubkey FROM directory_member ORDER BY member
+
+-- name: keys
+-- The newest first: what a member signs with now is what is asked for most.
+SELECT pubkey, member, since, until FROM directory_key ORDER BY since DESC, pubkey
+
+-- name: topics
+SELECT topic, key_epoch, created_by FROM directory_topic ORDER BY topic
+
+-- name: forget_members
+DELETE FROM directory_member
+
+-- name: forget_keys
+DELETE FROM directory_key
+
+-- name: forget_topics
+DELETE FROM directory_topic

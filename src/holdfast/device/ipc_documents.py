@@ -1,0 +1,305 @@
+"""The documents that the daemon takes and gives over its sockets: what clients read them with, and what /openapi.json says.
+
+Times are microseconds since 1970, UTC; ids of events, epochs and logs are in hex.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.device.requeue import Patch
+from holdfast.protocol.action import TopicName
+from holdfast.protocol.fingerprint import Priority
+
+IDS_MAX = 1_000  # that one request may name
+
+Ids = Annotated[list[str], Meta(min_length=1, max_length=IDS_MAX)]
+
+
+class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """202: it is on disk, `queued` or `inflight`. 200: the relay has had it since an earlier request of the same id."""
+
+    client_message_id: str
+    status: str | None = None
+    duplicate: bool = False
+    broker_message_id: str | None = None
+    history_id: int | None = None
+
+
+class TopicPost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A message to a topic."""
+
+    topic: str
+    message: str
+    client_message_id: str | None = None
+    object_id: str | None = None
+    priority: Priority = Priority.NEXT
+    meta: dict[str, Any] | None = None
+    reply_to: str | None = None
+    mentions: tuple[str, ...] = ()
+    expires_at: int | None = None
+    not_before: int | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that arrived. Its content is empty while no key opens it, and again after 30 days."""
+
+    arrival: int
+    id: str
+    client_message_id: str
+    broker_message_id: str
+    mesh: str
+    topic: str | None
+    sender: str
+    sender_pubkey: str
+    sender_name: str
+    epoch: str
+    sequence: int
+    previous_sequence: int | None
+    event_id: str
+    status: str
+    object_id: str | None
+    body: str | None
+    body_base64: str | None = None  # where the body is no text
+    meta: dict[str, Any] | None
+    priority: str
+    reply_to: str | None
+    mentions: tuple[str, ...]
+    expires_at: int | None
+    sent_at: int
+    received_at: int
+    was_stored: bool
+    replayed: bool
+    opened_at: int | None
+    pruned_at: int | None
+    fired_at: int | None
+    applied_at: int | None
+    parked_at: int | None
+    handler_attempts: int
+    last_error: str | None
+
+
+class InboxPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages in the order of arrival; `next_after` asks for those that follow, if there are any."""
+
+    messages: tuple[Message, ...]
+    next_after: int | None
+
+
+class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages that an application has acted on."""
+
+    ids: Ids
+
+
+class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
+    """Which are applied by this, which were before, and which are not here."""
+
+    applied: tuple[str, ...]
+    already: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A handler's attempt at a message came to nothing."""
+
+    id: str
+    error: str
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Something wrong about a sender: a hole in what it sent, two events in one place, a state that it lost."""
+
+    kind: str
+    sender: str
+    sender_name: str
+    sequence: int | None
+    epoch: str
+    event_id: str | None
+    at: int
+
+
+class Reports(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong about senders, the newest of each kind first."""
+
+    reports: tuple[Report, ...]
+
+
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of the mesh."""
+
+    member: str
+    name: str
+    role: str
+    status: str
+    pubkey: str | None
+    is_me: bool
+
+
+class Peers(msgspec.Struct, frozen=True, kw_only=True):
+    """The members, as the relay showed them last."""
+
+    mesh: str
+    peers: tuple[Peer, ...]
+
+
+class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who wants what is posted to a topic."""
+
+    member: str
+    name: str
+    has_key: bool
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic, and how this device stands to it."""
+
+    topic: str
+    key_epoch: int
+    created_by: str
+    subscribed: bool
+    key: str
+    subscribers: tuple[Subscriber, ...]
+
+
+class Topics(msgspec.Struct, frozen=True, kw_only=True):
+    """The topics of the mesh."""
+
+    topics: tuple[Topic, ...]
+
+
+class NamedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The topic that is meant."""
+
+    topic: TopicName
+
+
+class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Whether this device is subscribed, and whether it has the key."""
+
+    topic: str
+    subscribed: bool
+    key: str | None = None
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a verb, and what was done beside it, for people."""
+
+    document: Any
+    notes: tuple[str, ...]
+
+
+class Item(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the operation log, without what it carries."""
+
+    sequence: int
+    id: str
+    client_message_id: str
+    destination_kind: str | None
+    destination_ref: str | None
+    status: str
+    priority: str
+    reply_to: str | None
+    mentions: tuple[str, ...]
+    expires_at: int | None
+    enqueued_at: int
+    attempts: int
+    next_attempt_at: int
+    last_error: str | None
+    delivered_at: int | None
+    event_id: str | None
+    epoch: str | None
+    broker_message_id: str | None
+    history_id: int | None
+    log_id: str | None
+    aborted_at: int | None
+    aborted_by: str | None
+    superseded_by: str | None
+    size: int | None  # of what it carries, in bytes; none once that was pruned
+
+
+class OutboxPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows by sequence; `next_after` asks for those that follow, if there are any. `counts` is of all rows, by status."""
+
+    items: tuple[Item, ...]
+    next_after: int | None
+    counts: dict[str, int]
+
+
+class Inspection(msgspec.Struct, frozen=True, kw_only=True):
+    """A row, and the rows that it replaced and was replaced by, the oldest first."""
+
+    item: Item
+    chain: tuple[Item, ...]
+
+
+class Requeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Give the content of a row to a new row with a new id."""
+
+    id: str
+    new_client_message_id: str | None = None
+    patch: Patch | None = None
+    force: bool = False
+
+
+class Requeued(msgspec.Struct, frozen=True, kw_only=True):
+    """The row that was retired, and its successor."""
+
+    aborted_row_id: str
+    new_row_id: str
+    new_client_message_id: str
+    sequence: int
+
+
+class ScheduledSend(msgspec.Struct, frozen=True, kw_only=True):
+    """A send that waits for its time."""
+
+    client_message_id: str
+    destination_kind: str
+    destination_ref: str
+    priority: str
+    accepted_at: int
+    not_before: int
+
+
+class ScheduledPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Sends that wait for their time, by id; `next_after` asks for those that follow, if there are any."""
+
+    scheduled: tuple[ScheduledSend, ...]
+    next_after: str | None
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """Which daemon this is, and whose."""
+
+    daemon_version: str
+    ipc_version: int
+    schema_version: int
+    mesh: str
+    member: str
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How the daemon is."""
+
+    connected: bool
+    since: int  # when it was connected, or lost the connection
+    detail: str  # why it is not connected
+    relay: str
+    pending_count: int  # what waits at the relay for this member
+    queue_depth: int  # sends that the relay has not confirmed
+    inflight: int
+    mesh: str
+    mesh_name: str
+    member: str
+    member_name: str
+    member_pubkey: str
+    log_id: str
+    seq: int  # where the device's history ends
+    epoch: str
+    pid: int
+    started_at: int
+    uptime_s: int
+    daemon_version: str
+    schema_version: int

@@ -1,0 +1,146 @@
+"""Server-sent events: every entry of the device's history, in order, and whether the relay is in reach.
+
+The id of an event is its entry's position, so whoever comes back with Last-Event-ID goes on exactly there, across a
+restart of the daemon, too. What tells of the connection is of the moment and has no id.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from holdfast.device.daemon import Daemon
+from holdfast.protocol.history import Entry, Kind
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import check_range, read_integer, shown
+from holdfast.store import history
+from holdfast.wire.route import NotAllowed, Request
+
+CONTENT_TYPE = "text/event-stream"
+STREAMS_MAX = 32
+KEEP_ALIVE_S = 15.0
+PAGE_ROWS = 200  # entries that are sent at once
+
+_HIDDEN = frozenset({"detail", "chain"})  # of no use without the rest of the history: the export has them
+
+
+class EventStream(msgspec.Struct, frozen=True):
+    """One open stream."""
+
+    chunks: AsyncIterator[bytes]
+
+    def headers(self) -> dict[str, str]:
+        return {"content-type": CONTENT_TYPE, "cache-control": "no-store"}
+
+
+class Events:
+    """The event streams of one daemon."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._ending = asyncio.Event()
+        self.open_count = 0
+
+    def end(self) -> None:
+        """Let every stream end where it is; its reader comes back."""
+        self._ending.set()
+
+    @asynccontextmanager
+    async def open(self, request: Request) -> AsyncIterator[EventStream]:
+        """The stream that a request asks for."""
+        if request.method != "GET":
+            raise NotAllowed(["GET"])
+        kinds = _kinds(request.query.get("kinds"))
+        after = self._start(request.headers.get("last-event-id") or request.query.get("after"))
+        if self.open_count >= STREAMS_MAX:
+            raise Refused(Refusal.TOO_MANY_STREAMS, f"{STREAMS_MAX} event streams are open")
+        self.open_count += 1
+        try:
+            async with aclosing(self._chunks(after, kinds)) as chunks:
+                yield EventStream(chunks)
+        finally:
+            self.open_count -= 1
+
+    def _start(self, given: str | None) -> int:
+        """The position to go on from: the given one, or now."""
+        head = self._daemon.look(history.head)
+        if given is None:
+            return head.seq
+        try:
+            after = read_integer(given, "Last-Event-ID")
+            check_range(after, "Last-Event-ID", 0)
+        except Refused as refused:
+            raise Refused(Refusal.RANGE_INVALID, refused.detail) from refused
+        if after > head.seq:
+            raise Refused(Refusal.CURSOR_AHEAD, f"the history ends at {head.seq}")
+        if after < head.anchor_seq:
+            raise Refused(Refusal.RANGE_PRUNED, f"the first entries are pruned; go on after {head.anchor_seq}")
+        return after
+
+    async def _chunks(self, after: int, kinds: frozenset[Kind]) -> AsyncGenerator[bytes, None]:
+        version, state = self._daemon.changes.version, None
+        yield b": holdfast\n\n"
+        while not self._ending.is_set():
+            if state != self._daemon.state.link:
+                state = self._daemon.state.link
+                yield _event(state.value, msgspec.to_builtins(self._daemon.state))
+            page = self._page(after)
+            if page:
+                after = page[-1].seq
+                if said := b"".join(_entry_events(page, kinds)):
+                    yield said
+                continue
+            changed = await self._change(version)
+            if changed is None:
+                yield b": still here\n\n"
+            else:
+                version = changed
+
+    def _page(self, after: int) -> list[Entry]:
+        return self._daemon.look(lambda tx: history.read(tx, after, after + PAGE_ROWS, PAGE_ROWS))
+
+    async def _change(self, version: int) -> int | None:
+        """Wait until there may be something new; None when there was nothing for so long that one should say so."""
+        waits = [
+            asyncio.ensure_future(self._daemon.changes.wait(version)),
+            asyncio.ensure_future(self._ending.wait()),
+        ]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            return (int(waits[0].result()) if waits[0] in done else version) if done else None
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+def document(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON has it: what is there, bytes in hex."""
+    found = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _HIDDEN}
+    return {
+        name: value.hex() if isinstance(value, bytes) else value
+        for name, value in found.items()
+        if value is not None and value != ()
+    }
+
+
+def _entry_events(page: Iterable[Entry], kinds: frozenset[Kind]) -> Iterable[bytes]:
+    for entry in page:
+        if not kinds or entry.kind in kinds:
+            yield _event(entry.kind, document(entry), entry.seq)
+
+
+def _event(name: str, data: object, number: int | None = None) -> bytes:
+    head = b"" if number is None else b"id: %d\n" % number
+    return head + b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _kinds(text: str | None) -> frozenset[Kind]:
+    """The kinds of entries that are asked for; none are all."""
+    if text is None:
+        return frozenset()
+    try:
+        return frozenset(Kind(name) for name in text.split(","))
+    except ValueError as error:
+        raise Refused(Refusal.MALFORMED, f"kinds: {shown(text)} is not a list of kinds of entries") from error

@@ -1,0 +1,162 @@
+"""The way to a daemon's Unix socket, for programs: requests and event streams, and what their failures mean."""
+
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2 as httpx
+import msgspec
+
+from holdfast.device.home import Home
+from holdfast.device.trouble import carried
+from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
+from holdfast.store import faults
+
+SOCKET_NAME = "daemon.sock"
+CONNECT_TIMEOUT_S = 2.0
+ANSWER_TIMEOUT_S = 60.0  # administration asks the relay, which may take its time
+SILENCE_TIMEOUT_S = 40.0  # of an event stream, which says every 15 seconds that it is still there
+
+_BASE = "http://localhost"
+
+T = TypeVar("T")
+
+
+class NoDaemon(faults.Fault):
+    what = "no daemon answers in this home"
+    remedy = "Start one with `holdfast daemon up`, or in the foreground with `holdfast daemon run`."
+    temporary = True
+
+
+class DaemonLost(faults.Fault):
+    what = "the daemon went away before it had answered"
+    remedy = "Ask again; a send keeps its client_message_id, so that nothing is sent twice."
+    temporary = True
+
+
+class RequestRefused(Refused):
+    """A no of the daemon; `document` is all that it said."""
+
+    def __init__(self, refusal: Refusal, document: Mapping[str, Any]) -> None:
+        super().__init__(refusal, str(document.get("detail", "")))
+        self.document = document
+
+
+class NotUnderstood(Exception):
+    """The daemon failed, or another program answers on its socket."""
+
+
+class Link:
+    """A way to one daemon."""
+
+    def __init__(self, home: str | os.PathLike[str] | None = None, path: str | os.PathLike[str] | None = None) -> None:
+        if home is not None and path is not None:
+            raise ValueError("give the home or the socket, not both")
+        self.socket = Path(path) if path is not None else socket_of(Home.find() if home is None else Home(home))
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        transport = httpx.HTTPTransport(uds=str(self.socket))
+        self._http = httpx.Client(transport=transport, timeout=timeout, base_url=_BASE, trust_env=False)
+        self._is_there = False  # as far as the last request showed
+        self._streams: list[socket.socket] = []
+
+    def close(self) -> None:
+        self._http.close()
+
+    def interrupt(self) -> None:
+        """End every stream that somebody waits on; may be called from any thread."""
+        for stream in self._streams:
+            with suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
+
+    def ask(
+        self, method: str, path: str, shape: type[T], *, body: object = None, query: Mapping[str, object] | None = None
+    ) -> T:
+        """The document of a yes; every no raises."""
+        content = None if body is None else msgspec.json.encode(body)
+        headers = {} if body is None else {"content-type": "application/json"}
+        with self._meaning():
+            response = self._http.request(
+                method, path, content=content, headers=headers, params=_parameters(query or {})
+            )
+        _judge(response.status_code, response.content)
+        return _read(response.content, shape)
+
+    @contextmanager
+    def stream(self, path: str, query: Mapping[str, object], headers: Mapping[str, str]) -> Iterator[Iterator[str]]:
+        """The lines of an answer without end; the iterator ends where the daemon ends it, and raises if that is no end."""
+        timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        with (
+            self._meaning(),
+            self._http.stream(
+                "GET", path, params=_parameters(query), headers=dict(headers), timeout=timeout
+            ) as response,
+        ):
+            if response.status_code != 200:
+                _judge(response.status_code, response.read())
+            waiting: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+            self._streams.append(waiting)
+            try:
+                yield response.iter_lines()
+            finally:
+                self._streams.remove(waiting)
+        self._is_there = False  # it ends its streams before it ends itself
+
+    @contextmanager
+    def _meaning(self) -> Iterator[None]:
+        """Tell a daemon that is not there from one that went away."""
+        try:
+            if not self._is_there:
+                self._knock()
+            yield
+            self._is_there = True
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise NoDaemon(str(self.socket)) from error
+        except httpx.TransportError as error:
+            self._is_there = False
+            raise DaemonLost(str(self.socket), str(error)) from error
+
+    def _knock(self) -> None:
+        """See whether anybody is there, with a socket that is closed if not: the HTTP client forgets its own."""
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
+            knocking.settimeout(CONNECT_TIMEOUT_S)
+            try:
+                knocking.connect(str(self.socket))
+            except OSError as error:
+                raise NoDaemon(str(self.socket), error.strerror or str(error)) from error
+
+
+def socket_of(home: Home) -> Path:
+    """Where the daemon of a home listens."""
+    return home.path / SOCKET_NAME
+
+
+def _parameters(query: Mapping[str, object]) -> dict[str, str]:
+    texts = {True: "true", False: "false"}
+    return {
+        name: texts[value] if isinstance(value, bool) else str(value)
+        for name, value in query.items()
+        if value is not None
+    }
+
+
+def _judge(status: int, body: bytes) -> None:
+    if status in (200, 202):
+        return
+    try:
+        document: dict[str, Any] = msgspec.json.decode(body, type=dict[str, Any])
+        refusal = Refusal(document["code"]) if document["type"] == PROBLEM_TYPE + document["code"] else None
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, ValueError):
+        document, refusal = {}, None
+    if refusal is None:
+        raise NotUnderstood(f"the daemon answers {status}: {document.get('detail') or body[:200]!r}")
+    raise carried(document) or RequestRefused(refusal, document)
+
+
+def _read(body: bytes, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotUnderstood(f"the daemon's answer is not one that this version knows: {error}") from error

@@ -1,0 +1,83 @@
+"""What the parameters of a request's URL may say. An unknown or wrong one is refused: a misspelt filter would be none."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.device import inbox, outbox
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.tags import INTEGER_MAX, shown
+
+_Position = Annotated[int, Meta(ge=-1, le=INTEGER_MAX)]
+_Limit = Annotated[int, Meta(ge=1, le=min(inbox.PAGE_ROWS_MAX, outbox.PAGE_ROWS_MAX))]
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+
+class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Nothing can be asked for."""
+
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a page begins, and how many rows it has at most."""
+
+    after: _Position = 0
+    limit: _Limit = inbox.PAGE_ROWS
+
+
+class InboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which messages."""
+
+    since: str | None = None
+    topic: str | None = None
+    sender: str | None = msgspec.field(name="from", default=None)
+    unapplied: bool = False
+    parked: bool = False
+
+
+class OutboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which rows."""
+
+    after: _Position = -1
+    status: str | None = None
+    to: str | None = None
+
+
+class ScheduledQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sends that wait, by id."""
+
+    after: str = ""
+    limit: _Limit = inbox.PAGE_ROWS
+
+
+def read(query: Mapping[str, str], shape: type[Q]) -> Q:
+    """The parameters of a request."""
+    try:
+        return msgspec.convert(dict(query), shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(Refusal.MALFORMED, f"query: {error}") from error
+
+
+def read_time(text: str) -> int:
+    """A time in microseconds since 1970, or as ISO 8601 writes it; one without a zone is UTC."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise Refused(Refusal.MALFORMED, f"{shown(text)} is not a time; write 2026-11-15T09:30:00Z") from error
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * SECOND)
+
+
+def read_statuses(text: str | None) -> tuple[Status, ...]:
+    """Statuses with commas between them; none are all."""
+    try:
+        return tuple(Status(name) for name in text.split(",")) if text else ()
+    except ValueError as error:
+        known = ", ".join(Status)
+        raise Refused(Refusal.MALFORMED, f"status {shown(str(text))} is not one of {known}") from error

@@ -1,0 +1,200 @@
+"""The outbox by destination: which lanes have something to send, and whose turn it is.
+
+A summary of each lane is kept in memory, a few words however long the lane is, and is read anew only when something
+happened in it. So a batch costs what it holds, not what the outbox holds. Urgent lanes go first; among equals the one
+that has waited longest since its last turn, so that a long backlog to one destination starves no other.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.device import operations
+from holdfast.device.receipts import RECEIPT
+from holdfast.protocol.fingerprint import Priority
+from holdfast.protocol.lanes import BATCH_ROWS_MAX, URGENCY, Lane, Waiting, next_batch
+from holdfast.protocol.outbox import Signal, Status
+from holdfast.protocol.reaction import FaultKind
+from holdfast.store.engine import Row, Transaction
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "lanes.sql")
+
+SENT_KINDS = frozenset({"dm", "topic", RECEIPT})  # administration is sent by whoever asks for it, in its own order
+NEW_ROWS_MAX = 1_000  # up to that many new rows are read to find their lanes; past it the index is jumped through
+
+_NO_ANSWER = frozenset({*FaultKind, Signal.RESTARTED})  # of an attempt: says nothing about the row
+
+Key = tuple[str, str]  # destination_kind, destination_ref
+
+
+class _Line(msgspec.Struct):
+    """What is known of a lane without looking."""
+
+    due_at: int  # of its head, microseconds
+    urgency: int
+    head: int  # sequence
+    rows: int  # that may go together now
+
+
+class Lanes:
+    """All lanes of one outbox that have something to send."""
+
+    def __init__(self) -> None:
+        self._lines: dict[Key, _Line] = {}
+        self._changed: set[Key] = set()
+        self._busy: set[Key] = set()
+        self._barred: dict[Key, int] = {}  # until when: a lane that cannot be sealed for now
+        self._turns: dict[Key, int] = {}  # when each was served last; the lower goes first
+        self._turn = 0
+        self._early: set[Key] = set()  # lanes of receipts that may not go yet
+        self._seen = -1  # every row up to this sequence is in the summaries
+        self._knows_all = False
+        self._receipts_through = -1
+
+    def start_over(self) -> None:
+        """Whoever had something in flight is gone."""
+        self._busy.clear()
+        self._lines.clear()
+        self.forget()
+
+    def forget(self) -> None:
+        """Look at everything anew: rows may have changed that were looked at before."""
+        self._knows_all = False
+        self._barred.clear()
+
+    def unbar(self) -> None:
+        """Try again what could not be sealed: keys may have come."""
+        self._barred.clear()
+
+    def bar(self, lane: Key, until: int) -> None:
+        """Leave a lane alone for a while."""
+        self._barred[lane] = until
+        self._changed.add(lane)
+
+    def allow_receipts(self, through: int) -> None:
+        """Receipts up to this sequence are for what the relay knows to be acknowledged; it would put off later ones."""
+        self._receipts_through = max(through, self._receipts_through)
+        self._changed |= self._early
+        self._early.clear()
+
+    def release(self, lanes: Iterable[Key]) -> None:
+        """These lanes have nothing in flight any more."""
+        for lane in lanes:
+            self._busy.discard(lane)
+            self._changed.add(lane)
+
+    def take(self, transaction: Transaction, now: int) -> dict[Key, list[int]]:
+        """The sequences to offer next, by lane, and each lane in order; the lanes are busy from here on."""
+        self._look(transaction, now)
+        chosen = self._choose(now)
+        rows = sorted((row for lane in chosen for row in self._rows(transaction, lane)), key=lambda row: row.sequence)
+        taken: dict[Key, list[int]] = {}
+        for row in next_batch(rows, frozenset(), now):
+            taken.setdefault(_key(row.lane), []).append(row.sequence)
+        for lane in taken:
+            self._turn += 1
+            self._turns[lane] = self._turn
+            self._busy.add(lane)
+        return taken
+
+    def due_at(self) -> int | None:
+        """When the next lane that is not busy has something to send; None if none will have."""
+        waiting = (
+            max(line.due_at, self._barred.get(lane, 0)) for lane, line in self._lines.items() if lane not in self._busy
+        )
+        return min(waiting, default=None)
+
+    def _look(self, transaction: Transaction, now: int) -> None:
+        newest = operations.max_sequence(transaction)
+        head = -1 if newest is None else newest
+        if not self._knows_all or head - self._seen > NEW_ROWS_MAX:
+            self._changed.update(_all(transaction), self._lines)
+        elif head > self._seen:
+            self._changed.update(transaction.rows(_SQL["lanes_after"], {"after": self._seen}))
+        self._knows_all = True
+        self._seen = head
+        for lane in self._changed - self._busy:
+            self._changed.discard(lane)
+            self._summarise(transaction, lane, now)
+
+    def _summarise(self, transaction: Transaction, lane: Key, now: int) -> None:
+        rows = self._rows(transaction, lane) if lane[0] in SENT_KINDS else []
+        if not rows:
+            self._lines.pop(lane, None)
+            self._turns.pop(lane, None)
+            return
+        due = [row for row in rows if row.next_attempt_at <= now]
+        urgency = min(URGENCY[row.priority] for row in due or rows[:1])
+        self._lines[lane] = _Line(rows[0].next_attempt_at, urgency, rows[0].sequence, len(due))
+
+    def _rows(self, transaction: Transaction, lane: Key) -> list[Waiting]:
+        """The first rows of a lane. If the relay has put its head off, that one alone: the others would be held back."""
+        found = transaction.rows(
+            _SQL["line"],
+            {
+                "destination_kind": lane[0],
+                "destination_ref": lane[1],
+                "limit": BATCH_ROWS_MAX,
+            },
+        )
+        if lane[0] == RECEIPT:
+            found = self._allowed(lane, found)
+        if found and _was_put_off(found[0][-1]):
+            found = found[:1]
+        named = Lane("\0".join(lane), lane[0] == RECEIPT)
+        return [
+            Waiting(sequence, named, Priority(priority), next_attempt_at, Status(status))
+            for sequence, priority, next_attempt_at, status, _ in found
+        ]
+
+    def _allowed(self, lane: Key, receipts: list[Row]) -> list[Row]:
+        """Receipts that may go; if there are others, the lane is looked at again when more are allowed."""
+        allowed = [row for row in receipts if row[0] <= self._receipts_through]
+        if len(allowed) < len(receipts):
+            self._early.add(lane)
+        return allowed
+
+    def _choose(self, now: int) -> Sequence[Key]:
+        """As many lanes as fill a batch, in their turn."""
+        ready = [
+            lane
+            for lane, line in self._lines.items()
+            if lane not in self._busy and max(line.due_at, self._barred.get(lane, 0)) <= now
+        ]
+        ready.sort(key=lambda lane: (self._lines[lane].urgency, self._turns.get(lane, -1), self._lines[lane].head))
+        chosen, rows = [], 0
+        for lane in ready:
+            if rows >= BATCH_ROWS_MAX:
+                break
+            chosen.append(lane)
+            rows += max(self._lines[lane].rows, 1)
+        return chosen
+
+
+def due_again(transaction: Transaction, now: int, sequences: Iterable[int]) -> None:
+    """Make rows due that had got no answer, unless they have moved on since."""
+    for sequence in sequences:
+        transaction.run(_SQL["due_again"], {"now": now, "sequence": sequence})
+
+
+def note(transaction: Transaction, sequence: int, reason: str) -> None:
+    """Write down why a row waits that was not offered."""
+    transaction.run(_SQL["note"], {"sequence": sequence, "last_error": reason})
+
+
+def _all(transaction: Transaction) -> Iterable[Key]:
+    lane: Key = ("", "")
+    while found := transaction.rows(_SQL["next_lane"], {"destination_kind": lane[0], "destination_ref": lane[1]}):
+        ((kind, ref),) = found
+        lane = (kind, ref)
+        yield lane
+
+
+def _key(lane: Lane) -> Key:
+    kind, _, ref = lane.destination.partition("\0")
+    return kind, ref
+
+
+def _was_put_off(last_error: str | None) -> bool:
+    return last_error is not None and last_error.partition(":")[0] not in _NO_ANSWER

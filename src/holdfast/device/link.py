@@ -1,0 +1,190 @@
+"""One meeting with the relay after the other: who it is, how far it knows us, and what has to be done while it is there.
+
+Nothing is sealed before the relay has said how far it knows this device. If it knows more of the device's epoch than the
+log does, the log went back in time, and the device goes on as another sender. If it is the relay whose log went back,
+what it lost is offered again.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from holdfast.device import arrivals, outbox, receipts, sending, topics
+from holdfast.device.arrivals import Sealed
+from holdfast.device.forks import Fork
+from holdfast.device.mesh import OtherRelay
+from holdfast.device.publish import PutOff
+from holdfast.protocol import envelope, event
+from holdfast.protocol.payload import Payload
+from holdfast.protocol.refusal import Refused
+from holdfast.protocol.schedule import max_age_hours
+from holdfast.store import faults
+from holdfast.wire import relay_socket
+from holdfast.wire.client import Fates, Unreachable
+from holdfast.wire.network import Network
+from holdfast.wire.relay_socket import QueueStatus, SocketClosed
+
+if TYPE_CHECKING:
+    from holdfast.device.daemon import Daemon
+
+LOOK_S = 5.0  # between two looks at the mesh: who came, who left, who waits for a key
+FATES_S = 30.0  # between two questions what became of our sends
+REOPENED_AT_ONCE = 100  # messages that are opened in one transaction
+
+_log = structlog.get_logger(__name__)
+
+
+class Link:
+    """What a daemon does with its relay."""
+
+    def __init__(self, daemon: "Daemon", network: Network, override: int | None, *, replay: bool) -> None:
+        self._daemon = daemon
+        self._network = network
+        self._override = override
+        self._replay = replay
+        self._look_woken = asyncio.Event()
+        self.log_id: bytes | None = None  # of the relay that was met last
+
+    async def meet(self) -> None:
+        """Connect and work until the connection is lost, which raises."""
+        daemon, device = self._daemon, self._daemon.device
+        hours = await self._recognise()
+        async with relay_socket.connected(
+            daemon.client.url, device.secret, network=self._network, clock=device.clock, random=device.random
+        ) as socket:
+            status = await socket.open_queue(daemon.membership.mesh, device.epoch, replay=self._replay)
+            await self._reconcile(status)
+            try:
+                await daemon.sender.open(hours)
+                daemon.connected(status.pending_count, hours)
+                await self._work(socket, status)
+            finally:
+                daemon.sender.shut()
+
+    async def see_mesh(self) -> None:
+        """Look at the mesh as it is now, fetch the keys that were granted, grant those that others wait for."""
+        try:
+            async with self._daemon.session() as session:
+                await topics.collect(session)
+                for deed in await topics.tend(session):
+                    _log.info("topic key", topic=deed.topic, did=str(deed.did), members=deed.members)
+        except (Unreachable, PutOff, Refused) as trouble:
+            _log.warning("the mesh could not be looked at", detail=str(trouble))
+        await self._reopen()
+
+    def look_soon(self) -> None:
+        """Something about members or keys seems to have changed."""
+        self._look_woken.set()
+
+    async def _recognise(self) -> int:
+        """Who answers at the relay's address, and for how many hours it is safe to offer a row to it."""
+        membership = self._daemon.membership
+        information = await self._daemon.client.information()
+        if information.pubkey != membership.relay_pubkey:
+            raise OtherRelay(membership.relay, membership.relay_pubkey, information.pubkey)
+        dedupe = information.features.dedupe
+        return max_age_hours(dedupe.mode, dedupe.days, self._override)
+
+    async def _reconcile(self, status: QueueStatus) -> None:
+        daemon, device = self._daemon, self._daemon.device
+        self.log_id = bytes.fromhex(status.log_id)
+        highest = device.look(lambda tx: sending.highest_claimed(tx, device.epoch))
+        if status.highest_sequence is not None and status.highest_sequence > highest:
+            _log.error("sender_reset", relay_has=status.highest_sequence, log_has=highest, epoch=device.epoch.hex())
+            await device.take_new_epoch()
+        forks = _forks(status)
+        while forks:
+            undone = await device.do_soon(lambda tx: outbox.roll_back(tx, daemon.facts, device.clock(), forks))
+            if undone.lost:
+                _log.error("the relay lost sends whose bytes are gone", sequences=undone.lost)
+            if not undone.offered:
+                break
+            _log.warning("the relay was restored", offered_again=undone.offered)
+
+    async def _work(self, socket: relay_socket.RelaySocket, status: QueueStatus) -> None:
+        """Everything that goes on while the connection lasts; the receiver is the first to notice its end."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep_looking())
+                tasks.create_task(self._ask_for_fates(_forks(status)))
+                await self._daemon.receiver.run(socket, bytes.fromhex(status.log_id))
+        except BaseExceptionGroup as group:
+            raise first_cause(group, faults.Fault, SocketClosed) from group
+
+    async def _keep_looking(self) -> None:
+        while True:
+            self._look_woken.clear()
+            await self.see_mesh()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._look_woken.wait()
+
+    async def _ask_for_fates(self, forks: list[Fork]) -> None:
+        while True:
+            try:
+                await self._take_fates(forks)
+            except (Unreachable, Refused) as trouble:
+                _log.warning("no word of what became of sends", detail=str(trouble))
+            await asyncio.sleep(FATES_S)
+
+    async def _take_fates(self, forks: list[Fork]) -> None:
+        daemon, device = self._daemon, self._daemon.device
+        """Ask until the relay has nothing more to tell."""
+        before, after = -1, device.look(lambda tx: receipts.fates_after(tx, self.log_id or b"", forks))
+        while before < after:
+            found = await daemon.client.fates(daemon.membership.mesh, after)
+            await self._keep_fates(found)
+            before, after = after, found.through_seq
+
+    async def _keep_fates(self, found: Fates) -> None:
+        daemon, device = self._daemon, self._daemon.device
+        fates = [msgspec.convert(fate, receipts.Fate, from_attributes=True) for fate in found.fates]
+        log_id = bytes.fromhex(found.log_id)
+        await device.do_soon(lambda tx: receipts.take_fates(tx, device.clock(), log_id, found.through_seq, fates))
+        if fates:
+            daemon.changes.tell()
+
+    async def _reopen(self) -> None:
+        """Open what could not be opened when it came, and now can."""
+        daemon, after = self._daemon, 0
+        while sealed := self._unreadable(after):
+            opened = [(one.id, content) for one in sealed if (content := self._opened(one.event)) is not None]
+            if opened:
+                await self._keep_opened(opened)
+                daemon.changes.tell()
+            after = sealed[-1].arrival
+
+    def _unreadable(self, after: int) -> list[Sealed]:
+        return self._daemon.look(lambda tx: arrivals.unreadable(tx, after=after, limit=REOPENED_AT_ONCE))
+
+    def _opened(self, raw: bytes) -> Payload | None:
+        signed = event.decode(raw)
+        return self._daemon.sealer.open(signed, envelope.from_event(signed))
+
+    async def _keep_opened(self, opened: Sequence[tuple[str, Payload]]) -> None:
+        daemon = self._daemon
+        await daemon.device.do_soon(lambda tx: arrivals.reopen(tx, daemon.facts, daemon.device.clock(), opened))
+
+
+def first_cause(group: BaseExceptionGroup[BaseException], *kinds: type[BaseException]) -> BaseException:
+    """The one reason of several that says most: the first of these kinds, in their order, or else of any."""
+    leaves = _leaves(group)
+    for kind in (*kinds, Exception):
+        for leaf in leaves:
+            if isinstance(leaf, kind):
+                return leaf
+    return leaves[0]
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+def _forks(status: QueueStatus) -> list[Fork]:
+    return [Fork(bytes.fromhex(fork.log_id), fork.seq) for fork in status.forks]

@@ -1,0 +1,79 @@
+-- name: page
+SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
+       enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
+       aborted_at, aborted_by, superseded_by, length(blob)
+FROM operation_log
+WHERE sequence > :after
+  AND (:destination_kind IS NULL OR destination_kind = :destination_kind)
+  AND (:destination_ref IS NULL OR destination_ref = :destination_ref)
+  AND ((:is_pending = 1 AND status = 'pending')
+    OR (:is_inflight = 1 AND status = 'inflight')
+    OR (:is_done = 1 AND status = 'done')
+    OR (:is_dead = 1 AND status = 'dead')
+    OR (:is_aborted = 1 AND status = 'aborted'))
+ORDER BY sequence
+LIMIT :limit
+
+-- name: count_by_status
+SELECT status, count(*) FROM operation_log GROUP BY status
+
+-- name: find
+-- A caller's id may look like one of ours: the id of a row comes first.
+SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
+       enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
+       aborted_at, aborted_by, superseded_by, length(blob)
+FROM operation_log
+WHERE id = :name OR client_message_id = :name
+ORDER BY id = :name DESC
+LIMIT 1
+
+-- name: superseded_by
+SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
+       enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
+       aborted_at, aborted_by, superseded_by, length(blob)
+FROM operation_log
+WHERE superseded_by = :id
+
+-- name: confirm
+-- A yes that was given is kept, whatever became of the row meanwhile.
+UPDATE operation_log
+SET status = :status, attempts = :attempts, delivered_at = :delivered_at, broker_message_id = :broker_message_id,
+    history_id = :history_id, log_id = :log_id
+WHERE sequence = :sequence AND status = :was
+
+-- name: roll_back
+-- The bytes stay as they are: what the relay had taken it can recognise, and what it lost it takes anew.
+UPDATE operation_log
+SET status = 'pending', delivered_at = NULL, broker_message_id = NULL, history_id = NULL, log_id = NULL, next_attempt_at = :now
+WHERE sequence IN (
+    SELECT sequence FROM operation_log
+    WHERE status = 'done' AND log_id = :log_id AND history_id > :kept_through AND blob IS NOT NULL
+    ORDER BY sequence
+    LIMIT :limit
+)
+RETURNING sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
+          enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
+          aborted_at, aborted_by, superseded_by, length(blob)
+
+-- name: lost
+-- What its only recipient has receipted is not lost, though the relay forgot it.
+SELECT sequence FROM operation_log
+WHERE status = 'done' AND log_id = :log_id AND history_id > :kept_through AND blob IS NULL
+  AND NOT (destination_kind = 'dm' AND sequence IN (SELECT sequence FROM send_receipt))
+ORDER BY sequence
+LIMIT :limit
+
+-- name: prune
+-- Blob and event go together: whoever has one of them can still be asked to offer it again.
+UPDATE operation_log SET blob = NULL, event = NULL
+WHERE sequence IN (
+    SELECT operation.sequence
+    FROM operation_log AS operation
+    WHERE operation.status = 'done' AND operation.blob IS NOT NULL AND operation.destination_kind IS NOT NULL
+      AND operation.destination_kind <> 'admin'
+      AND (operation.delivered_at < :before OR (operation.destination_kind = 'dm' AND EXISTS (
+          SELECT 1 FROM send_receipt WHERE send_receipt.sequence = operation.sequence
+      )))
+    ORDER BY operation.sequence
+    LIMIT :limit
+)

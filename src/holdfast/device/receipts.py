@@ -1,0 +1,249 @@
+"""Receipts, both ways: those that this device owes go through its log, those that it gets are kept beside the sends they prove.
+
+Beside them stands what the relay says became of a send, its fates. A line about something that this device did not send, or
+did not send to whoever speaks, proves nothing: it is reported and left out, and the others count.
+"""
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from holdfast.device import operations
+from holdfast.device.forks import Fork, kept_through
+from holdfast.device.operations import Address, Facts
+from holdfast.protocol import receipt as protocol
+from holdfast.protocol.event import Event
+from holdfast.protocol.fingerprint import NO_OBJECT, DestinationKind
+from holdfast.protocol.history import Draft, Kind
+from holdfast.protocol.receipt import RECEIPTED_MAX, Receipt, Receipted
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.store import history
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+_SQL = Statements(__package__, "receipts.sql")
+
+RECEIPT = "receipt"  # the destination kind of a receipt; its ref is the member who gets it
+FATES = "fates"  # the cursor's name
+
+
+class FateKind(StrEnum):
+    """What the relay can say became of a send at one recipient."""
+
+    DELIVERED = "delivered"
+    EXPIRED = "expired"
+    DROPPED = "dropped"
+    QUARANTINED = "quarantined"
+    MODERATED = "moderated"
+    FULL = "full"
+    BLOCKED = "blocked"
+
+
+class Fate(msgspec.Struct, frozen=True, kw_only=True):
+    """One fate as the relay tells it. A kind that is not known here is a newer relay's."""
+
+    seq: int
+    at: int
+    kind: str
+    client_message_id: str
+    recipient: str
+    event_id: str | None = None
+    message_id: str | None = None
+    was_stored: bool | None = None
+    reason: str | None = None
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of some lines: how many were news, how many were known; and of the rest, which send they name."""
+
+    taken: int = 0
+    repeated: int = 0
+    forged: tuple[str, ...] = ()  # about a send that did not go to whoever speaks of it
+    unknown: tuple[str, ...] = ()  # about nothing that this log knows
+    refused: str = ""  # why the whole of it counts for nothing
+
+
+class _Send(msgspec.Struct, frozen=True):
+    """What is asked about an own send."""
+
+    sequence: int
+    client_message_id: str
+    destination_kind: str | None
+    destination_ref: str | None
+    event_id: bytes | None
+    epoch: bytes | None
+
+    def may_reach(self, member: str) -> bool:
+        """Whether it went to this member, as far as a sender knows: who reads a topic, the relay decides."""
+        if self.destination_kind == DestinationKind.TOPIC:
+            return True
+        return self.destination_kind in (DestinationKind.DM, RECEIPT) and self.destination_ref == member
+
+
+def encode(lines: Sequence[Receipted]) -> bytes:
+    """The blob of a receipt that is to be sent."""
+    return msgspec.json.encode(lines)
+
+
+def decode(blob: bytes) -> tuple[Receipted, ...]:
+    return msgspec.json.decode(blob, type=tuple[Receipted, ...])
+
+
+def owe(
+    transaction: Transaction, facts: Facts, now: int, random: Random, to: str, lines: Sequence[Receipted]
+) -> Iterator[tuple[int, Sequence[Receipted]]]:
+    """Put receipts for a sender into the outbox; says which lines went under which sequence."""
+    address = Address(destination_kind=RECEIPT, destination_ref=to, mesh=facts.mesh)
+    for start in range(0, len(lines), RECEIPTED_MAX):
+        part = lines[start : start + RECEIPTED_MAX]
+        yield operations.append_next(transaction, now, random, NO_OBJECT, encode(part), address), part
+
+
+def take(
+    transaction: Transaction, facts: Facts, now: int, event: Event, raw: bytes, message_id: str, sender: str
+) -> Taken:
+    """Keep what a receipt that arrived proves. The event is verified, and its key is or was `sender`'s."""
+    try:
+        receipt = _read(facts, event)
+    except Refused as refused:
+        return Taken(refused=refused.detail)
+    if transaction.rows(_SQL["is_known"], {"event_id": bytes.fromhex(event.id)}):
+        return Taken(repeated=len(receipt.messages))
+    proofs, taken = _sort(transaction, receipt, sender)
+    told = [_tell(transaction, facts, now, event, message_id, sender, *proof) for proof in proofs]
+    drafts = [draft for draft in told if draft is not None]
+    if drafts:
+        transaction.run(
+            _SQL["keep_receipt"],
+            {
+                "event_id": bytes.fromhex(event.id),
+                "event": raw,
+                "message_id": message_id,
+                "sender": sender,
+                "now": now,
+            },
+        )
+        history.append(transaction, now, drafts)
+    return msgspec.structs.replace(taken, taken=len(drafts), repeated=len(told) - len(drafts))
+
+
+def take_fates(transaction: Transaction, now: int, log_id: bytes, through_seq: int, fates: Sequence[Fate]) -> Taken:
+    """Keep what the relay says became of sends, and how far it was asked, so that the next time goes on from there."""
+    told, forged, unknown = [], [], []
+    for fate in fates:
+        send = _called(transaction, fate.client_message_id)
+        if send is None or fate.kind not in set(FateKind):
+            unknown.append(fate.client_message_id)
+        elif not send.may_reach(fate.recipient) or _is_other(send, fate):
+            forged.append(fate.client_message_id)
+        else:
+            told.append(_keep_fate(transaction, send.sequence, log_id, fate))
+    transaction.run(_SQL["move_cursor"], {"name": FATES, "log_id": log_id, "seq": through_seq, "now": now})
+    return Taken(taken=sum(told), repeated=len(told) - sum(told), forged=tuple(forged), unknown=tuple(unknown))
+
+
+def fates_after(transaction: Transaction, log_id: bytes, forks: Sequence[Fork]) -> int:
+    """From where to ask the relay, whose log is this one now, for fates."""
+    found = transaction.rows(_SQL["cursor"], {"name": FATES})
+    if not found:
+        return 0
+    read_log_id, seq = found[0]
+    if read_log_id == log_id:
+        return int(seq)
+    return min(int(seq), kept_through(read_log_id, forks) or 0)
+
+
+def _read(facts: Facts, event: Event) -> Receipt:
+    receipt = protocol.from_event(event)
+    if (receipt.head.mesh, receipt.destination.ref) != (facts.mesh, facts.member):
+        raise Refused(Refusal.DESTINATION_UNKNOWN, "the receipt is for somebody else")
+    return receipt
+
+
+def _sort(transaction: Transaction, receipt: Receipt, sender: str) -> tuple[list[tuple[_Send, Receipted]], Taken]:
+    """The lines that prove something, with the send that each is about, and the ones that do not."""
+    proofs: list[tuple[_Send, Receipted]] = []
+    forged: list[str] = []
+    unknown: list[str] = []
+    for line in receipt.messages:
+        send = _sent_as(transaction, line.message_id)
+        if send is None:
+            unknown.append(line.message_id)
+        elif send.destination_kind == RECEIPT or not send.may_reach(sender):
+            forged.append(line.message_id)
+        else:
+            proofs.append((send, line))
+    return proofs, Taken(forged=tuple(forged), unknown=tuple(unknown))
+
+
+def _tell(
+    transaction: Transaction,
+    facts: Facts,
+    now: int,
+    event: Event,
+    message_id: str,
+    sender: str,
+    send: _Send,
+    line: Receipted,
+) -> Draft | None:
+    """Keep one line; None if this recipient has spoken about this send before."""
+    receipt_event_id = bytes.fromhex(event.id)
+    kept = transaction.run(
+        _SQL["keep_line"],
+        {
+            "sequence": send.sequence,
+            "recipient": sender,
+            "status": line.status.value,
+            "was_stored": int(line.was_stored),
+            "receipt_event_id": receipt_event_id,
+            "now": now,
+        },
+    )
+    if not kept:
+        return None
+    return Draft(
+        kind=Kind.RECEIPT,
+        mesh=facts.mesh,
+        message_id=message_id,
+        client_message_id=send.client_message_id,
+        epoch=send.epoch,
+        sequence=send.sequence,
+        recipient=sender,
+        event_id=send.event_id,
+        was_stored=line.was_stored,
+        reason=line.status.value,
+        detail=receipt_event_id,
+    )
+
+
+def _keep_fate(transaction: Transaction, sequence: int, log_id: bytes, fate: Fate) -> int:
+    return transaction.run(
+        _SQL["keep_fate"],
+        {
+            "sequence": sequence,
+            "recipient": fate.recipient,
+            "kind": fate.kind,
+            "at": fate.at,
+            "was_stored": None if fate.was_stored is None else int(fate.was_stored),
+            "reason": fate.reason,
+            "log_id": log_id,
+            "history_id": fate.seq,
+        },
+    )
+
+
+def _is_other(send: _Send, fate: Fate) -> bool:
+    """Whether the relay speaks of other bytes than the ones that were sent here under this id."""
+    return None not in (send.event_id, fate.event_id) and (send.event_id or b"").hex() != fate.event_id
+
+
+def _sent_as(transaction: Transaction, event_id: str) -> _Send | None:
+    found = transaction.rows(_SQL["sent_as"], {"event_id": bytes.fromhex(event_id)})
+    return _Send(*found[0]) if found else None
+
+
+def _called(transaction: Transaction, client_message_id: str) -> _Send | None:
+    found = transaction.rows(_SQL["sent_under"], {"client_message_id": client_message_id})
+    return _Send(*found[0]) if found else None

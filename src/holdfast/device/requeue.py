@@ -1,0 +1,203 @@
+"""Requeueing: the content of a row that is stuck or was given up goes to a new row with a new id, in one transaction.
+
+The old row is retired and names the new one; its id is never free again. Where the relay may have the old one without our
+knowing, its word is asked for first, and silence stops the requeue unless an operator insists, which is written down.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.device import operations, outbox, send
+from holdfast.device.operations import Address, Facts
+from holdfast.device.outbox import Committed, Item
+from holdfast.device.sending import StatusChanged
+from holdfast.protocol import payload, ulid
+from holdfast.protocol.fingerprint import DestinationKind, Priority
+from holdfast.protocol.history import Kind
+from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Signal, word_at_hand
+from holdfast.protocol.payload import Payload
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tables import move
+from holdfast.protocol.tags import REFERENCE, shown
+from holdfast.store import history
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+_SQL = Statements(__package__, "requeue.sql")
+
+OPERATOR = "operator"
+FORCED = " --force"  # is added to whoever retired a row against the relay's silence
+
+_MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)
+
+
+class Doubt(msgspec.Struct, frozen=True):
+    """What the relay is to be asked: does it have these very bytes under this id, after this many attempts?"""
+
+    client_message_id: str
+    event_id: bytes | None
+    attempts: int
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other content for a message that is requeued; what is not given stays."""
+
+    message: str | msgspec.UnsetType = msgspec.UNSET
+    meta: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class Requeued(msgspec.Struct, frozen=True):
+    """What a requeue did: the row that is retired now, and the one that took its place."""
+
+    aborted_id: str
+    id: str
+    client_message_id: str
+    sequence: int
+
+
+def doubt(transaction: Transaction, name: str) -> Doubt | None:
+    """What to ask the relay before this operation may be requeued; None if nothing has to be asked."""
+    item = outbox.find(transaction, name)
+    if item is None or _word_at_hand(item) is not None:
+        return None
+    return Doubt(item.client_message_id, item.event_id, item.attempts)
+
+
+def requeue(
+    transaction: Transaction,
+    facts: Facts,
+    now: int,
+    random: Random,
+    name: str,
+    *,
+    doubt: Doubt | None = None,
+    word: RelayWord | None = None,
+    committed: Committed | None = None,
+    new_client_message_id: str | None = None,
+    patch: Patch | None = None,
+    force: bool = False,
+    by: str = OPERATOR,
+) -> Requeued | Refused:
+    """Give an operation's content to a new one. A refusal is returned, not raised: it may come with what the relay said.
+
+    `word` is the relay's answer to `doubt`, and counts only if that is still in doubt; no answer is no word. An attempt
+    that was made since the question may have changed the answer.
+    """
+    item = outbox.find(transaction, name)
+    if item is None:
+        return Refused(Refusal.NOT_FOUND, f"there is no operation {shown(name)} in the log")
+    if doubt is not None and doubt.attempts != item.attempts:
+        word = None
+    known = _word_at_hand(item) or word or RelayWord.UNREACHABLE
+    ruling = REQUEUES[item.status, known]
+    is_forced = ruling.force_helps and force
+    if ruling.refusal is not None and not is_forced:
+        if ruling.signal is not None:
+            outbox.keep_yes(transaction, facts, now, item, ruling.signal, committed or _known(item))
+        return Refused(ruling.refusal, f"operation {item.id} is {item.status}, and the relay's word is {known}")
+    try:
+        content, address = _successor(transaction, facts, now, random, item, new_client_message_id, patch)
+    except Refused as refused:
+        return refused
+    return _replace(transaction, facts, now, random, item, content, address, by + FORCED if is_forced else by)
+
+
+def _word_at_hand(item: Item) -> RelayWord | None:
+    return word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
+
+
+def _known(item: Item) -> Committed:
+    if item.broker_message_id is None:
+        raise ValueError("that the relay has something is no word without the id by which it knows it")
+    return Committed(broker_message_id=item.broker_message_id, history_id=item.history_id, log_id=item.log_id)
+
+
+def _successor(
+    transaction: Transaction,
+    facts: Facts,
+    now: int,
+    random: Random,
+    item: Item,
+    new_client_message_id: str | None,
+    patch: Patch | None,
+) -> tuple[Payload | bytes, Address]:
+    """What the new row is to hold: the old content, or the patched one with a fingerprint of its own."""
+    if new_client_message_id is not None:
+        REFERENCE.check(new_client_message_id, "new_client_message_id")
+        if send.is_used(transaction, new_client_message_id):
+            detail = f"client_message_id {shown(new_client_message_id)} is in use"
+            raise Refused(Refusal.IDEMPOTENCY_KEY_REUSED, detail)
+    ((blob, request, request_fingerprint),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
+    content: Payload | bytes = blob
+    if item.destination_kind in _MESSAGES:
+        content = payload.decode(blob)
+    if patch is not None:
+        prepared = _patched(content, request, patch)
+        content, request_fingerprint = prepared.content, prepared.request_fingerprint
+    return content, Address(
+        destination_kind=item.destination_kind,
+        destination_ref=item.destination_ref,
+        mesh=facts.mesh,
+        client_message_id=new_client_message_id or ulid.mint(now, random(ulid.RANDOM_BYTES)),
+        priority=Priority(item.priority),
+        reply_to=item.reply_to,
+        mentions=item.mentions,
+        expires_at=item.expires_at,
+        request_fingerprint=request_fingerprint,
+        request=request,
+    )
+
+
+def _patched(content: Payload | bytes, request: bytes | None, patch: Patch) -> send.Prepared:
+    """The request that would have asked for the patched message in the first place."""
+    if request is None or not isinstance(content, Payload):
+        raise Refused(Refusal.MALFORMED, "only a message that somebody asked this daemon to send has content to patch")
+    asked = msgspec.json.decode(request, type=send.Send)
+    message = content.body.decode() if patch.message is msgspec.UNSET else patch.message
+    meta = _meta(content) if patch.meta is msgspec.UNSET else patch.meta
+    return send.prepare(msgspec.structs.replace(asked, message=message, meta=meta))
+
+
+def _meta(content: Payload) -> dict[str, Any] | None:
+    return None if content.meta is None else msgspec.json.decode(content.meta)
+
+
+def _replace(
+    transaction: Transaction,
+    facts: Facts,
+    now: int,
+    random: Random,
+    item: Item,
+    content: Payload | bytes,
+    address: Address,
+    by: str,
+) -> Requeued:
+    """Write the new row and retire the old one, which names it; nobody ever sees one without the other."""
+    status = move(TRANSITIONS, item.status, Signal.REQUEUED)
+    _retire(transaction, item, status.value, now, by)
+    if isinstance(content, Payload):
+        sequence = operations.append_message(transaction, now, random, content, address)
+    else:
+        object_id = transaction.rows(_SQL["object_of"], {"sequence": item.sequence})[0][0]
+        sequence = operations.append_next(transaction, now, random, object_id, content, address)
+    successor = outbox.find(transaction, address.client_message_id or "")
+    assert successor is not None  # noqa: S101 - written above
+    transaction.run(_SQL["name_successor"], {"sequence": item.sequence, "superseded_by": successor.id})
+    reason = by if by.endswith(FORCED) else None
+    aborted = outbox.entry(facts, item, Kind.ABORTED, reason=reason, detail=successor.id.encode())
+    history.append(transaction, now, [aborted])
+    return Requeued(item.id, successor.id, successor.client_message_id, sequence)
+
+
+def _retire(transaction: Transaction, item: Item, status: str, now: int, by: str) -> None:
+    parameters = {
+        "sequence": item.sequence,
+        "was": item.status.value,
+        "status": status,
+        "now": now,
+        "aborted_by": by,
+    }
+    if not transaction.run(_SQL["retire"], parameters):
+        raise StatusChanged(item.sequence, item.status)

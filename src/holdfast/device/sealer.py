@@ -1,0 +1,126 @@
+"""From a row of the operation log to the signed event that travels, and back from an event to what it holds.
+
+A direct message is sealed to the recipient's current key, a post with the topic's key of the current epoch; a receipt is
+signed only. What cannot be sealed yet says why, and its lane waits.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.device import receipts, topic_keys
+from holdfast.device.device import Device
+from holdfast.device.directory import Directory
+from holdfast.device.receipts import RECEIPT
+from holdfast.device.sending import Operation
+from holdfast.protocol import keys, payload
+from holdfast.protocol.envelope import Destination, Envelope, Head, sign_message
+from holdfast.protocol.event import Event, encode
+from holdfast.protocol.fingerprint import DestinationKind, Priority
+from holdfast.protocol.payload import Payload
+from holdfast.protocol.receipt import Receipt, sign_receipt
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.sealing import NONCE_BYTES, ConversationKeys, open_sealed, seal
+from holdfast.protocol.topic_key import sealing_key
+
+_mentions_decoder = msgspec.json.Decoder(tuple[str, ...])
+
+
+class CannotSeal(Exception):
+    """No key to seal with is at hand now; says why in a refusal's word."""
+
+    def __init__(self, refusal: Refusal, detail: str) -> None:
+        super().__init__(f"{refusal}: {detail}")
+        self.refusal = refusal
+        self.detail = detail
+
+
+class Sealer:
+    """Seals and opens with the keys of one device, in the mesh as it is known now."""
+
+    def __init__(self, device: Device, mesh: str, directory: Callable[[], Directory]) -> None:
+        self._device = device
+        self._mesh = mesh
+        self._directory = directory
+        self._conversations = ConversationKeys(device.secret)
+
+    def seal(self, operation: Operation) -> bytes:
+        """The event of an operation, as it will travel; raises CannotSeal."""
+        if operation.event is not None:
+            return operation.event  # what may have been sent is offered again as it was
+        if operation.destination_kind == RECEIPT:
+            return encode(self._receipt(operation))
+        return encode(self._message(operation))
+
+    def open(self, event: Event, envelope: Envelope) -> Payload | None:
+        """What a message holds; None if no key here opens it, or what it holds is broken."""
+        for key in self._opening_keys(event, envelope):
+            try:
+                return payload.decode(open_sealed(key, event.content))
+            except Refused:
+                continue
+        return None
+
+    def lacks_key(self, envelope: Envelope) -> bool:
+        """Whether a message was sealed with a topic's key of which there is none here."""
+        topic, epoch = envelope.destination.ref, envelope.key_epoch
+        return epoch is not None and not self._device.look(lambda tx: topic_keys.of_epoch(tx, topic, epoch))
+
+    def _receipt(self, operation: Operation) -> Event:
+        said = Receipt(
+            head=self._head(operation),
+            destination=Destination(DestinationKind.DM, operation.destination_ref),
+            messages=receipts.decode(operation.blob or b""),
+        )
+        return sign_receipt(self._device.secret, self._now_s(), said, self._device.random(keys.AUX_BYTES))
+
+    def _message(self, operation: Operation) -> Event:
+        destination = Destination(DestinationKind(operation.destination_kind), operation.destination_ref)
+        is_topic = destination.kind is DestinationKind.TOPIC
+        key, named = self._topic_key(destination.ref) if is_topic else self._member_key(destination.ref)
+        device = self._device
+        said = Envelope(
+            head=self._head(operation),
+            destination=destination,
+            priority=Priority(operation.priority),
+            expires_at=operation.expires_at,
+            reply_to=operation.reply_to,
+            mentions=_mentions_decoder.decode(operation.mentions),
+            **named,
+        )
+        sealed = seal(key, operation.blob or b"", device.random(NONCE_BYTES))
+        return sign_message(device.secret, self._now_s(), said, sealed, device.random(keys.AUX_BYTES))
+
+    def _head(self, operation: Operation) -> Head:
+        return Head(
+            mesh=self._mesh,
+            client_message_id=operation.client_message_id,
+            epoch=self._device.epoch,
+            sequence=operation.sequence,
+        )
+
+    def _member_key(self, member: str) -> tuple[bytes, dict[str, str]]:
+        pubkey = self._directory().sealing_key_of(member)
+        if pubkey is None:
+            raise CannotSeal(Refusal.DESTINATION_UNKNOWN, f"no key of member {member} is known here")
+        return self._conversations.key(pubkey), {"recipient_key": pubkey}
+
+    def _topic_key(self, topic: str) -> tuple[bytes, dict[str, int]]:
+        known = self._directory().topics.get(topic)
+        epoch = 0 if known is None else known.key_epoch
+        key = self._device.look(lambda tx: topic_keys.in_force(tx, topic, epoch)) if epoch else None
+        if key is None:
+            raise CannotSeal(Refusal.WAITING_FOR_KEY, f"the key of topic {topic} (epoch {epoch}) is not here yet")
+        return sealing_key(key, self._device.pubkey), {"key_epoch": epoch}
+
+    def _opening_keys(self, event: Event, envelope: Envelope) -> Sequence[bytes]:
+        epoch = envelope.key_epoch
+        if epoch is None:
+            return [self._conversations.key(event.pubkey)] if envelope.recipient_key == self._device.pubkey else []
+        topic = envelope.destination.ref
+        found = self._device.look(lambda tx: topic_keys.of_epoch(tx, topic, epoch))
+        return [sealing_key(key, event.pubkey) for key in found]
+
+    def _now_s(self) -> int:
+        return self._device.clock() // SECOND

@@ -1,0 +1,292 @@
+"""A caller's request to send, from its bytes to a row of the operation log, and what it is told.
+
+A request is checked first, and nothing that fails a check consumes its id. Then the id decides: a request that was made
+before gets its answer from the row that it made, though its destination may be gone by now. Only a request that is to
+become a row has its names resolved and its times compared with the clock.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.device import operations, scheduled
+from holdfast.device.operations import Address, Facts
+from holdfast.protocol import idempotency, payload, ulid
+from holdfast.protocol.envelope import MENTIONS_MAX
+from holdfast.protocol.fingerprint import (
+    NO_OBJECT,
+    OBJECT_ID_BYTES,
+    DestinationKind,
+    Priority,
+    Request,
+    fingerprint,
+    fingerprint_prefix,
+)
+from holdfast.protocol.idempotency import ANSWERS, Field, compared
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.payload import Payload
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
+from holdfast.protocol.schedule import DAY
+from holdfast.protocol.tags import REFERENCE, check_hex, check_range, shown
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+_SQL = Statements(__package__, "send.sql")
+
+NAME_CHARACTERS_MAX = 256  # of a destination or mention as a caller writes it; the longest that exists has 65
+SCHEDULE_DAYS_MAX = 366  # how far ahead a send may be scheduled
+TOPIC_SIGN = "@"  # before the name of a topic
+
+_NO_FINGERPRINT = bytes(32)  # of a row that no request made: no request matches it
+
+
+class Resolver(Protocol):
+    """What is known of the mesh: whom a caller means."""
+
+    def resolve(self, to: str) -> tuple[str, str]:
+        """Destination kind and ref of what a caller wrote; raises Refused if there is no such thing."""
+
+
+class Send(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a caller asks for, as it wrote it. Times are microseconds."""
+
+    to: str  # a member's name, id or key, or @ and a topic's name
+    message: str
+    client_message_id: str | None = None
+    object_id: str | None = None  # 32 bytes in hex
+    priority: Priority = Priority.NEXT
+    meta: dict[str, Any] | None = None
+    reply_to: str | None = None
+    mentions: tuple[str, ...] = ()  # members, named as in `to`
+    expires_at: int | None = None
+    not_before: int | None = None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What the caller is told: an HTTP status, a JSON body, and the refusal that it is, if it is one."""
+
+    http_status: int
+    body: dict[str, object]
+    refusal: Refusal | None = None
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A request that is fit to be sent, whatever its id and destination turn out to be."""
+
+    request: Send
+    request_fingerprint: bytes
+    content: Payload
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """What the look-up finds under an id."""
+
+    request_fingerprint: bytes | None
+    status: str
+    broker_message_id: str | None
+    history_id: int | None
+    last_error: str | None
+
+
+_decoder = msgspec.json.Decoder(Send)
+
+
+def read(raw: bytes) -> Send:
+    """The request in a caller's JSON."""
+    try:
+        return _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Refused(Refusal.MALFORMED, f"request: {error}") from error
+
+
+def chosen_id(header: str | None, body: str | None) -> str | None:
+    """The id of a request, from its Idempotency-Key header, bare or quoted, and its client_message_id; None: mint one."""
+    if header is None:
+        return body
+    header = header.strip()
+    if header.startswith('"'):
+        if len(header) < len('""') or not header.endswith('"'):
+            raise Refused(Refusal.MALFORMED, f"Idempotency-Key {shown(header)} has only one quotation mark")
+        header = header[1:-1]
+    REFERENCE.check(header, "Idempotency-Key")
+    if body is not None and body != header:
+        raise Refused(
+            Refusal.IDEMPOTENCY_KEYS_DIFFER, f"Idempotency-Key {shown(header)}, client_message_id {shown(body)}"
+        )
+    return header
+
+
+def refused(error: Refused) -> Answer:
+    """A refusal as an answer."""
+    return Answer(REFUSALS[error.refusal].http_status, problem(error.refusal, error.detail), error.refusal)
+
+
+def prepare(request: Send) -> Prepared:
+    """Check everything that depends on the request alone, and say what it asks for in 32 bytes."""
+    if request.client_message_id is not None:
+        REFERENCE.check(request.client_message_id, "client_message_id")
+    if request.reply_to is not None:
+        REFERENCE.check(request.reply_to, "reply_to")
+    _check_names(request)
+    _check_times(request)
+    object_id = _object_id(request.object_id)
+    body = _body(request.message)
+    content = Payload(object_id=object_id, meta=payload.canonical_meta(request.meta), body=body)
+    kind, ref = written_destination(request.to)
+    asked = Request(
+        destination_kind=kind,
+        destination_ref=ref,
+        body=body,
+        reply_to=request.reply_to,
+        priority=request.priority,
+        meta=request.meta,
+        object_id=object_id,
+        mentions=request.mentions,
+        expires_at=request.expires_at,
+        not_before=request.not_before,
+    )
+    return Prepared(request, fingerprint(asked), content)
+
+
+def written_destination(to: str) -> tuple[DestinationKind, str]:
+    """What a caller's text names by its form alone; that is what a fingerprint covers."""
+    if to.startswith(TOPIC_SIGN):
+        return DestinationKind.TOPIC, to.removeprefix(TOPIC_SIGN)
+    return DestinationKind.DM, to
+
+
+def send(
+    transaction: Transaction, facts: Facts, directory: Resolver, now: int, random: Random, request: Send
+) -> Answer:
+    """Take a request, or say why not."""
+    try:
+        prepared = prepare(request)
+    except Refused as error:
+        return refused(error)
+    return accept(transaction, facts, directory, now, random, prepared)
+
+
+def accept(
+    transaction: Transaction, facts: Facts, directory: Resolver, now: int, random: Random, prepared: Prepared
+) -> Answer:
+    """What the id says of a request: a new row, or the answer that belongs to the row there is."""
+    client_message_id = prepared.request.client_message_id or ulid.mint(now, random(ulid.RANDOM_BYTES))
+    row = _called(transaction, client_message_id)
+    if row is None:
+        answer = ANSWERS[None, compared(None, prepared.request_fingerprint)]
+        try:
+            address = _address(facts, directory, now, prepared, client_message_id)
+        except Refused as error:
+            return refused(error)
+        _insert(transaction, now, random, prepared, address)
+        return _answer(answer, client_message_id, None)
+    found = compared(row.request_fingerprint or _NO_FINGERPRINT, prepared.request_fingerprint)
+    return _answer(ANSWERS[Status(row.status), found], client_message_id, row)
+
+
+def is_used(transaction: Transaction, client_message_id: str) -> bool:
+    """Whether an id belongs to something already; then it does so for ever."""
+    return _called(transaction, client_message_id) is not None
+
+
+def _called(transaction: Transaction, client_message_id: str) -> _Row | None:
+    found = transaction.rows(_SQL["called"], {"client_message_id": client_message_id})
+    return _Row(*found[0]) if found else None
+
+
+def _address(facts: Facts, directory: Resolver, now: int, prepared: Prepared, client_message_id: str) -> Address:
+    """Where a request that is new goes; refuses what nobody can be sent any more."""
+    request = prepared.request
+    if request.expires_at is not None and request.expires_at <= now:
+        raise Refused(Refusal.MALFORMED, f"expires_at {request.expires_at} has passed")
+    if request.not_before is not None and request.not_before > now + SCHEDULE_DAYS_MAX * DAY:
+        raise Refused(Refusal.MALFORMED, f"not_before {request.not_before} is more than {SCHEDULE_DAYS_MAX} days ahead")
+    kind, ref = directory.resolve(request.to)
+    return Address(
+        destination_kind=kind,
+        destination_ref=ref,
+        mesh=facts.mesh,
+        client_message_id=client_message_id,
+        priority=request.priority,
+        reply_to=request.reply_to,
+        mentions=_members(directory, request.mentions),
+        expires_at=request.expires_at,
+        request_fingerprint=prepared.request_fingerprint,
+        request=msgspec.json.encode(msgspec.structs.replace(request, message="", meta=None, client_message_id=None)),
+    )
+
+
+def _members(directory: Resolver, mentions: tuple[str, ...]) -> tuple[str, ...]:
+    """The members that a request mentions, each once, in its order."""
+    found: dict[str, None] = {}
+    for mention in mentions:
+        kind, ref = directory.resolve(mention)
+        if kind != DestinationKind.DM:
+            raise Refused(Refusal.MALFORMED, f"mention {shown(mention)} is not a member")
+        found[ref] = None
+    return tuple(found)
+
+
+def _insert(transaction: Transaction, now: int, random: Random, prepared: Prepared, address: Address) -> None:
+    not_before = prepared.request.not_before
+    if not_before is None or not_before <= now:
+        operations.append_message(transaction, now, random, prepared.content, address)
+    else:
+        scheduled.keep(transaction, now, not_before, prepared.content, address)
+
+
+def _answer(answer: idempotency.Answer, client_message_id: str, row: _Row | None) -> Answer:
+    carried = {} if row is None else _carried(answer, row)
+    if answer.conflict is None:
+        status = {} if answer.status is None else {"status": answer.status}
+        return Answer(answer.http_status, {"client_message_id": client_message_id, **status, **carried})
+    refusal = Refusal.IDEMPOTENCY_KEY_REUSED
+    detail = f"client_message_id {shown(client_message_id)} belongs to an earlier request"
+    told = {"client_message_id": client_message_id, "conflict": answer.conflict, **carried}
+    return Answer(answer.http_status, problem(refusal, detail, **told), refusal)
+
+
+def _carried(answer: idempotency.Answer, row: _Row) -> dict[str, object]:
+    values: dict[Field, object] = {
+        Field.DUPLICATE: True,
+        Field.BROKER_MESSAGE_ID: row.broker_message_id,
+        Field.HISTORY_ID: row.history_id,
+        Field.REASON: row.last_error or "",
+        Field.DAEMON_FINGERPRINT_PREFIX: fingerprint_prefix(row.request_fingerprint or _NO_FINGERPRINT),
+    }
+    return {field.value: values[field] for field in answer.carries}
+
+
+def _check_names(request: Send) -> None:
+    if len(request.mentions) > MENTIONS_MAX:
+        raise Refused(Refusal.TOO_LARGE, f"{len(request.mentions)} mentions, at most {MENTIONS_MAX} allowed")
+    for what, name in (("to", request.to), *(("mention", mention) for mention in request.mentions)):
+        if not name.removeprefix(TOPIC_SIGN):
+            raise Refused(Refusal.MALFORMED, f"{what} names nobody")
+        if len(name) > NAME_CHARACTERS_MAX:
+            raise Refused(
+                Refusal.MALFORMED, f"{what} has {len(name)} characters, at most {NAME_CHARACTERS_MAX} are allowed"
+            )
+
+
+def _check_times(request: Send) -> None:
+    for what, at in (("expires_at", request.expires_at), ("not_before", request.not_before)):
+        if at is not None:
+            check_range(at, what, 1)
+    if request.expires_at is not None and request.expires_at <= (request.not_before or 0):
+        raise Refused(Refusal.MALFORMED, "expires_at is not after not_before")
+
+
+def _object_id(text: str | None) -> bytes:
+    if text is None:
+        return NO_OBJECT
+    check_hex(text, "object_id", OBJECT_ID_BYTES)
+    return bytes.fromhex(text)
+
+
+def _body(message: str) -> bytes:
+    try:
+        return message.encode()
+    except UnicodeEncodeError as error:
+        raise Refused(Refusal.MALFORMED, "message is not valid Unicode") from error

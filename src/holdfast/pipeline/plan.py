@@ -1,0 +1,204 @@
+"""What the next batch reads: per history the entries between where the lake stands and where the log stands.
+
+A log that was restored goes on under another id; the entry that says so tells from where. A log that ends before the lake's
+position, or whose unread entries were pruned, cannot be read without a gap: that is a finding, never an error that hides it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from holdfast.pipeline import pages
+from holdfast.pipeline.pages import Place
+from holdfast.pipeline.table import Range
+from holdfast.protocol.history import Kind, Restored
+from holdfast.store import faults
+
+RELAY = "relay:"
+DEVICE = "device:"
+
+BATCH_ENTRIES_MAX = 1_000_000
+"""How many entries one batch reads at most, over all histories; the rest is left to the next one."""
+
+SEARCH_ENTRIES = 100_000
+"""How many entries are looked through at once for the one that tells of a restoration."""
+
+
+class OtherHistory(faults.Fault):
+    what = "this is not the log that the lake has read, and it does not tell that it was restored from it"
+    remedy = "Correct the address, or begin another lake for this log."
+
+
+class SourceTwice(faults.Fault):
+    what = "two of the given addresses show the same history"
+    remedy = "Name each relay and each device once."
+
+
+@dataclass(frozen=True)
+class Source:
+    """A history, and where it is read."""
+
+    origin: str
+    place: Place
+    head: pages.Head
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where the lake stands in one history."""
+
+    origin: str
+    log_id: bytes
+    seq: int
+    chain: bytes | None
+
+
+class Loss(msgspec.Struct, frozen=True):
+    """Something that planning found, in the words of a finding."""
+
+    origin: str
+    kind: str
+    key: str
+    detail: str
+    seq: int | None
+    is_violation: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A batch before it has read anything."""
+
+    number: int
+    ranges: tuple[Range, ...]
+    losses: tuple[Loss, ...]
+    full: bool
+
+    @property
+    def entries(self) -> int:
+        return sum(one.until - one.after for one in self.ranges)
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "Plan":
+        return msgspec.json.decode(raw, type=cls)
+
+
+def find_sources(relay: Place, devices: Sequence[Place]) -> list[Source]:
+    """Ask every place who it is and where it stands."""
+    found = [Source(_relay_origin(relay), relay, pages.read_head(relay))]
+    found += [Source(_device_origin(place), place, pages.read_head(place)) for place in devices]
+    origins = [source.origin for source in found]
+    for origin in origins:
+        if origins.count(origin) > 1:
+            raise SourceTwice(origin)
+    return found
+
+
+def renewed(source: Source) -> Source:
+    """The same history as it stands now."""
+    return Source(source.origin, source.place, pages.read_head(source.place))
+
+
+def _relay_origin(place: Place) -> str:
+    document = pages.read_document(place, "/", "application/nostr+json")
+    return RELAY + _member(place, document, "pubkey")
+
+
+def _device_origin(place: Place) -> str:
+    document = pages.read_document(place, "/v1/health")
+    return f"{DEVICE}{_member(place, document, 'mesh')}/{_member(place, document, 'member')}"
+
+
+def _member(place: Place, document: Mapping[str, Any], name: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str) or not value:
+        raise pages.SourceError(f"{place.url} does not say its {name}: is it a Holdfast, and has it joined a mesh?")
+    return value
+
+
+def make_plan(
+    number: int,
+    sources: Sequence[Source],
+    marks: Mapping[str, Mark],
+    *,
+    full: bool,
+    entries_max: int = BATCH_ENTRIES_MAX,
+) -> Plan:
+    """The next batch. Histories are read in turn until it is as large as it may be."""
+    ranges, losses = [], []
+    left = entries_max
+    for source in sources:
+        one, lost = _range(source, marks.get(source.origin))
+        width = min(left, one.until - one.after)
+        left -= width
+        ranges.append(Range(one.origin, one.log_id, one.after, one.after + width, one.chain))
+        losses += lost
+    is_whole = sum(one.until - one.after for one in ranges) < entries_max
+    return Plan(number, tuple(ranges), tuple(losses), full and is_whole)
+
+
+def waiting_entries(sources: Sequence[Source], marks: Mapping[str, Mark]) -> int:
+    """How many entries there are that the lake lacks, as far as heads tell."""
+    return sum(
+        max(0, source.head.seq - (marks[source.origin].seq if source.origin in marks else 0)) for source in sources
+    )
+
+
+def _range(source: Source, mark: Mark | None) -> tuple[Range, list[Loss]]:
+    head = source.head
+    if mark is None:
+        return _first_range(source)
+    if mark.log_id != head.log_id:
+        return _restored_range(source, mark)
+    if head.seq < mark.seq:
+        detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
+        loss = _loss(source, "log_truncated", f"{head.seq}", detail, head.seq)
+        return Range(source.origin, mark.log_id, mark.seq, mark.seq, mark.chain), [loss]
+    if head.anchor_seq > mark.seq:
+        detail = f"the entries {mark.seq + 1} to {head.anchor_seq} were pruned before the lake had read them"
+        loss = _loss(source, "pruned_unread", f"{mark.seq + 1}-{head.anchor_seq}", detail, None)
+        return Range(source.origin, head.log_id, head.anchor_seq, head.seq, None), [loss]
+    return Range(source.origin, head.log_id, mark.seq, head.seq, mark.chain), []
+
+
+def _first_range(source: Source) -> tuple[Range, list[Loss]]:
+    head = source.head
+    losses = []
+    if head.anchor_seq:
+        detail = f"the entries up to {head.anchor_seq} were pruned before this lake began"
+        losses = [_loss(source, "began_late", f"1-{head.anchor_seq}", detail, None, is_violation=False)]
+    return Range(source.origin, head.log_id, head.anchor_seq, head.seq, None), losses
+
+
+def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
+    """Go on where the restored log left the one that the lake has read."""
+    fork = _fork_from(source, mark.log_id)
+    if mark.seq <= fork.fork_seq:
+        return Range(source.origin, source.head.log_id, mark.seq, source.head.seq, mark.chain), []
+    return Range(source.origin, source.head.log_id, fork.fork_seq, source.head.seq, fork.fork_chain), []
+
+
+def _fork_from(source: Source, log_id: bytes) -> Restored:
+    """The entry that tells of leaving a log, looked for from the end: restorations are seldom, and then recent."""
+    until = source.head.seq
+    while until > source.head.anchor_seq:
+        after = max(source.head.anchor_seq, until - SEARCH_ENTRIES)
+        for page in pages.read_pages(
+            source.place, "history", after, until, ("seq", "kind", "detail"), source.head.log_id, gaps=True
+        ):
+            for batch in page.batches:
+                for row in batch.to_pylist():
+                    if row["kind"] == Kind.RESTORED:
+                        found = Restored.decode(row["detail"])
+                        if found.old_log_id == log_id:
+                            return found
+        until = after
+    raise OtherHistory(source.place.url, f"log {source.head.log_id.hex()}, the lake has read {log_id.hex()}")
+
+
+def _loss(source: Source, kind: str, key: str, detail: str, seq: int | None, *, is_violation: bool = True) -> Loss:
+    return Loss(source.origin, kind, f"{source.origin}/{key}", detail, seq, is_violation)

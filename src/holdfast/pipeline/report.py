@@ -1,0 +1,170 @@
+"""The report: one page that needs nothing but itself, or the same as data."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from holdfast.pipeline import certificate
+from holdfast.pipeline.shelf import Shelf
+
+BUCKETS_PER_OCTAVE = 32
+QUANTILES = (0.5, 0.9, 0.99)
+FINDINGS_SHOWN_MAX = 1_000
+
+_WIDTH, _HEIGHT, _MARGIN = 720, 180, 44
+
+
+def gather(shelf: Shelf) -> dict[str, Any]:
+    """Everything that the report tells."""
+    last = shelf.last_run()
+    certificates = shelf.certificates()
+    said = certificates[-1].said if certificates else None
+    findings = [
+        {name: one[name] for name in ("kind", "key", "detail", "is_violation", "origin", "seq", "table")}
+        for one in shelf.findings(last.versions)
+    ]
+    return {
+        "batch": last.number,
+        "at": last.at,
+        "scope": said["scope"] if said else None,
+        "balance": said["balance"] if said else certificate.no_balance(),
+        "balance_holds": said["balance_holds"] if said else True,
+        "certificate": certificates[-1].hash if certificates else None,
+        "pubkey": certificates[-1].pubkey if certificates else None,
+        "logs": said["heads"] if said else [],
+        "devices": said["devices"] if said else [],
+        "violations": sum(1 for one in findings if one["is_violation"]),
+        "findings": findings,
+        "latency": _latency(shelf, last.versions),
+        "tables": [
+            {"table": name, "version": version, "rows": shelf.rows(name, version)}
+            for name, version in sorted(last.versions.items())
+        ],
+    }
+
+
+def _latency(shelf: Shelf, versions: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Percentiles of the time to delivery, per hour, from exact counts in logarithmic buckets."""
+    if "delivery_slo" not in shelf.tables:
+        return []
+    sql = (
+        "SELECT epoch_us(accepted_hour) AS hour, bucket, sum(count)::BIGINT AS count "
+        "FROM {rows} GROUP BY ALL ORDER BY hour, bucket"
+    )
+    hours: dict[int, list[tuple[int, int]]] = {}
+    for row in shelf.query("delivery_slo", versions.get("delivery_slo"), sql):
+        hours.setdefault(row["hour"], []).append((row["bucket"], row["count"]))
+    return [{"hour": hour, "count": sum(n for _, n in found), **quantiles(found)} for hour, found in hours.items()]
+
+
+def quantiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float]:
+    """Quantiles in seconds: the upper edge of the bucket in which each lies."""
+    total = sum(count for _, count in buckets)
+    found = {}
+    for quantile in QUANTILES:
+        seen = 0
+        for bucket, count in sorted(buckets):
+            seen += count
+            if seen >= quantile * total:
+                found[f"p{quantile * 100:g}"] = 2 ** ((bucket + 1) / BUCKETS_PER_OCTAVE) / 1_000_000
+                break
+    return found
+
+
+def page(told: Mapping[str, Any], show_time: Any) -> str:
+    """The page."""
+    verdict = _verdict(told)
+    parts = [
+        f"<h1>Holdfast: batch {told['batch']}</h1>",
+        f"<p class='{verdict[0]}'>{escape(verdict[1])}</p>",
+        (
+            f"<p>Up to {escape(show_time(told['at']))}, {escape(str(told['scope']))}. Certificate <code>{escape(str(told['certificate']))}</code>, "
+            f"signed by <code>{escape(str(told['pubkey']))}</code>.</p>"
+        ),
+        "<h2>The balance</h2>",
+        _balance(told["balance"], holds=told["balance_holds"]),
+        "<h2>Time to delivery</h2>",
+        _plot(told["latency"], show_time),
+        "<h2>Findings</h2>",
+        _findings(told["findings"]),
+        "<h2>Logs</h2>",
+        _table(("origin", "log", "up to"), [(log["origin"], log["log_id"], log["seq"]) for log in told["logs"]]),
+        "<h2>Tables</h2>",
+        _table(("table", "version", "rows"), [(one["table"], one["version"], one["rows"]) for one in told["tables"]]),
+    ]
+    return _PAGE.replace("{{body}}", "\n".join(parts))
+
+
+def _verdict(told: Mapping[str, Any]) -> tuple[str, str]:
+    if told["violations"]:
+        return "bad", f"{told['violations']} violations were found."
+    if not told["balance_holds"]:
+        return "bad", "The balance does not hold."
+    return "good", "Every recipient of every message is accounted for, and no rule is broken."
+
+
+def _balance(balance: Mapping[str, int], *, holds: bool) -> str:
+    rows = [(name, f"{count:,}") for name, count in balance.items() if name != "recipients"]
+    sign = "=" if holds else "≠"
+    return f"<p>{balance['recipients']:,} recipients {sign}</p>" + _table(("outcome", "count"), rows)
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
+    if not findings:
+        return "<p>None.</p>"
+    rows = [
+        ("violation" if one["is_violation"] else "to know", one["kind"], one["key"], one["detail"])
+        for one in findings[:FINDINGS_SHOWN_MAX]
+    ]
+    more = len(findings) - len(rows)
+    return _table(("", "kind", "key", "detail"), rows) + (f"<p>… and {more:,} more.</p>" if more else "")
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _plot(latency: Sequence[Mapping[str, Any]], show_time: Any) -> str:
+    """Lines of the quantiles over the hours, seconds on a logarithmic scale."""
+    if not latency:
+        return "<p>Nothing was delivered yet.</p>"
+    from math import log10
+
+    names = [f"p{quantile * 100:g}" for quantile in QUANTILES]
+    values = [hour[name] for hour in latency for name in names]
+    low, high = log10(min(values)) - 0.1, log10(max(values)) + 0.1
+
+    def x(index: int) -> float:
+        return _MARGIN + (_WIDTH - 2 * _MARGIN) * (index / max(1, len(latency) - 1))
+
+    def y(value: float) -> float:
+        return _HEIGHT - _MARGIN / 2 - (_HEIGHT - _MARGIN) * ((log10(value) - low) / (high - low))
+
+    lines = []
+    for name in names:
+        points = " ".join(f"{x(index):.1f},{y(hour[name]):.1f}" for index, hour in enumerate(latency))
+        lines.append(f"<polyline class='{name}' points='{points}'/>")
+        last = latency[-1][name]
+        lines.append(f"<text x='{_WIDTH - _MARGIN + 3}' y='{y(last) + 4:.1f}'>{name} {last:.3g} s</text>")
+    first, last_hour = escape(show_time(latency[0]["hour"])), escape(show_time(latency[-1]["hour"]))
+    return (
+        f"<svg viewBox='0 0 {_WIDTH + 60} {_HEIGHT + 20}' role='img' aria-label='time to delivery'>{''.join(lines)}"
+        f"<text x='{_MARGIN}' y='{_HEIGHT + 14}'>{first}</text><text x='{_WIDTH - _MARGIN}' y='{_HEIGHT + 14}' text-anchor='end'>{last_hour}</text></svg>"
+    )
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Holdfast report</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>
+body { font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: #1c2733; background: #fff }
+table { border-collapse: collapse; margin: .5rem 0 1.5rem } td, th { padding: .2rem .8rem .2rem 0; text-align: left; vertical-align: top; overflow-wrap: anywhere }
+tbody tr { border-top: 1px solid #d8dee4 } code { font-size: .8rem; overflow-wrap: anywhere }
+.good { color: #14662e; font-weight: 600 } .bad { color: #a3120a; font-weight: 600 }
+svg { width: 100%; font-size: 11px } polyline { fill: none; stroke-width: 2 } .p50 { stroke: #2f7d4f } .p90 { stroke: #c27c0e } .p99 { stroke: #b3261e }
+</style></head><body>
+{{body}}
+</body></html>
+"""

@@ -1,0 +1,321 @@
+"""The runner: batch after batch, each over what the histories gained, each computed once however often it is interrupted.
+
+A batch commits `history` first and `run` last. One that was interrupted after its history is taken up again with the plan it
+had, and tables that have it already are left as they are; one that was interrupted before is planned anew.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from deltalake.transaction import Transaction
+
+from holdfast.pipeline import certificate, plan, records, shelf
+from holdfast.pipeline.certificate import Facts
+from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.inputs import Inputs, entries
+from holdfast.pipeline.lake import Lake, OffsetGap, empty
+from holdfast.pipeline.plan import Loss, Plan, Source
+from holdfast.pipeline.shelf import Run, Shelf
+from holdfast.pipeline.table import Batch, Range, Table, Writing
+from holdfast.store import files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BREACHES_PER_TABLE_MAX = 100
+"""How many rows that break one table's rule are reported in one batch."""
+
+VACUUM_EVERY_BATCHES = 100
+
+PLAN_FILE = "plan.json"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A batch that is complete."""
+
+    number: int
+    at: int
+    entries: int
+    balance: Mapping[str, int]
+    violations: int
+    findings: int
+    is_full: bool
+
+
+Tell = Callable[[str], None]
+
+
+class Runner:
+    """Runs batches on one lake."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        lake: Lake,
+        tables: Mapping[str, Table],
+        *,
+        batch_entries_max: int = plan.BATCH_ENTRIES_MAX,
+        tell: Tell = lambda what: None,
+    ) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._tables = tables
+        self._batch_entries_max = batch_entries_max
+        self._tell = tell
+        self._shelf = Shelf(lake, tables)
+
+    def last_run(self) -> Run:
+        return self._shelf.last_run()
+
+    def run_batch(self, sources: Sequence[Source], *, full: bool) -> Outcome:
+        """The next batch, or the one that was interrupted."""
+        last = self._shelf.last_run()
+        agreed = self._agree(last, sources, full=full)
+        self._compact(last)
+        inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
+        self._write_history(inputs, agreed, sources)
+        inputs.batch = self._batch(agreed, last, inputs)
+        for table in self._tables.values():
+            if table.name != "history":
+                self._write_table(table, inputs, agreed.number)
+        outcome = self._conclude(agreed, last, inputs)
+        shutil.rmtree(self._lake.staging, ignore_errors=True)
+        if agreed.number % VACUUM_EVERY_BATCHES == 0:
+            self.vacuum()
+        return outcome
+
+    def vacuum(self, hours: int | None = None) -> list[str]:
+        """Remove what no reader needs any more, and what killed runs left."""
+        versions = self._shelf.last_run().versions
+        removed = []
+        for table in self._shelf.tables.values():
+            if table.is_stored:
+                more = {} if hours is None else {"hours": hours}
+                removed += self._lake.vacuum(table, [versions[table.name]] if table.name in versions else [], **more)
+        return removed
+
+    def _agree(self, last: Run, sources: Sequence[Source], *, full: bool) -> Plan:
+        """The plan of the batch that follows the last complete one; kept, so that an interrupted batch can go on."""
+        number = last.number + 1
+        path = self._lake.private / PLAN_FILE
+        if self._lake.committed("history") == number:
+            return Plan.decode(path.read_bytes())
+        made = plan.make_plan(number, sources, last.marks, full=full, entries_max=self._batch_entries_max)
+        self._lake.step("write plan", lambda: files.replace(path, made.encode()))
+        return made
+
+    def _compact(self, last: Run) -> None:
+        """Join small files, of tables that this batch has not touched: its own files must stay what they are."""
+        for table in self._shelf.tables.values():
+            grows = table.is_stored and table.writing is not Writing.REPLACE
+            if grows and last.number > 0 and self._lake.committed(table.name) == last.number:
+                self._lake.compact(table)
+
+    def _write_history(self, inputs: Inputs, agreed: Plan, sources: Sequence[Source]) -> None:
+        table = self._tables["history"]
+        if self._lake.committed("history") < agreed.number:
+            frame = self._new_entries(agreed, sources)
+            staged = self._lake.stage(table, _call(table, frame))
+            self._check_offsets(agreed)
+            also = [Transaction(_application(one), one.until) for one in agreed.ranges if one.until > 0]
+            self._lake.commit(table, agreed.number, staged, also)
+        self._note(table, inputs, agreed.number)
+
+    def _new_entries(self, agreed: Plan, sources: Sequence[Source]) -> "DataFrame":
+        by_origin = {source.origin: source for source in sources}
+        found = empty(self._spark, self._tables["history"].schema).drop("day")
+        for one in agreed.ranges:
+            if one.after < one.until:
+                found = found.unionByName(entries(self._spark, by_origin[one.origin], one))
+        return found
+
+    def _check_offsets(self, agreed: Plan) -> None:
+        """What is to be added begins where the table ends; asked of the table itself, not of our own notes."""
+        handle = self._lake.delta("history")
+        for one in agreed.ranges:
+            committed = None if handle is None else handle.transaction_version(_application(one))
+            if committed is not None and committed != one.after and not _is_known_gap(one, agreed):
+                raise OffsetGap(
+                    str(self._lake.path), f"{one.origin} has entries to {committed}, the batch begins after {one.after}"
+                )
+
+    def _batch(self, agreed: Plan, last: Run, inputs: Inputs) -> Batch:
+        sql = 'SELECT max(epoch_us("at")) AS latest_at FROM {rows}'
+        at = self._shelf.query_files("history", inputs.added["history"], sql)[0]["latest_at"]
+        return Batch(agreed.number, max(last.at, at or 0), agreed.ranges, agreed.full)
+
+    def _write_table(self, table: Table, inputs: Inputs, number: int) -> None:
+        if table.function is None:
+            return
+        if table.writing is Writing.PASSING:
+            inputs.passing[table.name] = self._lake.stage(table, inputs.call(table.function))
+            return
+        if self._lake.committed(table.name) < number:
+            self._tell(table.name)
+            staged = self._lake.stage(table, inputs.call(table.function))
+            self._lake.commit(table, number, staged)
+        self._note(table, inputs, number)
+
+    def _note(self, table: Table, inputs: Inputs, number: int) -> None:
+        """Remember what a table became in this batch, whether just now or before an interruption."""
+        handle = self._lake.delta(table.name)
+        if handle is None:
+            raise RuntimeError(f"{table.name} was not committed")
+        inputs.versions[table.name] = handle.version()
+        inputs.added[table.name] = self._lake.batch_files(handle, number)
+
+    def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
+        """Check the rules, certify, and make the batch the last complete one."""
+        self._write_breaches(agreed, last, inputs)
+        heads = self._heads(agreed, last, inputs)
+        findings = self._shelf.findings(inputs.versions)
+        facts = self._facts(agreed, last, inputs, heads, findings)
+        self._write_certificate(facts, inputs)
+        row = {
+            "number": agreed.number,
+            "at": records.as_time(facts.at),
+            "entries": agreed.entries,
+            "ranges": [_range_row(one) for one in agreed.ranges],
+            "heads": heads,
+            "versions": [{"table": name, "version": version} for name, version in inputs.versions.items()],
+        }
+        self._write_record(records.RUN, agreed.number, [row])
+        violations = sum(1 for one in findings if one["is_violation"])
+        return Outcome(agreed.number, facts.at, agreed.entries, facts.balance, violations, len(findings), agreed.full)
+
+    def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs) -> None:
+        if self._lake.committed(records.BREACH.name) < agreed.number:
+            known = {
+                (row["kind"], row["key"])
+                for row in self._shelf.query("breach", last.versions.get("breach"), "SELECT kind, key FROM {rows}")
+            }
+            rows = [_loss_row(loss) for loss in agreed.losses] + self._broken_rules(inputs)
+            self._write_record(
+                records.BREACH, agreed.number, [row for row in rows if (row["kind"], row["key"]) not in known]
+            )
+        self._note(records.BREACH, inputs, agreed.number)
+
+    def _broken_rules(self, inputs: Inputs) -> list[dict[str, Any]]:
+        """Rows that break a table's rule, of all tables in one go."""
+        from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+        selects = []
+        for table in self._tables.values():
+            if table.invariant is None:
+                continue
+            rows = inputs.call(table.invariant).limit(BREACHES_PER_TABLE_MAX)
+            view = f"broken_{table.name}"
+            rows.select(
+                F.lit(table.name).alias("table"), F.to_json(F.struct("*")).alias("row")
+            ).createOrReplaceTempView(view)
+            selects.append(f"SELECT * FROM {view}")  # noqa: S608 - names out of the registry
+        if not selects:
+            return []
+        # One statement: joined one by one, all of it would be analysed again with each of them.
+        found = self._spark.sql(" UNION ALL ".join(selects)).collect()
+        return [_breach_row(self._tables[row.table], row.row) for row in found]
+
+    def _heads(self, agreed: Plan, last: Run, inputs: Inputs) -> list[dict[str, Any]]:
+        """Where every history stands after this batch."""
+        heads = {origin: vars(mark) for origin, mark in last.marks.items()}
+        sql = "SELECT origin, log_id, max(seq) AS seq, arg_max(chain, seq) AS chain FROM {rows} GROUP BY origin, log_id"
+        chains = {
+            (row["origin"], row["log_id"]): row["chain"]
+            for row in self._shelf.query_files("history", inputs.added["history"], sql)
+        }
+        for one in agreed.ranges:
+            chain = chains.get((one.origin, one.log_id), one.chain)
+            heads[one.origin] = {"origin": one.origin, "log_id": one.log_id, "seq": one.until, "chain": chain}
+        return [heads[origin] for origin in sorted(heads)]
+
+    def _facts(
+        self,
+        agreed: Plan,
+        last: Run,
+        inputs: Inputs,
+        heads: list[dict[str, Any]],
+        findings: list[dict[str, Any]],
+    ) -> Facts:
+        before = self._certificate_before(agreed.number)
+        said = {"digests": {}, "balance": {}} if before is None else before.said
+        digests = {}
+        for name in certificate.PROVED:
+            if name in self._tables:
+                old = said["digests"].get(name, {"rows": 0, "digest": Digest().text()})
+                digests[name] = Digest.of_text(old["rows"], old["digest"]) + self._shelf.digest(
+                    name, inputs.added[name]
+                )
+        open_rows = self._shelf.rows("fate_open", inputs.versions.get("fate_open"))
+        balance = shelf.balance(self._shelf, said["balance"], inputs.added, open_rows)
+        at = last.at if inputs.batch is None else inputs.batch.at
+        return Facts(agreed.number, at, agreed.ranges, heads, inputs.versions, digests, findings, balance)
+
+    def _certificate_before(self, number: int) -> certificate.Certificate | None:
+        found = [one for one in self._shelf.certificates() if one.said["batch"] < number]
+        return found[-1] if found else None
+
+    def _write_certificate(self, facts: Facts, inputs: Inputs) -> None:
+        if self._lake.committed(records.CERTIFICATE.name) < facts.number:
+            made = certificate.write(
+                facts, self._certificate_before(facts.number), certificate.lake_key(self._lake.private)
+            )
+            row = {
+                "number": facts.number,
+                "at": records.as_time(facts.at),
+                "document": made.document,
+                "pubkey": made.pubkey,
+                "signature": made.signature,
+            }
+            self._write_record(records.CERTIFICATE, facts.number, [row])
+        self._note(records.CERTIFICATE, inputs, facts.number)
+
+    def _write_record(self, table: Table, number: int, rows: list[dict[str, Any]]) -> None:
+        staged = self._lake.stage_rows(table, records.arrow_rows(table, rows))
+        self._lake.commit(table, number, staged)
+
+
+def _call(table: Table, new_entry: "DataFrame") -> "DataFrame":
+    if table.function is None:
+        raise TypeError(f"{table.name} has no function")
+    return table.function(new_entry=new_entry)
+
+
+def _application(one: Range) -> str:
+    """The Delta application whose transactions are the positions of one log."""
+    return f"holdfast log {one.origin} {one.log_id.hex()}"
+
+
+def _is_known_gap(one: Range, agreed: Plan) -> bool:
+    return any(loss.origin == one.origin and loss.kind == "pruned_unread" for loss in agreed.losses)
+
+
+def _range_row(one: Range) -> dict[str, Any]:
+    return {"origin": one.origin, "log_id": one.log_id, "after": one.after, "until": one.until, "chain": one.chain}
+
+
+def _loss_row(loss: Loss) -> dict[str, Any]:
+    return {
+        "origin": loss.origin,
+        "kind": loss.kind,
+        "key": loss.key,
+        "detail": loss.detail,
+        "seq": loss.seq,
+        "at": None,
+        "is_violation": loss.is_violation,
+    }
+
+
+def _breach_row(table: Table, row: str) -> dict[str, Any]:
+    rule = "" if table.invariant is None else (table.invariant.__doc__ or "").strip()
+    return {
+        "origin": "lake",
+        "kind": "invariant",
+        "key": f"{table.name}/{row}",
+        "detail": f"{table.name}: {rule}",
+        "seq": None,
+        "at": None,
+        "is_violation": True,
+    }

@@ -1,0 +1,102 @@
+"""The Spark session: one per process, warm while the process lives, with bounded memory.
+
+Everything that reads and writes agrees on UTC and on microseconds; what that takes is set here and nowhere else.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.pipeline import java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[*]"
+MEMORY_MB = 2_048
+
+_ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is a form that only Spark reads well
+    "spark.sql.python.filterPushdown.enabled": "true",  # without it a source that takes filters fails every query
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    "spark.sql.constraintPropagation.enabled": "false",  # it takes longer to plan with than it saves on small batches
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # five more calls into Java for every expression
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",  # progress is ours to show
+    "spark.sql.catalogImplementation": "in-memory",
+}
+
+TEST_PROFILE = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.shuffle.compress": "false",
+    "spark.shuffle.spill.compress": "false",
+    "spark.rdd.compress": "false",
+    "spark.sql.streaming.pollingDelay": "1ms",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+}
+"""For data of a test's size: setting up parallel work would take longer than the work."""
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """Where Spark runs, and with how much."""
+
+    master: str = MASTER
+    remote: str | None = None  # sc://host:port of a Spark Connect server; then `master` is the server's own business
+    memory_mb: int = MEMORY_MB
+    more: Mapping[str, str] = field(default_factory=dict)
+
+
+def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
+    """The session of this process. `cache` is a directory for what Spark needs beside its data."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("holdfast pipeline")
+    options = {**_ALWAYS, **settings.more}
+    if settings.remote is None:
+        _prepare_process(cache)
+        options |= _local_options(settings, cache)
+        builder = builder.master(settings.master)
+    else:
+        options = {
+            name: value for name, value in options.items() if name.startswith("spark.sql.") and "catalog" not in name
+        }
+        builder = builder.remote(settings.remote)
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    if settings.remote is None:
+        session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
+    options = {
+        "spark.driver.memory": f"{settings.memory_mb}m",
+        "spark.driver.maxResultSize": f"{settings.memory_mb // 2}m",
+        "spark.sql.warehouse.dir": str(cache / "warehouse"),
+    }
+    if settings.master.startswith("local["):
+        options["spark.driver.host"] = "127.0.0.1"  # nothing else needs to reach it
+        options["spark.driver.bindAddress"] = "127.0.0.1"
+        cores = settings.master.removeprefix("local[").rstrip("]")
+        if "spark.sql.shuffle.partitions" not in settings.more:
+            count = os.cpu_count() or 1 if cores == "*" else int(cores)
+            options["spark.sql.shuffle.partitions"] = str(2 * count)
+    return options
+
+
+def _prepare_process(cache: Path) -> None:
+    """What Spark's launcher takes from the environment."""
+    os.environ["JAVA_HOME"] = str(java.java_home(os.environ, cache))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

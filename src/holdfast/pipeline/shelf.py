@@ -1,0 +1,167 @@
+"""The lake without Spark: rows and counts of its tables at the versions that the last complete batch names."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from holdfast.pipeline import certificate, digest, records
+from holdfast.pipeline.certificate import Certificate
+from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.lake import Lake, live_files
+from holdfast.pipeline.plan import Mark
+from holdfast.pipeline.table import Table
+
+
+@dataclass(frozen=True)
+class Run:
+    """The last complete batch."""
+
+    number: int
+    at: int
+    marks: Mapping[str, Mark]
+    versions: Mapping[str, int]
+
+
+NO_RUN = Run(0, 0, {}, {})
+
+
+class Shelf:
+    """Tables of a lake as they were after a batch; the last one, unless another is named."""
+
+    def __init__(self, lake: Lake, tables: Mapping[str, Table]) -> None:
+        self.lake = lake
+        self.tables = {**tables, **{table.name: table for table in records.RECORDS}}
+        self.connection = duckdb.connect(":memory:")
+        self.connection.execute("SET TimeZone = 'UTC'")
+
+    def last_run(self) -> Run:
+        """Where the lake stands."""
+        handle = self.lake.delta(records.RUN.name)
+        if handle is None:
+            return NO_RUN
+        rows = self._rows_of(records.RUN, live_files(handle), "SELECT * FROM {rows} ORDER BY number DESC LIMIT 1")
+        if not rows:
+            return NO_RUN
+        row = rows[0]
+        marks = {one["origin"]: Mark(one["origin"], one["log_id"], one["seq"], one["chain"]) for one in row["heads"]}
+        versions = {one["table"]: one["version"] for one in row["versions"]}
+        return Run(row["number"], _micros(row["at"]), marks, {**versions, records.RUN.name: handle.version()})
+
+    def certificates(self) -> list[Certificate]:
+        """All of them, in order."""
+        handle = self.lake.delta(records.CERTIFICATE.name)
+        if handle is None:
+            return []
+        rows = self._rows_of(
+            records.CERTIFICATE, live_files(handle), "SELECT document, pubkey, signature FROM {rows} ORDER BY number"
+        )
+        return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
+
+    def files(self, name: str, version: int | None) -> list[Path]:
+        handle = None if version is None else self.lake.delta(name, version)
+        return [] if handle is None else live_files(handle)
+
+    def query(self, name: str, version: int | None, sql: str) -> list[dict[str, Any]]:
+        """Rows of a question about one table; `{rows}` is the table."""
+        return self._rows_of(self.tables[name], self.files(name, version), sql)
+
+    def rows(self, name: str, version: int | None) -> int:
+        """How many rows a table has."""
+        if name not in self.tables:
+            return 0
+        return int(self.query(name, version, "SELECT count(*) AS rows FROM {rows}")[0]["rows"])
+
+    def query_files(self, name: str, paths: Sequence[Path], sql: str) -> list[dict[str, Any]]:
+        """The same about some of its files."""
+        return self._rows_of(self.tables[name], paths, sql)
+
+    def digest(self, name: str, paths: Sequence[Path]) -> Digest:
+        return digest.of_files(paths, self.lake.root(name), records.arrow_schema(self.tables[name]))
+
+    def findings(self, versions: Mapping[str, int]) -> list[dict[str, Any]]:
+        """What is wrong, violations first."""
+        found = []
+        for table in self.tables.values():
+            if table.finds and table.is_stored:
+                sql = "SELECT * FROM {rows} ORDER BY is_violation DESC, kind, key"
+                found += [{**row, "table": table.name} for row in self.query(table.name, versions.get(table.name), sql)]
+        return sorted(found, key=lambda row: (not row["is_violation"], row["kind"], row["key"]))
+
+    def ask(self, sql: str) -> tuple[list[str], list[dict[str, Any]]]:
+        """The columns and rows of a question in which every table has its name; it sees this lake and nothing else."""
+        versions = self.last_run().versions
+        for table in self.tables.values():
+            if table.is_stored:
+                source = relation(table, self.files(table.name, versions.get(table.name)))
+                self.connection.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
+        self.connection.execute(f"SET allowed_directories = ['{_quoted(self.lake.path)}/']")
+        self.connection.execute("SET enable_external_access = false")
+        found = self.connection.sql(sql)
+        if found is None:  # a statement that answers nothing
+            return [], []
+        return list(found.columns), found.to_arrow_table().to_pylist()
+
+    def _rows_of(self, table: Table, paths: Sequence[Path], sql: str) -> list[dict[str, Any]]:
+        found = self.connection.sql(sql.replace("{rows}", relation(table, paths))).to_arrow_table()
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+
+def relation(table: Table, paths: Sequence[Path]) -> str:
+    """The SQL of some files of a table, with the columns of its schema even where there is no file."""
+    names = ", ".join(f'"{field.name}"' for field in table.schema.fields)
+    if not paths:
+        columns = ", ".join(f'NULL::{_type(field.dataType)} AS "{field.name}"' for field in table.schema.fields)
+        return f"(SELECT {columns} WHERE false)"
+    listed = ", ".join(f"'{_quoted(path)}'" for path in paths)
+    hive = ""
+    if table.partition_by:
+        kind = _type(table.schema[table.partition_by].dataType)
+        hive = f", hive_partitioning = true, hive_types = {{'{table.partition_by}': {kind}}}"
+    return f"(SELECT {names} FROM read_parquet([{listed}]{hive}))"  # noqa: S608 - paths of the lake's own log
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _type(kind: Any) -> str:
+    """DuckDB's name of a type of Spark's."""
+    name = kind.typeName()
+    if name == "array":
+        return _type(kind.elementType) + "[]"
+    if name == "struct":
+        parts = ", ".join(f'"{field.name}" {_type(field.dataType)}' for field in kind.fields)
+        return f"STRUCT({parts})"
+    names = {
+        "string": "VARCHAR",
+        "long": "BIGINT",
+        "integer": "INTEGER",
+        "double": "DOUBLE",
+        "boolean": "BOOLEAN",
+        "binary": "BLOB",
+        "timestamp": "TIMESTAMPTZ",
+        "date": "DATE",
+    }
+    return names[name]
+
+
+def _micros(at: Any) -> int:
+    return int(at.timestamp()) * 1_000_000 + int(at.microsecond)
+
+
+def balance(
+    shelf: Shelf, before: Mapping[str, int], added: Mapping[str, Sequence[Path]], open_rows: int
+) -> dict[str, int]:
+    """The balance after a batch: the one before, and what the batch added."""
+    after = {**certificate.no_balance(), **before, "open": open_rows}
+    sql = "SELECT coalesce(sum(len(recipients)), 0)::BIGINT AS recipients FROM {rows} WHERE origin LIKE 'relay:%' AND kind IN ('accepted', 'receipt')"
+    after["recipients"] += shelf.query_files("history", added["history"], sql)[0]["recipients"]
+    if "message_fate" in shelf.tables:
+        sql = "SELECT outcome, count(*) AS rows FROM {rows} GROUP BY outcome"
+        for row in shelf.query_files("message_fate", added["message_fate"], sql):
+            after[row["outcome"]] = after.get(row["outcome"], 0) + row["rows"]
+    return after

@@ -1,0 +1,91 @@
+"""What several tables read out of entries: whose they are, numbers inside details, and the bytes that the chain covers."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
+"""Kinds of entries that end an open delivery, and its outcome at the same time."""
+
+_ABSENT = "FFFFFFFF"
+
+
+def of_relay(origin: str = "origin") -> Column:
+    """Whether an entry is a relay's."""
+    return F.col(origin).startswith("relay:")
+
+
+def of_device(origin: str = "origin") -> Column:
+    """Whether an entry is a device's."""
+    return F.col(origin).startswith("device:")
+
+
+def device_mesh(origin: str = "origin") -> Column:
+    """The mesh in a device's origin, which is `device:MESH/MEMBER`."""
+    return F.regexp_extract(F.col(origin), "^device:([^/]*)/(.*)$", 1)
+
+
+def device_member(origin: str = "origin") -> Column:
+    """The member in a device's origin."""
+    return F.regexp_extract(F.col(origin), "^device:([^/]*)/(.*)$", 2)
+
+
+def number_at(bytes_column: str, start: int) -> Column:
+    """Eight bytes, big-endian, from a place that counts from 1; null where they are no number of ours."""
+    digits = F.hex(F.substring(F.col(bytes_column), start, 8))
+    return F.when(F.length(digits) == 16, F.conv(digits, 16, 10).try_cast("bigint"))
+
+
+def text_of(column: str | Column) -> Column:
+    """Bytes as lower-case hex."""
+    return F.lower(F.hex(column))
+
+
+def key_of(*parts: str | Column) -> Column:
+    """The key of a finding: its parts joined by slashes, `-` where one is absent."""
+    texts = [F.coalesce((F.col(part) if isinstance(part, str) else part).cast("string"), F.lit("-")) for part in parts]
+    return F.concat_ws("/", *texts)
+
+
+def encoded() -> Column:
+    """The bytes of an entry that its chain covers, made by Spark's own functions."""
+    return F.concat(
+        _integer(F.col("seq")),
+        _integer(F.unix_micros("at")),
+        *(_text(F.col(name)) for name in ("kind", "mesh", "message_id", "client_message_id", "sender")),
+        _field(F.col("epoch")),
+        _integer(F.col("sequence")),
+        _text(F.col("recipient")),
+        _list(F.transform("recipients", lambda pair: F.concat(_text(pair["member"]), _text(pair["outcome"])))),
+        _list(F.transform("mentions", _text)),
+        _text(F.col("destination_kind")),
+        _text(F.col("destination_ref")),
+        _field(F.col("event_id")),
+        _integer(F.col("size")),
+        _flag(F.col("was_stored")),
+        _text(F.col("reason")),
+        _field(F.col("detail")),
+    )
+
+
+def _field(value: Column) -> Column:
+    prefixed = F.concat(F.unhex(F.lpad(F.hex(F.octet_length(value).cast("bigint")), 8, "0")), value)
+    return F.coalesce(prefixed, F.unhex(F.lit(_ABSENT)))
+
+
+def _text(value: Column) -> Column:
+    return _field(F.encode(value, "UTF-8"))
+
+
+def _integer(value: Column) -> Column:
+    whole = F.unhex(F.concat(F.lit("00000008"), F.lpad(F.hex(value), 16, "0")))
+    return F.coalesce(whole, F.unhex(F.lit(_ABSENT)))
+
+
+def _flag(value: Column) -> Column:
+    said = F.when(value, F.unhex(F.lit("0000000101"))).when(~value, F.unhex(F.lit("0000000100")))
+    return F.coalesce(said, F.unhex(F.lit(_ABSENT)))
+
+
+def _list(items: Column) -> Column:
+    """The items one after another, behind the length of all; joined as hex, because only texts can be joined."""
+    return _field(F.unhex(F.array_join(F.transform(items, F.hex), "")))

@@ -1,0 +1,215 @@
+"""Where a history is not the chain that it claims to be, or not the one that its relay signed.
+
+Each entry's bytes are made anew by Spark's own functions and hashed behind the chain of the entry before. Entries are walked in
+buckets of positions, so that no task has to hold a whole log; the last entry of each bucket is carried over to the next.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+from holdfast.pipeline.finding import SCHEMA
+from holdfast.pipeline.table import Batch, Writing, table
+from holdfast.pipeline.tables._entry import encoded, key_of, text_of
+from holdfast.pipeline.tables.extent import Log, logs_of
+from holdfast.protocol import keys
+from holdfast.protocol.anchor import digest
+
+BUCKET = 10_000
+"""Positions that are walked by one task at a time."""
+
+_LOG = ["origin", "log_id"]
+
+
+def findings_name_their_entry(new_chain_break: DataFrame) -> DataFrame:
+    """A break has a history and a position."""
+    return new_chain_break.where(F.col("seq").isNull()).select("origin", "kind", "key")
+
+
+@table(
+    key=("origin", "kind", "key"),
+    schema=SCHEMA,
+    writing=Writing.APPEND,
+    finds=True,
+    invariant=findings_name_their_entry,
+)
+def chain_break(
+    new_history: DataFrame,
+    history: DataFrame,
+    extent: DataFrame,
+    new_anchor: DataFrame,
+    old_chain_break: DataFrame,
+    batch: Batch,
+) -> DataFrame:
+    """Entries that do not follow from the one before, and anchors that a history does not keep to."""
+    logs = logs_of(extent)
+    linked = _linked(new_history, _starts(new_history, batch))
+    anchors = new_anchor.where(F.col("state") == "met")
+    found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors))
+    if batch.full:  # everything was read up to the heads, so nothing can be on its way
+        found = found.unionByName(_tails(new_anchor, extent)).unionByName(_beginnings(extent))
+    told = found.select(*SCHEMA.fieldNames()).dropDuplicates(["origin", "kind", "key"])  # one anchor, many devices
+    return told.join(
+        old_chain_break.select("origin", "kind", "key"), on=["origin", "kind", "key"], how="left_anti"
+    ).select(*SCHEMA.fieldNames())
+
+
+def _starts(new_history: DataFrame, batch: Batch) -> DataFrame:
+    """Where each range begins, and the chain there; of a log's very first entry `extent` sees to that."""
+    rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
+    return new_history.sparkSession.createDataFrame(rows, "origin string, log_id binary, after long, start binary")
+
+
+def _linked(new_history: DataFrame, starts: DataFrame) -> DataFrame:
+    """Each entry with position, time and chain of the one before it."""
+    bucketed = new_history.withColumn("bucket", F.floor(F.col("seq") / BUCKET))
+    inside = Window.partitionBy(*_LOG, "bucket").orderBy("seq")
+    before = [F.lag(name).over(inside).alias(f"previous_{name}") for name in ("seq", "at", "chain")]
+    walked = bucketed.select(*_LOG, "bucket", "seq", "at", "chain", encoded().alias("bytes"), *before)
+    return walked.join(F.broadcast(_carried(bucketed)), on=[*_LOG, "bucket"], how="left").join(
+        F.broadcast(starts), on=_LOG, how="left"
+    )
+
+
+def _carried(bucketed: DataFrame) -> DataFrame:
+    """The last entry of the bucket before, for each bucket; one row for ten thousand entries."""
+    ends = bucketed.groupBy(*_LOG, "bucket").agg(F.max_by(F.struct("seq", "at", "chain"), "seq").alias("end"))
+    order = Window.partitionBy(*_LOG).orderBy("bucket")
+    return ends.select(*_LOG, "bucket", F.lag("end").over(order).alias("carried"))
+
+
+def _breaks(linked: DataFrame) -> DataFrame:
+    previous_seq = F.coalesce("previous_seq", "carried.seq", "after")
+    previous_at = F.coalesce("previous_at", "carried.at")
+    previous_chain = F.coalesce("previous_chain", "carried.chain", "start")
+    hashed = F.unhex(F.sha2(F.concat(previous_chain, F.col("bytes")), 256))
+    said = F.array(
+        _said(F.col("seq") != previous_seq + 1, "position_gap", F.concat(F.lit("follows position "), previous_seq)),
+        _said(F.col("at") < previous_at, "time_goes_back", F.lit("is earlier than the entry before it")),
+        _said(hashed != F.col("chain"), "chain_mismatch", F.lit("does not hash to its chain")),
+    )
+    wrong = linked.select("*", F.explode(F.filter(said, lambda one: one.isNotNull())).alias("said"))
+    return wrong.select(
+        "origin",
+        F.col("said.kind").alias("kind"),
+        key_of(text_of("log_id"), "seq").alias("key"),
+        F.concat(F.lit("entry "), F.col("seq"), F.lit(" "), F.col("said.detail")).alias("detail"),
+        *("seq", "at"),
+        F.lit(True).alias("is_violation"),
+    )
+
+
+def _said(is_wrong: Column, kind: str, detail: Column) -> Column:
+    return F.when(is_wrong, F.struct(F.lit(kind).alias("kind"), detail.alias("detail")))
+
+
+def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame) -> DataFrame:
+    """Anchors beside the entries that they are of. Of the past only the positions between the least and the greatest are read."""
+    distinct = anchors.groupBy("relay_origin", "relay_log_id", "relay_seq", "relay_chain", "signature").agg(
+        F.min("origin").alias("device"), F.min_by("seq", "origin").alias("device_seq")
+    )
+    bounds = anchors.agg(F.min("relay_seq").alias("least"), F.max("relay_seq").alias("greatest")).collect()[0]
+    if bounds.least is None:
+        return _no_finding(anchors)
+    is_wanted = F.col("seq").between(bounds.least, bounds.greatest) & F.col("origin").startswith("relay:")
+    entries = alive(history.where(is_wanted), logs).select(
+        F.col("origin").alias("relay_origin"), F.col("seq").alias("relay_seq"), "at", "chain"
+    )
+    signed = distinct.mapInArrow(_verified, f"{_ddl(distinct)}, is_signed boolean")
+    joined = signed.join(entries, on=["relay_origin", "relay_seq"], how="left")
+    differs = F.coalesce(F.col("chain") != F.col("relay_chain"), F.lit(True))
+    mismatch = joined.where(F.col("is_signed") & differs).select(
+        F.col("relay_origin").alias("origin"),
+        F.lit("anchor_mismatch").alias("kind"),
+        key_of(text_of("relay_log_id"), "relay_seq").alias("key"),
+        F.concat(
+            F.lit("entry "), F.col("relay_seq"), F.lit(" has another chain than the relay signed for "), F.col("device")
+        ).alias("detail"),
+        F.col("relay_seq").alias("seq"),
+        "at",
+        F.lit(True).alias("is_violation"),
+    )
+    return mismatch.unionByName(_forged(joined))
+
+
+def _forged(joined: DataFrame) -> DataFrame:
+    return joined.where(~F.col("is_signed")).select(
+        F.col("device").alias("origin"),
+        F.lit("anchor_forged").alias("kind"),
+        key_of(text_of("relay_log_id"), "relay_seq").alias("key"),
+        F.concat(F.lit("entry "), F.col("device_seq"), F.lit(" keeps an anchor that its relay did not sign")).alias(
+            "detail"
+        ),
+        F.col("device_seq").alias("seq"),
+        F.lit(None).cast("timestamp").alias("at"),
+        F.lit(True).alias("is_violation"),
+    )
+
+
+def _tails(new_anchor: DataFrame, extent: DataFrame) -> DataFrame:
+    """Anchors past the end of a log that was read to its end: what they sign was there once."""
+    logs = extent.where(F.col("origin").startswith("relay:") & F.col("valid_until").isNull()).select(
+        F.col("origin").alias("log_origin"), F.col("log_id").alias("relay_log_id"), "last_seq"
+    )
+    beyond = new_anchor.where(F.col("state") == "open").join(F.broadcast(logs), on="relay_log_id", how="inner")
+    missing = beyond.groupBy("log_origin", "relay_log_id", "last_seq").agg(F.max("relay_seq").alias("signed_seq"))
+    return missing.select(
+        F.col("log_origin").alias("origin"),
+        F.lit("tail_missing").alias("kind"),
+        key_of(text_of("relay_log_id"), F.col("last_seq") + 1).alias("key"),
+        F.concat(
+            F.lit("the log ends at "), F.col("last_seq"), F.lit(", and its relay signed entry "), F.col("signed_seq")
+        ).alias("detail"),
+        F.col("last_seq").alias("seq"),
+        F.lit(None).cast("timestamp").alias("at"),
+        F.lit(True).alias("is_violation"),
+    )
+
+
+def _beginnings(extent: DataFrame) -> DataFrame:
+    """First entries that follow from the id of no log of their history, now that all of them are known."""
+    return extent.where(F.col("first_bytes").isNotNull()).select(
+        "origin",
+        F.lit("chain_mismatch").alias("kind"),
+        key_of(text_of("log_id"), F.lit(1)).alias("key"),
+        F.lit("entry 1 is not where a log of this id begins").alias("detail"),
+        F.lit(1).cast("bigint").alias("seq"),
+        F.lit(None).cast("timestamp").alias("at"),
+        F.lit(True).alias("is_violation"),
+    )
+
+
+def alive(history: DataFrame, logs: list[Log]) -> DataFrame:
+    """Entries that no restored log has cut off."""
+    is_cut = F.lit(False)
+    for log in logs:
+        if log.valid_until is not None:
+            is_of_log = (F.col("origin") == log.origin) & (F.col("log_id") == F.lit(log.log_id))
+            is_cut = is_cut | (is_of_log & (F.col("seq") > log.valid_until))
+    return history.where(~is_cut)
+
+
+def _no_finding(like: DataFrame) -> DataFrame:
+    return like.sparkSession.createDataFrame([], SCHEMA)
+
+
+def _ddl(frame: DataFrame) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in frame.schema)
+
+
+def _verified(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Record batches of anchors with whether the relay of their origin signed them."""
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in _SIGNED)
+        verdicts = [_is_signed(*row) for row in zip(*columns, strict=True)]
+        arrays = [*batch.columns, pa.array(verdicts, pa.bool_())]
+        yield pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, "is_signed"])
+
+
+_SIGNED = ("relay_origin", "relay_log_id", "relay_seq", "relay_chain", "signature")
+
+
+def _is_signed(origin: str, log_id: bytes, seq: int, chain: bytes, signature: bytes) -> bool:
+    return keys.verify(origin.removeprefix("relay:"), digest(log_id, seq, chain), signature)

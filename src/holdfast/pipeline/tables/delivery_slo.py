@@ -1,0 +1,66 @@
+"""How long deliveries took, counted so that counts of any two batches add up."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._latency import bucket
+
+SCHEMA = StructType(
+    [
+        StructField("day", DateType(), nullable=False),  # of accepted_hour, UTC
+        StructField("mesh", StringType(), nullable=False),
+        StructField("accepted_hour", TimestampType(), nullable=False),
+        StructField("was_stored", BooleanType(), nullable=False),
+        StructField("bucket", IntegerType(), nullable=False),  # floor(32 · log2 of the latency in µs)
+        StructField("count", LongType(), nullable=False),
+    ]
+)
+KEY = ("day", "mesh", "accepted_hour", "was_stored", "bucket")
+
+
+def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
+    """Buckets of the days that a batch touched count something, and no less than the batch brought."""
+    touched = _counted(new_message_fate).withColumnRenamed("count", "brought")
+    joined = touched.join(delivery_slo, on=list(KEY), how="left")
+    return joined.where(F.coalesce(F.col("count") < F.col("brought"), F.lit(True))).select(*KEY)
+
+
+@table(
+    key=KEY,
+    schema=SCHEMA,
+    writing=Writing.TOUCHED,
+    partition_by="day",
+    sort_by=("mesh", "accepted_hour", "was_stored", "bucket"),
+    invariant=counts_are_positive,
+)
+def delivery_slo(old_delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
+    """Deliveries per mesh, hour of the accept, whether they had waited, and logarithmic bucket of latency."""
+    brought = _counted(new_message_fate)
+    days = F.broadcast(brought.select("day").distinct())
+    kept = old_delivery_slo.join(days, on="day", how="left_semi")
+    both = kept.select(*KEY, "count").unionByName(brought)
+    return both.groupBy(*KEY).agg(F.sum("count").alias("count")).select(*SCHEMA.fieldNames())
+
+
+def _counted(new_message_fate: DataFrame) -> DataFrame:
+    delivered = new_message_fate.where(
+        (F.col("outcome") == "delivered") & (F.col("kind") == "message") & F.col("was_stored").isNotNull()
+    )
+    latency = F.unix_micros("closed_at") - F.unix_micros("accepted_at")
+    return (
+        delivered.withColumn("accepted_hour", F.date_trunc("hour", "accepted_at"))
+        .withColumn("day", F.to_date("accepted_hour"))
+        .groupBy("day", "mesh", "accepted_hour", "was_stored", bucket(latency).alias("bucket"))
+        .count()
+    )

@@ -1,0 +1,132 @@
+"""How far each history is known, and which part of it still counts: a restored log cuts off what lies past its fork."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._entry import encoded
+from holdfast.protocol.history import Restored, genesis
+
+SCHEMA = StructType(
+    [
+        StructField("origin", StringType(), nullable=False),
+        StructField("log_id", BinaryType(), nullable=False),
+        StructField("first_seq", LongType()),  # null where only a fork names the log
+        StructField("last_seq", LongType()),
+        StructField("last_at", TimestampType()),
+        StructField("last_chain", BinaryType()),
+        StructField("valid_until", LongType()),  # null where nothing was cut off
+        StructField("cut_seq", LongType()),  # the restored entry that cut it off
+        StructField("cut_at", TimestampType()),
+        StructField(
+            "first_bytes", BinaryType()
+        ),  # of entry 1, until it is shown to follow from the id of the first log
+        StructField("first_chain", BinaryType()),
+    ]
+)
+
+RESTORED_BYTES = 72  # old log id, new log id, position and chain of the fork
+
+
+@dataclass(frozen=True)
+class Log:
+    """One row."""
+
+    origin: str
+    log_id: bytes
+    first_seq: int | None = None
+    last_seq: int | None = None
+    last_at: datetime | None = None
+    last_chain: bytes | None = None
+    valid_until: int | None = None
+    cut_seq: int | None = None
+    cut_at: datetime | None = None
+    first_bytes: bytes | None = None
+    first_chain: bytes | None = None
+
+    def cut(self, seq: int, cut_seq: int, cut_at: datetime) -> "Log":
+        """The log without what lies past a fork."""
+        if self.valid_until is not None and self.valid_until <= seq:
+            return self
+        return replace(self, valid_until=seq, cut_seq=cut_seq, cut_at=cut_at)
+
+
+def logs_are_where_their_entries_end(extent: DataFrame) -> DataFrame:
+    """A log that was read ends at or after its first entry, and only one log of a history is whole."""
+    backwards = extent.where(F.col("last_seq") < F.col("first_seq")).select("origin", "log_id")
+    whole = extent.where(F.col("valid_until").isNull() & F.col("first_seq").isNotNull())
+    several = whole.groupBy("origin").agg(F.count("log_id").alias("logs"), F.min("log_id").alias("log_id"))
+    return backwards.unionByName(several.where(F.col("logs") > 1).select("origin", "log_id"))
+
+
+@table(
+    key=("origin", "log_id"),
+    schema=SCHEMA,
+    writing=Writing.REPLACE,
+    invariant=logs_are_where_their_entries_end,
+)
+def extent(old_extent: DataFrame, new_history: DataFrame) -> DataFrame:
+    """How far each log is known, and up to where it counts."""
+    is_restored = (F.col("kind") == "restored") & (F.octet_length("detail") == RESTORED_BYTES)
+    read = new_history.groupBy("origin", "log_id").agg(
+        F.min("seq").alias("first_seq"),
+        F.max("seq").alias("last_seq"),
+        F.max("at").alias("last_at"),
+        F.max_by("chain", "seq").alias("last_chain"),
+        F.max(F.when(F.col("seq") == 1, encoded())).alias("first_bytes"),
+        F.max(F.when(F.col("seq") == 1, F.col("chain"))).alias("first_chain"),
+        F.sort_array(F.collect_list(F.when(is_restored, F.struct("seq", "at", "detail")))).alias("forks"),
+    )
+    logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
+    for row in read.orderBy("origin").collect():  # a row per log
+        _note(logs, row.origin, bytes(row.log_id), row)
+        for fork in row.forks:
+            _fork(logs, row.origin, bytes(row.log_id), fork.seq, fork.at, Restored.decode(bytes(fork.detail)))
+    rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
+    return new_history.sparkSession.createDataFrame(rows, SCHEMA)
+
+
+def logs_of(extent: DataFrame) -> list[Log]:
+    """The rows of the table as values: there is one for each time that a history was restored."""
+    rows = (row.asDict() for row in extent.collect())
+    return [Log(**{name: _plain(value) for name, value in row.items()}) for row in rows]
+
+
+def _note(logs: dict[tuple[str, bytes], Log], origin: str, log_id: bytes, row: Row) -> None:
+    known = logs.get((origin, log_id), Log(origin, log_id))
+    if known.first_seq is None:
+        first = {name: _plain(row[name]) for name in ("first_seq", "first_bytes", "first_chain")}
+        known = replace(known, **first)
+    last = {name: _plain(row[name]) for name in ("last_seq", "last_at", "last_chain")}
+    logs[origin, log_id] = replace(known, **last)
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+def _begun(log: Log, logs: dict[tuple[str, bytes], Log]) -> Log:
+    """The log, its first entry let go of if it follows from the id of some log of this history: a fork keeps the oldest."""
+    if log.first_bytes is None:
+        return log
+    for origin, log_id in logs:
+        begun = hashlib.sha256(genesis(log_id) + log.first_bytes).digest()
+        if origin == log.origin and begun == log.first_chain:
+            return replace(log, first_bytes=None, first_chain=None)
+    return log
+
+
+def _fork(
+    logs: dict[tuple[str, bytes], Log], origin: str, log_id: bytes, seq: int, at: datetime, fork: Restored
+) -> None:
+    """Cut every other log that was there before the fork; the old one is known from now on, if only by its name."""
+    logs.setdefault((origin, fork.old_log_id), Log(origin, fork.old_log_id))
+    for key, log in logs.items():
+        if key[0] == origin and key[1] not in (log_id, fork.new_log_id):
+            logs[key] = log.cut(fork.fork_seq, seq, at)

@@ -1,0 +1,72 @@
+"""The bronze table: the histories themselves, which are the only facts; every other table is computed from it."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DateType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from holdfast.pipeline.table import Writing, table
+
+OUTCOME = StructType([StructField("member", StringType()), StructField("outcome", StringType())])
+
+SCHEMA = StructType(
+    [
+        StructField("origin", StringType(), nullable=False),
+        StructField("log_id", BinaryType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),
+        StructField("at", TimestampType(), nullable=False),
+        StructField("kind", StringType(), nullable=False),
+        StructField("mesh", StringType()),
+        StructField("message_id", StringType()),
+        StructField("client_message_id", StringType()),
+        StructField("sender", StringType()),
+        StructField("epoch", BinaryType()),
+        StructField("sequence", LongType()),
+        StructField("recipient", StringType()),
+        StructField("recipients", ArrayType(OUTCOME), nullable=False),
+        StructField("mentions", ArrayType(StringType()), nullable=False),
+        StructField("destination_kind", StringType()),
+        StructField("destination_ref", StringType()),
+        StructField("event_id", BinaryType()),
+        StructField("size", LongType()),
+        StructField("was_stored", BooleanType()),
+        StructField("reason", StringType()),
+        StructField("detail", BinaryType(), nullable=False),
+        StructField("chain", BinaryType(), nullable=False),
+        StructField("day", DateType(), nullable=False),  # of `at`, in UTC; monotone with seq
+    ]
+)
+
+
+def positions_are_dense(new_history: DataFrame) -> DataFrame:
+    """In one batch the positions of a log follow each other without holes or repetitions."""
+    bounds = new_history.groupBy("origin", "log_id").agg(
+        F.min("seq").alias("first_seq"),
+        F.max("seq").alias("last_seq"),
+        F.count("seq").alias("entries"),
+        F.count_distinct("seq").alias("positions"),
+    )
+    width = F.col("last_seq") - F.col("first_seq") + 1
+    return bounds.where((F.col("entries") != width) | (F.col("positions") != width))
+
+
+@table(
+    key=("origin", "log_id", "seq"),
+    schema=SCHEMA,
+    writing=Writing.APPEND,
+    partition_by="day",
+    sort_by=("origin", "seq"),
+    invariant=positions_are_dense,
+)
+def history(new_entry: DataFrame) -> DataFrame:
+    """Every entry of every history, as it was exported."""
+    return new_entry.withColumn("day", F.to_date("at")).select(*SCHEMA.fieldNames())

@@ -1,0 +1,49 @@
+"""Who had which key from when on: as the administration in a relay's history tells it."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
+
+from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._entry import of_relay
+
+SCHEMA = StructType(
+    [
+        StructField("origin", StringType(), nullable=False),
+        StructField("log_id", BinaryType(), nullable=False),
+        StructField("seq", LongType(), nullable=False),  # of the entry; it holds from the next one on
+        StructField("at", TimestampType(), nullable=False),
+        StructField("mesh", StringType(), nullable=False),
+        StructField("member", StringType(), nullable=False),
+        StructField("key", StringType()),  # hex; null where it ends, or where only an invitation vouches for it
+        StructField("invite", StringType()),  # the invitation's key, which signed for the member's
+        StructField("agreement", StringType()),  # and that signature
+    ]
+)
+ACTIONS = ("create_mesh", "add_member", "join", "rotate_member_key", "revoke_member")
+_ACTION = "action STRING, member STRING, key STRING, invite STRING, agreement STRING"
+
+
+def keys_have_a_source(new_member_key: DataFrame) -> DataFrame:
+    """A member has a key of 64 digits, one that an invitation vouches for, or none."""
+    is_wrong = (F.length("key") != 64) | (F.col("invite").isNull() != F.col("agreement").isNull())
+    return new_member_key.where(is_wrong).select("origin", "seq")
+
+
+@table(
+    key=("origin", "log_id", "seq"),
+    schema=SCHEMA,
+    writing=Writing.APPEND,
+    sort_by=("origin", "seq"),
+    invariant=keys_have_a_source,
+)
+def member_key(new_history: DataFrame) -> DataFrame:
+    """One row per change of a member's key: it comes, it is another one, it goes."""
+    admin = new_history.where(of_relay() & (F.col("kind") == "admin"))
+    asked = admin.withColumn("asked", F.from_json(F.decode("detail", "UTF-8"), _ACTION))
+    about_keys = asked.where(F.col("asked.action").isin(*ACTIONS) & F.col("asked.member").isNotNull())
+    return about_keys.select(
+        *("origin", "log_id", "seq", "at", "mesh"),
+        F.col("asked.member").alias("member"),
+        *(F.col(f"asked.{name}").alias(name) for name in ("key", "invite", "agreement")),
+    )

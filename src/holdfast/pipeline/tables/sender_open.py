@@ -1,0 +1,29 @@
+"""What devices have written down and no relay has taken yet: the outboxes, as the histories tell them."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import StructType
+
+from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables.sender import ENQUEUED, KEY, KEY_FIELDS, TRIED
+
+SCHEMA = StructType([*KEY_FIELDS, *ENQUEUED, *TRIED])
+
+
+def sends_wait_once(sender_open: DataFrame, new_sender_fate: DataFrame) -> DataFrame:
+    """A sequence waits once, and what this batch settled waits no longer."""
+    twice = sender_open.groupBy(*KEY).count().where(F.col("count") > 1).select(*KEY)
+    settled = new_sender_fate.where(~F.col("is_late") & (F.col("status") != "rolled_back")).select(*KEY)
+    return twice.unionByName(sender_open.join(settled, on=KEY, how="left_semi").select(*KEY))
+
+
+@table(
+    key=("origin", "sequence"),
+    schema=SCHEMA,
+    writing=Writing.REPLACE,
+    sort_by=("origin", "sequence"),
+    invariant=sends_wait_once,
+)
+def sender_open(new_sender: DataFrame) -> DataFrame:
+    """Every send that a device has written down and not settled."""
+    return new_sender.where(F.col("state") == "open").select(*SCHEMA.fieldNames())

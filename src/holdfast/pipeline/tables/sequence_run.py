@@ -1,0 +1,31 @@
+"""The sequences that were used, as runs without holes: what gaps and repetitions are found by."""
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import StructType
+
+from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables.sequence import GROUP, RUN
+
+SCHEMA = StructType(RUN)
+
+
+def runs_do_not_touch(sequence_run: DataFrame) -> DataFrame:
+    """Between two runs of one epoch lies a hole; else they would be one."""
+    order = Window.partitionBy(*GROUP).orderBy("first")
+    joined = sequence_run.withColumn("previous", F.lag("last").over(order))
+    return joined.where((F.col("first") <= F.col("previous") + 1) | (F.col("last") < F.col("first"))).select(
+        *GROUP, "first"
+    )
+
+
+@table(
+    key=("origin", "mesh", "sender", "epoch", "claim", "first"),
+    schema=SCHEMA,
+    writing=Writing.REPLACE,
+    sort_by=("origin", "mesh", "sender", "epoch", "first"),
+    invariant=runs_do_not_touch,
+)
+def sequence_run(new_sequence: DataFrame) -> DataFrame:
+    """Runs of sequences of one sender's epoch that its relay accepted, or that its device was told are accepted."""
+    return new_sequence.where(F.col("what") == "run").select(*SCHEMA.fieldNames())

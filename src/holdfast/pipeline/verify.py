@@ -1,0 +1,104 @@
+"""Does the lake still hold what its certificates say? Answered from the rows, without Spark."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+from deltalake.exceptions import DeltaError
+
+from holdfast.pipeline import certificate, shelf
+from holdfast.pipeline.certificate import Certificate
+from holdfast.pipeline.shelf import Run, Shelf
+
+_UNREADABLE = (OSError, pa.ArrowException, duckdb.Error, DeltaError)
+
+
+def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:
+    """Every way in which the lake is not what was certified; none is good."""
+    try:
+        last = lake.last_run()
+        certificates = [one for one in lake.certificates() if one.said["batch"] <= last.number]
+    except _UNREADABLE as error:
+        return [f"the certificates cannot be read: {_first_line(error)}"]
+    if not certificates:
+        return ["there is no certificate"]
+    return _signatures(certificates, pubkey) + _order(certificates, last) + _contents(lake, certificates[-1], last)
+
+
+def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str]:
+    expected = pubkey or certificates[0].pubkey
+    wrong = [
+        f"certificate {number} is not signed by its key"
+        for number, one in _numbered(certificates)
+        if not one.is_signed()
+    ]
+    return wrong + [
+        f"certificate {number} is of the key {one.pubkey}, not {expected}"
+        for number, one in _numbered(certificates)
+        if one.pubkey != expected
+    ]
+
+
+def _order(certificates: list[Certificate], last: Run) -> list[str]:
+    """Each names the one before, and the last is the last batch's."""
+    wrong = []
+    previous: str | None = None
+    for number, one in _numbered(certificates):
+        if one.said["batch"] != number:
+            wrong.append(f"certificate {number} is of batch {one.said['batch']}")
+        if one.said["previous"] != previous:
+            wrong.append(f"certificate {number} does not follow the one before it")
+        previous = one.hash
+    if certificates[-1].said["batch"] != last.number:
+        wrong.append(
+            f"the last batch is {last.number}, the last certificate is of batch {certificates[-1].said['batch']}"
+        )
+    return wrong
+
+
+def _contents(lake: Shelf, last: Certificate, run: Run) -> list[str]:
+    said = last.said
+    wrong = _heads(said, run)
+    for name, told in said["digests"].items():
+        try:
+            found = lake.digest(name, lake.files(name, said["versions"].get(name)))
+        except _UNREADABLE as error:
+            wrong.append(f"{name} cannot be read: {_first_line(error)}")
+            continue
+        if found.rows != told["rows"]:
+            wrong.append(f"{name} has {found.rows} rows, {told['rows']} are certified")
+        elif found.text() != told["digest"]:
+            wrong.append(f"{name}: a value is not what was certified")
+    if not wrong:  # counted only in rows that are the right ones
+        wrong += _balance(lake, said)
+    return wrong
+
+
+def _heads(said: Mapping[str, Any], run: Run) -> list[str]:
+    marks = [(mark.origin, mark.log_id.hex(), mark.seq) for mark in run.marks.values()]
+    told = [(head["origin"], head["log_id"], head["seq"]) for head in said["heads"]]
+    wrong = [] if sorted(marks) == sorted(told) else ["the last batch read other positions than were certified"]
+    versions = {name: version for name, version in run.versions.items() if name in said["versions"]}
+    return (
+        wrong if versions == said["versions"] else [*wrong, "the last batch names other versions than were certified"]
+    )
+
+
+def _balance(lake: Shelf, said: Mapping[str, Any]) -> list[str]:
+    versions = said["versions"]
+    files = {name: lake.files(name, versions.get(name)) for name in ("history", "message_fate")}
+    try:
+        found = shelf.balance(lake, {}, files, lake.rows("fate_open", versions.get("fate_open")))
+    except _UNREADABLE as error:
+        return [f"the balance cannot be counted: {_first_line(error)}"]
+    wrong = [] if found == said["balance"] else [f"the balance is {found}, certified is {said['balance']}"]
+    return wrong if certificate.holds(found) == said["balance_holds"] else [*wrong, "the balance does not hold"]
+
+
+def _numbered(certificates: list[Certificate]) -> list[tuple[int, Certificate]]:
+    return list(enumerate(certificates, start=1))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

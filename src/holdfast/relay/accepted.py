@@ -1,0 +1,166 @@
+"""What was taken, and the rows that say so: dedupe, message, history, deliveries, mentions. All of them, or none."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.protocol.administration import Administration
+from holdfast.protocol.envelope import Envelope
+from holdfast.protocol.history import Draft, Entry, Kind
+from holdfast.protocol.receipt import Receipt
+from holdfast.protocol.schedule import DedupeMode, dedupe_expires_at
+from holdfast.relay.directory import SQL
+from holdfast.relay.offer import Offer
+from holdfast.relay.settings import Retention
+from holdfast.store import history
+from holdfast.store.engine import Transaction, Value
+
+QUEUED, FULL, BLOCKED = "queued", "full", "blocked"
+SKIPPED = "skipped"  # reason of an accept that left somebody out, whether the sender was told or not
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """An offer that is taken, before its rows are written."""
+
+    offer: Offer
+    sender: str
+    message_id: str
+    recipients: tuple[tuple[str, str], ...] = ()  # (member, outcome)
+    expires_at: int | None = None  # of its deliveries
+    receipted: tuple[int, ...] = ()  # positions in the sender's queue that this receipt is for
+    untaken: tuple[str, ...] = ()  # ids of events that this receipt names in vain
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Who does not get it because their queue is full. A block stays the blocker's secret."""
+        return self.untaken or tuple(member for member, outcome in self.recipients if outcome == FULL)
+
+    @property
+    def destination(self) -> tuple[str, str]:
+        said = self.offer.said
+        if isinstance(said, Administration):
+            return "admin", said.head.mesh
+        return said.destination.kind.value, said.destination.ref
+
+    @property
+    def is_receipt(self) -> bool:
+        return isinstance(self.offer.said, Receipt)
+
+    @property
+    def queued(self) -> list[str]:
+        return [member for member, outcome in self.recipients if outcome == QUEUED]
+
+
+def write(transaction: Transaction, now: int, retention: Retention, accepted: Sequence[Accepted]) -> list[Entry]:
+    """The rows of everything that was taken, one insert a table; returns the history's entries."""
+    entries = history.append(transaction, now, [_draft(one) for one in accepted])
+    placed = list(zip(accepted, entries, strict=True))
+    transaction.insert("dedupe", _DEDUPE, (_dedupe(one, entry, now, retention) for one, entry in placed))
+    transaction.insert("message", _MESSAGE, (_message(one, entry) for one, entry in placed))
+    transaction.insert("delivery", _DELIVERY, (row for one, entry in placed for row in _deliveries(one, entry)))
+    transaction.insert("mention", _MENTION, (row for one, entry in placed for row in _mentions(one, entry)))
+    _count_queued(transaction, accepted)
+    _note_sequences(transaction, accepted)
+    _mark_receipted(transaction, now, accepted)
+    return entries
+
+
+def _count_queued(transaction: Transaction, accepted: Iterable[Accepted]) -> None:
+    queued = Counter((one.offer.head.mesh, member) for one in accepted if not one.is_receipt for member in one.queued)
+    for (mesh, member), count in queued.items():
+        transaction.run(SQL["add_to_queue"], {"mesh": mesh, "member": member, "count": count})
+
+
+def _note_sequences(transaction: Transaction, accepted: Iterable[Accepted]) -> None:
+    greatest: dict[tuple[str, str, bytes], int] = {}
+    for one in accepted:
+        head = one.offer.head
+        key = (head.mesh, one.sender, head.epoch)
+        greatest[key] = max(head.sequence, greatest.get(key, 0))
+    for (mesh, sender, epoch), sequence in greatest.items():
+        names: dict[str, Value] = {"mesh": mesh, "sender": sender, "epoch": epoch, "sequence": sequence}
+        transaction.run(SQL["note_sequence"], names)
+
+
+def _mark_receipted(transaction: Transaction, now: int, accepted: Iterable[Accepted]) -> None:
+    for one in accepted:
+        for seq in one.receipted:
+            row: dict[str, Value] = {"mesh": one.offer.head.mesh, "member": one.sender, "seq": seq, "now": now}
+            if transaction.run(SQL["mark_receipted"], row) != 1:
+                raise RuntimeError(f"delivery {seq} of {one.sender} was receipted before")
+
+
+_DEDUPE = (
+    *("mesh", "sender", "client_message_id", "event_id", "message_id"),
+    *("seq", "destination_kind", "destination_ref", "first_seen_at", "expires_at", "skipped"),
+)
+_MESSAGE = (
+    *("message_id", "mesh", "sender", "client_message_id", "event_id", "seq", "kind"),
+    *("destination_kind", "destination_ref", "event", "size", "accepted_at", "expires_at"),
+)
+_DELIVERY = ("mesh", "member", "seq", "message_id", "state", "expires_at", "is_receipt")
+_MENTION = ("mesh", "member", "seq", "message_id")
+
+
+def _dedupe(accepted: Accepted, entry: Entry, now: int, retention: Retention) -> tuple[Value, ...]:
+    scoped = retention.dedupe_mode is DedupeMode.RETENTION_SCOPED
+    expires_at = dedupe_expires_at(now, retention.dedupe_retention_days) if scoped else None
+    offer = accepted.offer
+    return (
+        *(offer.head.mesh, accepted.sender, offer.head.client_message_id, offer.event_id, accepted.message_id),
+        *(entry.seq, *accepted.destination, now, expires_at, msgspec.json.encode(accepted.skipped).decode()),
+    )
+
+
+def _message(accepted: Accepted, entry: Entry) -> tuple[Value, ...]:
+    offer = accepted.offer
+    return (
+        *(accepted.message_id, offer.head.mesh, accepted.sender, offer.head.client_message_id, offer.event_id),
+        *(entry.seq, offer.event.kind, *accepted.destination, offer.raw, len(offer.raw), entry.at, accepted.expires_at),
+    )
+
+
+def _deliveries(accepted: Accepted, entry: Entry) -> list[tuple[Value, ...]]:
+    mesh, rest = accepted.offer.head.mesh, (accepted.message_id, "open", accepted.expires_at, int(accepted.is_receipt))
+    return [(mesh, member, entry.seq, *rest) for member in accepted.queued]
+
+
+def _mentions(accepted: Accepted, entry: Entry) -> list[tuple[Value, ...]]:
+    mesh = accepted.offer.head.mesh
+    return [(mesh, member, entry.seq, accepted.message_id) for member in _mentioned(accepted.offer)]
+
+
+def _mentioned(offer: Offer) -> Sequence[str]:
+    return offer.said.mentions if isinstance(offer.said, Envelope) else ()
+
+
+def _draft(accepted: Accepted) -> Draft:
+    offer, (destination_kind, destination_ref) = accepted.offer, accepted.destination
+    kind, detail = _kind(offer)
+    return Draft(
+        kind=kind,
+        mesh=offer.head.mesh,
+        message_id=accepted.message_id,
+        client_message_id=offer.head.client_message_id,
+        sender=accepted.sender,
+        epoch=offer.head.epoch,
+        sequence=offer.head.sequence,
+        recipients=accepted.recipients,
+        mentions=tuple(_mentioned(offer)),
+        destination_kind=destination_kind,
+        destination_ref=destination_ref,
+        event_id=offer.event_id,
+        size=len(offer.raw),
+        reason=None if len(accepted.queued) == len(accepted.recipients) else SKIPPED,
+        detail=detail,
+    )
+
+
+def _kind(offer: Offer) -> tuple[Kind, bytes]:
+    """What the history calls it, and what it keeps of it beside the names: a receipt whole, so that anybody can verify it."""
+    if isinstance(offer.said, Administration):
+        return Kind.ADMIN, offer.event.content.encode()
+    if isinstance(offer.said, Receipt):
+        return Kind.RECEIPT, offer.raw
+    return Kind.ACCEPTED, b""

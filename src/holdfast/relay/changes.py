@@ -1,0 +1,185 @@
+"""Subscriptions to the feed: what they have in common, and CHANGES, which hands over the state and what follows it.
+
+One pump reads the rows behind the last position it has covered, in the order of the history, whether they are old or came
+a moment ago: so between replay and live there is no seam at which something could be lost, repeated or overtaken. EOSE names
+the position up to which everything that was asked for has been sent.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from holdfast.protocol.feed_filter import Changes, Mode
+from holdfast.protocol.refusal import Refusal, Refused, ok_message
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay import feed
+from holdfast.relay.answer import ALL, FEED
+from holdfast.relay.feed import Item, Page, Row
+from holdfast.relay.relay import Relay
+from holdfast.store.engine import Transaction
+
+Say = Callable[[tuple[Any, ...]], Awaitable[None]]
+
+COMPACTED = "payload_compacted"
+
+
+class Subscription:
+    """Something that one connection follows, until it is cancelled or comes to its end."""
+
+    def __init__(self, relay: Relay, sub: str, authors: Sequence[str], say: Say) -> None:
+        self.sub = sub
+        self.keys = tuple((FEED, author) for author in authors)
+        self._relay = relay
+        self._say = say
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something may have come."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Send what is asked for; raises `Refused` if it cannot be had."""
+        raise NotImplementedError
+
+    async def _status(self, row: Row) -> None:
+        """In the place of a payload that is gone: that it was there."""
+        about = {"id": row.event_id.hex(), "status": COMPACTED, "seq": row.seq}
+        await self._say(("EVENT-STATUS", self.sub, about))
+
+
+class ChangesSubscription(Subscription):
+    """`CHANGES`: the state of an author's documents, or what changed them."""
+
+    def __init__(self, relay: Relay, sub: str, wanted: Changes, say: Say) -> None:
+        # Whoever waits for a position is woken by what comes from others, too.
+        authors = (wanted.author,) if wanted.until_seq is None else (wanted.author, ALL)
+        super().__init__(relay, sub, authors, say)
+        self._wanted = wanted
+        self._sent = 0
+
+    async def run(self) -> None:
+        covered = await (self._bootstrap() if self._wanted.mode is Mode.BOOTSTRAP else self._replay())
+        await self._tell("EOSE", covered)
+        if self._wanted.live:
+            await self._follow(covered)
+
+    async def _bootstrap(self) -> int:
+        """Hand over what is current now. It stays what it was, for however long the handing over takes."""
+        with self._held() as began:
+            # Asked of the writer: no sweep is under way that does not know of us.
+            at = await self._relay.decide(feed.head_seq)
+            await self._tell("STATUS", {"mode": Mode.BOOTSTRAP.value, "snapshot_seq": at})
+            after: Row | None = None
+            while True:
+                page = await self._relay.look(partial(feed.state, wanted=self._wanted, at=at, after=after))
+                self._check_held(page, began)
+                for item in page.items:
+                    await self._tell("SNAPSHOT", Raw(item.event or b"null"))
+                if page.last is None:
+                    return at
+                after = page.last
+
+    @contextmanager
+    def _held(self) -> Iterator[int]:
+        """Keep compaction away meanwhile, but not for ever."""
+        began = self._relay.now()
+        self._relay.bootstraps.append(began)
+        try:
+            yield began
+        finally:
+            self._relay.bootstraps.remove(began)
+
+    def _check_held(self, page: Page, began: int) -> None:
+        """Refuse to go on with a page that was read when others were no longer held back: something may be gone."""
+        most_s = self._relay.settings.feed.bootstrap_timeout_s
+        is_late = self._relay.now() - began >= most_s * SECOND
+        if is_late or any(item.event is None for item in page.items):
+            raise Refused(Refusal.BOOTSTRAP_EXPIRED, f"it took longer than {most_s} seconds")
+
+    async def _replay(self) -> int:
+        """Send what was accepted behind `since` up to now; returns up to where that is everything."""
+        after, limit = self._wanted.since, self._wanted.limit
+        head = await self._relay.look(partial(feed.check_cursor, since=after))
+        until = head if self._wanted.until_seq is None else min(self._wanted.until_seq, head)
+        while self._sent != limit:
+            page = await self._relay.look(partial(self._page, after=after, until=until))
+            for item in page.items:
+                await self._send(item)
+                after = item.row.seq
+                if self._sent == limit:
+                    return after
+            if page.last is None:
+                return max(after, until)
+            after = page.last.seq
+        return after
+
+    def _page(self, transaction: Transaction, after: int, until: int) -> Page:
+        feed.check_unpruned(transaction, self._wanted.author, after)
+        return feed.changes(transaction, self._wanted, after, until)
+
+    async def _follow(self, after: int) -> None:
+        """Send what comes, until the bound if there is one."""
+        bound = self._wanted.until_seq
+        while bound is None or after < bound:
+            self._news.clear()  # before reading: what comes while we read wakes us again
+            page, until = await self._relay.look(partial(self._news_page, after=after))
+            for item in page.items:
+                await self._send(item)
+            after = until if page.last is None else page.last.seq
+            if page.last is None and after != bound:
+                await self._news.wait()
+        await self._say(("CLOSED", self.sub, "until_seq is reached"))
+
+    def _news_page(self, transaction: Transaction, after: int) -> tuple[Page, int]:
+        """The next page, and how far the feed reaches that it is a page of."""
+        head, bound = feed.head_seq(transaction), self._wanted.until_seq
+        until = head if bound is None else min(bound, head)
+        return self._page(transaction, after, until), until
+
+    async def _send(self, item: Item) -> None:
+        self._sent += 1
+        if item.event is None:
+            await self._status(item.row)
+        else:
+            await self._tell("EVENT", item.row.seq, Raw(item.event))
+
+    async def _tell(self, word: str, *rest: Any) -> None:
+        await self._say(("CHANGES", self.sub, word, *rest))
+
+
+class Feeds:
+    """Every subscription to the feed that there is here, and whom to wake when something comes."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._of: dict[tuple[str, str], set[Subscription]] = {}
+        relay.watch_feeds(self.wake)
+
+    def join(self, subscription: Subscription) -> None:
+        for key in subscription.keys:
+            self._of.setdefault(key, set()).add(subscription)
+
+    def leave(self, subscription: Subscription) -> None:
+        for key in subscription.keys:
+            self._of.get(key, set()).discard(subscription)
+            if not self._of.get(key):
+                self._of.pop(key, None)
+
+    def wake(self, keys: Iterable[tuple[str, str]]) -> None:
+        for mesh, author in keys:
+            if mesh == FEED:
+                for key in ((FEED, author), (FEED, ALL)):
+                    for subscription in self._of.get(key, ()):
+                        subscription.wake()
+
+    @property
+    def open(self) -> int:
+        return len(set().union(*self._of.values()))
+
+
+def closed(sub: str, refused: Refused) -> tuple[str, str, str]:
+    """How a REQ is refused, or ended."""
+    return ("CLOSED", sub, ok_message(refused.refusal, refused.detail))

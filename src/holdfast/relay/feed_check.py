@@ -1,0 +1,54 @@
+"""Whether the feed knows what is current: every document's snapshots are gone through once more, in the order they came."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from holdfast.protocol.clock import VectorClock, dominates
+from holdfast.relay.snapshots import read_clock, read_clocks
+from holdfast.store.engine import Engine
+from holdfast.store.finding import Finding
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "feed_check.sql")
+
+PAGE_DOCUMENTS = 100
+
+Row = tuple[int, int | None, VectorClock]
+"""Position, by which position it is superseded, clock."""
+
+
+def verify(engine: Engine) -> Iterator[Finding]:
+    """A snapshot is superseded by the first one that knew of it, or by itself if one before it did."""
+    author, d = "", ""
+    while True:
+        with engine.read() as transaction:
+            page = transaction.rows(_SQL["documents"], {"author": author, "d": d, "limit": PAGE_DOCUMENTS})
+            names = [(of_author, name) for of_author, name, _ in page]
+            rows = transaction.lookup(_SQL["snapshots"], ("author", "d"), names)
+        documents: dict[tuple[str, str], list[Row]] = defaultdict(list)
+        for of_author, name, seq, superseded_seq, clock in rows:
+            documents[of_author, name].append((seq, superseded_seq, read_clock(clock)))
+        for of_author, name, pruned in page:
+            for seq, said, is_so in _wrong(documents[of_author, name], read_clocks(pruned)):
+                detail = f"snapshot {seq} of {name} says {said}, and it is {is_so}"
+                yield Finding("superseded", verify.__doc__ or "", detail)
+        if not page:
+            return
+        author, d, _ = page[-1]
+
+
+def _wrong(rows: list[Row], pruned: list[VectorClock]) -> Iterator[tuple[int, int | None, int | None]]:
+    """(position, what its row says, what is so). What is dominated at all is dominated by something that is current."""
+    current: dict[int, VectorClock] = {}
+    superseded: dict[int, int] = {}
+    for seq, _, clock in rows:
+        if any(dominates(known, clock) for known in (*current.values(), *pruned)):
+            superseded[seq] = seq
+            continue
+        for other in [other for other, known in current.items() if dominates(clock, known)]:
+            superseded[other] = seq
+            del current[other]
+        current[seq] = clock
+    for seq, said, _ in rows:
+        if said != superseded.get(seq):
+            yield seq, said, superseded.get(seq)

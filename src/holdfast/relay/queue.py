@@ -1,0 +1,245 @@
+"""A member's queue as its rows tell: what waits, page by page in the order of the history, and what became of what was sent.
+
+Nothing here remembers anything between two calls, so any number of connections, or of relays on one store, may read a queue.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.protocol.event import check_id, decode
+from holdfast.protocol.history import Draft, Kind, Restored
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.relay import closing
+from holdfast.relay.accepted import QUEUED
+from holdfast.relay.answer import FEED
+from holdfast.store import history
+from holdfast.store.engine import Transaction, Value
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "queue.sql")
+
+PAGE_BYTES_MAX = 262_144  # of events that one page of a queue holds, and one more event
+FATES_MAX = 1_000  # in one answer
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """What a member is told before its queue: how much waits, which log this is, and how far the relay knows its device."""
+
+    member: str
+    pubkey: str  # that it reads with
+    pending_count: int
+    log_id: bytes
+    seq: int
+    highest_sequence: int | None
+    forks: tuple[Restored, ...]
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "pending_count": self.pending_count,
+            "log_id": self.log_id.hex(),
+            "seq": self.seq,
+            "highest_sequence": self.highest_sequence,
+            "forks": [{"log_id": fork.old_log_id.hex(), "seq": fork.fork_seq} for fork in self.forks],
+        }
+
+
+class Waiting(msgspec.Struct, frozen=True):
+    """A message on its way to a member. What is not known of it is gone from the store."""
+
+    seq: int
+    message_id: str
+    sender: str | None
+    event_id: bytes | None
+    accepted_at: int | None
+    event: bytes | None
+
+    def fault(self) -> str | None:
+        """Why it is not the event that was accepted, if it is not."""
+        if self.event is None or self.event_id is None:
+            return "the message is gone"
+        try:
+            event = decode(self.event)
+            check_id(event)
+        except Refused as refused:
+            return f"the message is not what was accepted: {refused.detail}"
+        return None if event.id == self.event_id.hex() else "the message is another one than was accepted"
+
+
+class Page(msgspec.Struct, frozen=True):
+    """The next messages of a queue, and where the history stood when they were read."""
+
+    messages: Sequence[Waiting]
+    seq: int
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How much waits in one queue."""
+
+    mesh: str
+    member: str
+    name: str
+    messages: int
+    receipts: int
+    expired: int  # of the messages; the next sweep closes them
+    oldest_at: int | None
+    size: int | None  # bytes
+
+
+def standing(transaction: Transaction, now: int, mesh: str, pubkey: str, epoch: bytes | None) -> Standing:
+    """Where a member stands with the relay; refused to whoever is none."""
+    member = reader(transaction, mesh, pubkey)
+    ((pending,),) = transaction.rows(_SQL["pending"], {"mesh": mesh, "member": member, "now": now})
+    highest = transaction.rows(_SQL["highest_sequence"], {"mesh": mesh, "member": member, "epoch": epoch})
+    head = history.head(transaction)
+    return Standing(
+        member=member,
+        pubkey=pubkey,
+        pending_count=pending,
+        log_id=head.log_id,
+        seq=head.seq,
+        highest_sequence=highest[0][0] if highest else None,
+        forks=tuple(Restored.decode(detail) for (detail,) in transaction.rows(_SQL["forks"])),
+    )
+
+
+def reader(transaction: Transaction, mesh: str, pubkey: str) -> str:
+    """The active member whose current key this is."""
+    found = transaction.rows(_SQL["reader"], {"mesh": mesh, "pubkey": pubkey})
+    if not found:
+        raise Refused(Refusal.NOT_A_MEMBER, f"{pubkey} is no current key of an active member of mesh {mesh}")
+    return str(found[0][0])
+
+
+def standing_lost(transaction: Transaction, mesh: str, member: str, pubkey: str) -> Refusal | None:
+    """Why somebody may no longer read the member's queue with this key, if so."""
+    if transaction.rows(_SQL["reader"], {"mesh": mesh, "pubkey": pubkey}) == [(member,)]:
+        return None
+    ((status,),) = transaction.rows(_SQL["status"], {"mesh": mesh, "member": member})
+    return Refusal.STALE_KEY if status == "active" else Refusal.MEMBER_REVOKED
+
+
+def waiting(transaction: Transaction, now: int, mesh: str, member: str, after: int, limit: int) -> Page:
+    """What waits for a member behind a position."""
+    return _page(transaction, "waiting", mesh=mesh, member=member, now=now, after=after, limit=limit)
+
+
+def delivered_before(transaction: Transaction, mesh: str, member: str, after: int, until: int, limit: int) -> Page:
+    """What a member has acknowledged between two positions."""
+    return _page(transaction, "delivered_before", mesh=mesh, member=member, after=after, until=until, limit=limit)
+
+
+def _page(transaction: Transaction, name: str, **parameters: Value) -> Page:
+    rows = transaction.rows(_SQL[name], {**parameters, "bytes_max": PAGE_BYTES_MAX})
+    return Page([Waiting(*row) for row in rows], history.head(transaction).seq)
+
+
+def grown_since(transaction: Transaction, after: int) -> tuple[int, list[tuple[str, str]]]:
+    """Where the history stands, and whose queues and feeds grew after a position."""
+    seq = history.head(transaction).seq
+    if seq <= after:
+        return seq, []
+    queues = [(mesh, member) for mesh, member in transaction.rows(_SQL["waiting_since"], {"after": after})]
+    feeds = [(FEED, author) for (author,) in transaction.rows(_SQL["changed_since"], {"after": after})]
+    return seq, queues + feeds
+
+
+def oldest_at(transaction: Transaction) -> int | None:
+    """When the longest-waiting message was accepted."""
+    found = transaction.rows(_SQL["oldest"])
+    return found[0][0] if found else None
+
+
+def depths(transaction: Transaction, now: int, mesh: str | None = None, member: str | None = None) -> list[Depth]:
+    """Every queue that is not empty, or those of one mesh, or of the members with one id or name."""
+    rows = transaction.rows(_SQL["depths"], {"now": now, "mesh": mesh, "member": member})
+    return [Depth(*row) for row in rows]
+
+
+def has_member(transaction: Transaction, mesh: str | None, member: str) -> bool:
+    """Whether anybody has this id or name."""
+    return bool(transaction.rows(_SQL["named"], {"mesh": mesh, "member": member}))
+
+
+def moderate(transaction: Transaction, now: int, message_id: str, operator: str, reason: str) -> dict[str, Any]:
+    """Close what nobody has of a message yet. That it was decided is on record even if everybody has it."""
+    found = transaction.rows(_SQL["message"], {"message_id": message_id})
+    if not found:
+        raise Refused(Refusal.NOT_FOUND, f"there is no message {message_id}; it may have been pruned")
+    mesh, _, client_message_id, sender, event_id, _ = found[0]
+    decision = Draft(
+        kind=Kind.MODERATED,
+        mesh=mesh,
+        message_id=message_id,
+        client_message_id=client_message_id,
+        sender=sender,
+        destination_kind="moderation",
+        destination_ref=operator,
+        event_id=event_id,
+        reason=reason,
+    )
+    (entry,) = history.append(transaction, now, [decision])
+    closed = closing.take_down(transaction, now, message_id, reason)
+    return {"message_id": message_id, "closed": closed, "history_id": entry.seq}
+
+
+def fates(transaction: Transaction, mesh: str, pubkey: str, after: int, limit: int) -> dict[str, Any]:
+    """What became of a member's own messages after a position, and up to which position that is all."""
+    member, head = reader(transaction, mesh, pubkey), history.head(transaction)
+    wanted: dict[str, Value] = {"mesh": mesh, "sender": member, "after": after, "until": head.seq, "limit": limit}
+    rows = transaction.rows(_SQL["fates"], wanted)
+    return {
+        "log_id": head.log_id.hex(),
+        "through_seq": head.seq if len(rows) < limit else rows[-1][0],
+        "fates": [fate for row in rows for fate in _fates(*row)],
+    }
+
+
+def _fates(
+    seq: int,
+    at: int,
+    kind: str,
+    client_message_id: str | None,
+    message_id: str | None,
+    event_id: bytes | None,
+    recipient: str | None,
+    recipients: str,
+    was_stored: int | None,
+    reason: str | None,
+) -> list[dict[str, Any]]:
+    """The facts in one entry: of an accept, whom it left out; of a closing, whom it was for."""
+    names = {
+        "seq": seq,
+        "at": at,
+        "client_message_id": client_message_id,
+        "message_id": message_id,
+        "event_id": None if event_id is None else event_id.hex(),
+    }
+    if kind == Kind.ACCEPTED:
+        left_out = [(member, outcome) for member, outcome in json.loads(recipients) if outcome != QUEUED]
+        return [
+            {**names, "kind": outcome, "recipient": member, "was_stored": None, "reason": None}
+            for member, outcome in left_out
+        ]
+    if recipient is None:
+        return []  # a decision, which closed nothing by itself
+    waited = None if was_stored is None else bool(was_stored)
+    return [{**names, "kind": kind, "recipient": recipient, "was_stored": waited, "reason": reason}]
+
+
+def find_send(transaction: Transaction, mesh: str, pubkey: str, client_message_id: str) -> dict[str, Any]:
+    """Whether an id of the reader's own was consumed, and by which event."""
+    member = reader(transaction, mesh, pubkey)
+    found = transaction.rows(_SQL["send"], {"mesh": mesh, "sender": member, "client_message_id": client_message_id})
+    if not found:
+        return {"committed": False}
+    event_id, message_id, seq, first_seen_at = found[0]
+    return {
+        "committed": True,
+        "event_id": event_id.hex(),
+        "broker_message_id": message_id,
+        "history_id": seq,
+        "first_seen_at": first_seen_at,
+    }

@@ -1,0 +1,254 @@
+"""Taking snapshots: who may publish them, and what each one means for its document.
+
+It costs what stands side by side in the document and a few recent ones, however long its history is: the snapshots that
+the new one knew of get its position as theirs of being superseded, and one that comes too late gets its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.protocol import snapshot
+from holdfast.protocol.clock import VectorClock
+from holdfast.protocol.event import Event
+from holdfast.protocol.history import Draft, Kind
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import HOUR
+from holdfast.protocol.snapshot import Operation, Snapshot, Standing
+from holdfast.relay.answer import FEED, Answer, refuse
+from holdfast.relay.settings import FeedRetention, FeedSettings
+from holdfast.store import history
+from holdfast.store.engine import Transaction, Value
+from holdfast.store.statements import Statements
+
+SQL = Statements(__package__, "snapshots.sql")
+
+Document = tuple[str, str]
+"""An author and a name."""
+
+
+class SnapshotOffer(msgspec.Struct, frozen=True):
+    """A snapshot that somebody offers, and the bytes it came in."""
+
+    event: Event
+    said: Snapshot
+    raw: bytes
+
+    @property
+    def event_id(self) -> bytes:
+        return bytes.fromhex(self.event.id)
+
+    @property
+    def document(self) -> Document:
+        return self.said.author, self.said.d
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A snapshot that was taken before."""
+
+    seq: int
+    accepted_at: int
+    superseded_seq: int | None
+    is_kept: int
+
+    @property
+    def standing(self) -> Standing:
+        """As it was told to whoever offered it."""
+        return Standing.DOMINATED if self.superseded_seq == self.seq else Standing.CURRENT
+
+
+class _Taken(msgspec.Struct):
+    """A snapshot of this batch, before its row is written."""
+
+    offer: SnapshotOffer
+    seq: int
+    superseded_seq: int | None = None
+
+
+class _Current(msgspec.Struct, frozen=True):
+    """A snapshot that nothing dominates so far."""
+
+    seq: int
+    o: str
+    clock: VectorClock
+
+
+def load_known(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> dict[bytes, Known]:
+    """Which of these events were taken before."""
+    wanted = sorted({(offer.event_id,) for offer in offers})
+    return {row[0]: Known(*row[1:]) for row in transaction.lookup(SQL["known"], ("event_id",), wanted)}
+
+
+def load_admitted(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> set[str]:
+    """Which of these authors some member vouches for."""
+    wanted = sorted({(offer.said.author,) for offer in offers})
+    return {author for (author,) in transaction.lookup(SQL["admitted"], ("author",), wanted)}
+
+
+def check_admitted(offer: SnapshotOffer, admitted: set[str], feed: FeedSettings) -> None:
+    if not feed.open and offer.said.author not in admitted:
+        raise Refused(Refusal.AUTHOR_NOT_ADMITTED, f"no member admitted the author {offer.said.author}")
+
+
+def repeated(offer: SnapshotOffer, known: Known) -> Answer:
+    """What is said to a snapshot that was taken before: the same as then."""
+    members = {
+        **_members(offer, known.seq, known.standing),
+        "duplicate": True,
+        "history_available": bool(known.is_kept),
+    }
+    return Answer(event_id=offer.event.id, http_status=200, members=members)
+
+
+class Intake:
+    """One batch of the writer."""
+
+    def __init__(self, transaction: Transaction, now: int, feed: FeedSettings) -> None:
+        self._transaction = transaction
+        self._now = now
+        self._feed = feed
+
+    def take(self, offers: Sequence[SnapshotOffer]) -> list[Answer]:
+        """An answer to every offer, in order; what is taken is in the history."""
+        self._load(offers)
+        self._taken: list[_Taken] = []
+        self._superseded: dict[int, int] = {}  # rows of earlier batches, and by whom
+        answers = [self._decide(offer) for offer in offers]
+        if self._taken:
+            self._write()
+        return answers
+
+    def _load(self, offers: Sequence[SnapshotOffer]) -> None:
+        transaction, documents = self._transaction, sorted({offer.document for offer in offers})
+        self._known = load_known(transaction, offers)
+        self._admitted = set() if self._feed.open else load_admitted(transaction, offers)
+        self._head_seq = history.head(transaction).seq
+        self._currents: dict[Document, list[_Current]] = defaultdict(list)
+        for author, d, seq, o, clock in transaction.lookup(SQL["currents"], ("author", "d"), documents):
+            self._currents[author, d].append(_Current(seq, o, read_clock(clock)))
+        self._pruned: dict[Document, list[VectorClock]] = {
+            (author, d): read_clocks(clocks)
+            for author, d, clocks in transaction.lookup(SQL["pruned"], ("author", "d"), documents)
+        }
+
+    def _decide(self, offer: SnapshotOffer) -> Answer:
+        known = self._known.get(offer.event_id)
+        if known is not None:
+            return repeated(offer, known)
+        try:
+            check_admitted(offer, self._admitted, self._feed)
+            taken = self._judge(offer)
+        except Refused as refused:
+            return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
+        self._taken.append(taken)
+        known = Known(taken.seq, self._now, taken.superseded_seq, 1)
+        self._known[offer.event_id] = known
+        members = {**_members(offer, taken.seq, known.standing), "duplicate": False}
+        return Answer(event_id=offer.event.id, http_status=201, members=members, wakes=((FEED, offer.said.author),))
+
+    def _judge(self, offer: SnapshotOffer) -> _Taken:
+        clock, currents = offer.said.clock, self._currents[offer.document]
+        clocks = [*(current.clock for current in currents), *self._pruned.get(offer.document, ())]
+        if clock in clocks:
+            raise Refused(Refusal.CLOCK_REUSED, f"document {offer.said.d} has another snapshot with this very clock")
+        seq = self._head_seq + len(self._taken) + 1
+        if snapshot.standing(clock, clocks) is Standing.DOMINATED:
+            return _Taken(offer, seq, superseded_seq=seq)
+        replaced = set(snapshot.superseded(clock, [(current.seq, current.clock) for current in currents]))
+        if len(currents) - len(replaced) >= self._feed.conflicts_max:
+            most = self._feed.conflicts_max
+            raise Refused(Refusal.TOO_MANY_CONFLICTS, f"document {offer.said.d} has {most} snapshots side by side")
+        self._supersede(replaced, seq)
+        kept = [current for current in currents if current.seq not in replaced]
+        self._currents[offer.document] = [*kept, _Current(seq, offer.said.o.value, clock)]
+        return _Taken(offer, seq)
+
+    def _supersede(self, replaced: set[int], by: int) -> None:
+        for taken in self._taken:
+            if taken.seq in replaced:
+                taken.superseded_seq = by
+        self._superseded |= {seq: by for seq in replaced if seq <= self._head_seq}
+
+    def _write(self) -> None:
+        entries = history.append(self._transaction, self._now, [_draft(taken.offer) for taken in self._taken])
+        if [entry.seq for entry in entries] != [taken.seq for taken in self._taken]:
+            raise RuntimeError("the history did not give the positions that were decided on")
+        for seq, by in self._superseded.items():
+            self._transaction.run(SQL["supersede"], {"seq": seq, "by": by})
+        self._transaction.insert("snapshot", _COLUMNS, (_row(taken, entries[0].at) for taken in self._taken))
+        for document in dict.fromkeys(taken.offer.document for taken in self._taken):
+            self._describe(document)
+            self._let_go(document)
+
+    def _describe(self, document: Document) -> None:
+        """Keep the document's own row true; one that only got what it knew already has not changed."""
+        currents = self._currents[document]
+        changes = [t.seq for t in self._taken if t.offer.document == document and t.superseded_seq != t.seq]
+        if changes:
+            author, d = document
+            puts = sum(current.o == Operation.PUT for current in currents)
+            row: dict[str, Value] = {"currents": len(currents), "puts": puts, "changed_seq": changes[-1]}
+            self._transaction.run(SQL["describe"], {"author": author, "d": d, **row})
+
+    def _let_go(self, document: Document) -> None:
+        """Say when what is no longer wanted of a document may go."""
+        if self._feed.retention is FeedRetention.FULL_RETENTION:
+            return
+        with_history = self._feed.retention is FeedRetention.NONDOMINATED_PLUS_RECENT_HISTORY
+        places = max(0, self._feed.recent_count - len(self._currents[document])) if with_history else 0
+        author, d = document
+        at = self._now + self._feed.compact_after_hours * HOUR
+        for (seq,) in self._transaction.rows(SQL["recent"], {"author": author, "d": d})[places:]:
+            self._transaction.run(SQL["let_go"], {"seq": seq, "at": at})
+
+
+_COLUMNS = (
+    *("seq", "event_id", "author", "kind", "d", "o", "c", "clock"),
+    *("created_at", "accepted_at", "superseded_seq", "event", "size"),
+)
+
+
+def _row(taken: _Taken, at: int) -> tuple[Value, ...]:
+    said = taken.offer.said
+    return (
+        *(taken.seq, taken.offer.event_id, said.author, said.kind, said.d, said.o.value, said.c),
+        *(write_clock(said.clock), said.created_at, at, taken.superseded_seq, taken.offer.raw, len(taken.offer.raw)),
+    )
+
+
+def _draft(offer: SnapshotOffer) -> Draft:
+    return Draft(
+        kind=Kind.SNAPSHOT,
+        destination_kind="feed",
+        destination_ref=offer.said.author,
+        event_id=offer.event_id,
+        size=len(offer.raw),
+        detail=snapshot.detail(offer.said),
+    )
+
+
+def _members(offer: SnapshotOffer, seq: int, standing: Standing) -> dict[str, Any]:
+    return {"event_id": offer.event.id, "history_id": seq, "standing": standing.value}
+
+
+def write_clock(clock: VectorClock) -> str:
+    """A clock as the store has it."""
+    return msgspec.json.encode(clock.entries).decode()
+
+
+def read_clock(text: str) -> VectorClock:
+    return VectorClock(msgspec.json.decode(text, type=_Entries))
+
+
+def write_clocks(clocks: Iterable[VectorClock]) -> str:
+    """Several clocks, likewise."""
+    return msgspec.json.encode([clock.entries for clock in clocks]).decode()
+
+
+def read_clocks(text: str | None) -> list[VectorClock]:
+    return [VectorClock(entries) for entries in msgspec.json.decode(text or "[]", type=list[_Entries])]
+
+
+_Entries = tuple[tuple[str, int], ...]

@@ -1,0 +1,82 @@
+-- name: admitted
+-- Whose documents some member has asked this relay to keep; a member who is out vouches for nobody.
+SELECT DISTINCT wanted.author
+FROM wanted
+JOIN author ON author.author = wanted.author
+JOIN member ON member.mesh = author.mesh AND member.member = author.member
+WHERE member.status = 'active'
+
+-- name: known
+-- What was accepted before, by the ids of the events.
+SELECT wanted.event_id, snapshot.seq, snapshot.accepted_at, snapshot.superseded_seq, snapshot.event IS NOT NULL
+FROM wanted
+JOIN snapshot ON snapshot.event_id = wanted.event_id
+
+-- name: currents
+SELECT wanted.author, wanted.d, snapshot.seq, snapshot.o, snapshot.clock
+FROM wanted
+JOIN snapshot ON snapshot.author = wanted.author AND snapshot.d = wanted.d AND snapshot.superseded_seq IS NULL
+ORDER BY snapshot.seq
+
+-- name: pruned
+SELECT wanted.author, wanted.d, document.pruned_clocks
+FROM wanted
+JOIN document ON document.author = wanted.author AND document.d = wanted.d
+WHERE document.pruned_clocks IS NOT NULL
+
+-- name: supersede
+UPDATE snapshot SET superseded_seq = :by WHERE seq = :seq AND superseded_seq IS NULL
+
+-- name: describe
+INSERT INTO document (author, d, currents, puts, changed_seq) VALUES (:author, :d, :currents, :puts, :changed_seq)
+ON CONFLICT (author, d) DO UPDATE
+SET currents = excluded.currents, puts = excluded.puts, changed_seq = excluded.changed_seq
+
+-- name: recent
+-- What is superseded in a document and still kept, the newest first.
+SELECT seq FROM snapshot
+WHERE author = :author AND d = :d AND superseded_seq IS NOT NULL AND event IS NOT NULL AND compact_at IS NULL
+ORDER BY created_at DESC, event_id DESC
+
+-- name: let_go
+UPDATE snapshot SET compact_at = :at WHERE seq = :seq
+
+-- name: due
+-- Payloads that are no longer wanted. What some reader of the history has not passed yet waits for it.
+SELECT seq, author, d, event_id, kind FROM snapshot
+WHERE event IS NOT NULL AND compact_at <= :now AND seq <= :passed
+ORDER BY compact_at, seq
+LIMIT :limit
+
+-- name: compact
+UPDATE snapshot SET event = NULL WHERE seq = :seq
+
+-- name: crowded_authors
+-- Who has more deleted documents than are kept.
+SELECT author, count(*) FROM document WHERE puts = 0 AND currents > 0 GROUP BY author HAVING count(*) > :kept
+
+-- name: oldest_deleted
+-- Late comers that changed nothing are rows of the document, too: readers must have passed all of them.
+SELECT d, pruned_clocks FROM document
+WHERE author = :author AND puts = 0 AND currents > 0 AND changed_seq <= :passed
+  AND NOT EXISTS (
+      SELECT 1 FROM snapshot
+      WHERE snapshot.author = document.author AND snapshot.d = document.d AND snapshot.seq > :passed
+  )
+ORDER BY changed_seq
+LIMIT :limit
+
+-- name: clocks_of
+SELECT clock FROM snapshot WHERE author = :author AND d = :d AND superseded_seq IS NULL ORDER BY seq
+
+-- name: last_of
+SELECT max(seq), count(*) FROM snapshot WHERE author = :author AND d = :d
+
+-- name: forget_document
+UPDATE document SET currents = 0, pruned_clocks = :clocks, pruned_seq = :pruned_seq WHERE author = :author AND d = :d
+
+-- name: delete_snapshots
+DELETE FROM snapshot WHERE author = :author AND d = :d
+
+-- name: move_min_seq
+UPDATE feed SET min_seq = :min_seq WHERE min_seq < :min_seq

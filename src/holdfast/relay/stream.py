@@ -1,0 +1,203 @@
+"""A member's queue on one connection: the backlog in the order of the history, then LIVE, then whatever comes.
+
+One pump reads the rows behind the last one it sent, so what is accepted meanwhile comes behind the backlog by itself, and
+nothing is kept in memory for somebody who is slow: beyond the window of unacknowledged messages the pump waits. A row
+leaves the queue by its acknowledgement alone; whatever ends the connection before that leaves it where it was.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Any
+
+import structlog
+from msgspec import Raw
+
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.relay import closing, queue
+from holdfast.relay.closing import Acknowledged
+from holdfast.relay.queue import Page, Standing, Waiting
+from holdfast.relay.relay import Relay
+from holdfast.relay.settings import QueueSettings
+from holdfast.store.engine import Transaction
+
+Say = Callable[[tuple[Any, ...]], Awaitable[None]]
+End = Callable[[Refusal], None]
+
+_log = structlog.get_logger(__name__)
+
+
+class Stream:
+    """The queue of one member, for as long as a connection wants it."""
+
+    def __init__(self, relay: Relay, mesh: str, standing: Standing, sub: str, say: Say, end: End) -> None:
+        self.mesh = mesh
+        self.member = standing.member
+        self.sub = sub
+        self.end = end  # ends the connection, and says why
+        self.is_live = False
+        self.is_paused = False  # its reader has a window full of messages to acknowledge
+        self._relay = relay
+        self._settings: QueueSettings = relay.settings.queue
+        self._standing = standing
+        self._say = say
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._unacknowledged: dict[int, bool] = {}  # by position: whether it had waited
+        self._sent_through = 0
+
+    def wake(self) -> None:
+        """Something may have come for this member."""
+        self._news.set()
+
+    async def run(self, *, replay: bool = False) -> None:
+        """Send until cancelled; raises `Refused` when the member may not read on."""
+        await self._tell("STATUS", self._standing.shown())
+        if replay:
+            await self._replay()
+        while True:
+            self._news.clear()  # before reading: what comes while we read wakes us again
+            page = await self._next_page()
+            await self._send(page.messages)
+            if page.messages:
+                await self._breathe()
+                continue
+            if not self.is_live:
+                self.is_live = True
+                await self._tell("LIVE", page.seq)
+            await self._news.wait()
+
+    async def acknowledge(self, seqs: Iterable[int]) -> Acknowledged:
+        """Close rows that the member has on its disk. What was not sent here had waited, for it was sent before."""
+        waited = {seq: self._unacknowledged.get(seq, True) for seq in seqs}
+        now = self._relay.now
+        done = await self._relay.decide(lambda tx: closing.acknowledge(tx, now(), self.mesh, self.member, waited))
+        for seq in (*done.closed, *done.unknown):
+            self._unacknowledged.pop(seq, None)
+        self._room.set()
+        return done
+
+    async def _replay(self) -> None:
+        """What was acknowledged before, once more. An acknowledgement of it makes room in the window, nothing else."""
+        after = 0
+        while True:
+            limit = await self._free_places()
+            page = await self._relay.look(partial(self._read_delivered, after=after, limit=limit))
+            if not page.messages:
+                return
+            for message in page.messages:
+                await self._send_one(message, replayed=True)
+            after = page.messages[-1].seq
+            await self._breathe()
+
+    def _read_delivered(self, transaction: Transaction, *, after: int, limit: int) -> Page:
+        self._check_standing(transaction)
+        return queue.delivered_before(transaction, self.mesh, self.member, after, self._standing.seq, limit)
+
+    async def _next_page(self) -> Page:
+        limit = await self._free_places()
+        return await self._relay.look(lambda tx: self._read_waiting(tx, limit))
+
+    def _read_waiting(self, transaction: Transaction, limit: int) -> Page:
+        self._check_standing(transaction)
+        now = self._relay.now()
+        return queue.waiting(transaction, now, self.mesh, self.member, self._sent_through, limit)
+
+    def _check_standing(self, transaction: Transaction) -> None:
+        """Refuse to read on when the key with which this connection began is no longer the member's."""
+        lost = queue.standing_lost(transaction, self.mesh, self.member, self._standing.pubkey)
+        if lost is not None:
+            raise Refused(lost, f"{self._standing.pubkey} no longer reads this queue")
+
+    async def _free_places(self) -> int:
+        """How many messages may be sent now; waits until that is at least one."""
+        while len(self._unacknowledged) >= self._settings.window_messages:
+            self.is_paused = True
+            self._room.clear()
+            await self._room.wait()
+        self.is_paused = False
+        return min(self._settings.batch_messages, self._settings.window_messages - len(self._unacknowledged))
+
+    async def _send(self, messages: Iterable[Waiting]) -> None:
+        for message in messages:
+            fault = message.fault()
+            if fault is None:
+                await self._send_one(message)
+            else:
+                await self._set_aside(message, fault)
+            self._sent_through = message.seq
+
+    async def _send_one(self, message: Waiting, *, replayed: bool = False) -> None:
+        if replayed and message.fault() is not None:
+            return  # it was acknowledged once, and there is nothing left to close
+        waited = not self.is_live
+        self._unacknowledged[message.seq] = waited
+        about = {
+            "was_stored": waited,
+            "message_id": message.message_id,
+            "sender": message.sender,
+            "accepted_at": message.accepted_at,
+        }
+        if replayed:
+            about["replayed"] = True
+        await self._tell("MSG", message.seq, about, Raw(message.event or b"null"))
+
+    async def _set_aside(self, message: Waiting, fault: str) -> None:
+        """A message that the disk changed leaves the queue, and everybody who should know can."""
+        now, row = self._relay.now, (self.mesh, self.member, message.seq)
+        await self._relay.decide(lambda tx: closing.quarantine(tx, now(), *row, fault))
+        _log.error("quarantined", mesh=self.mesh, member=self.member, seq=message.seq, detail=fault)
+
+    async def _breathe(self) -> None:
+        if not self.is_live:
+            await asyncio.sleep(self._settings.pause_ms / 1000)
+
+    async def _tell(self, word: str, *rest: Any) -> None:
+        await self._say(("QUEUE", self.sub, word, *rest))
+
+
+class Streams:
+    """Every queue that is being read here, by member, and what happens when a second connection wants one."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._policy = relay.settings.queue.second_connection
+        self._of: dict[tuple[str, str], list[Stream]] = {}
+        relay.watch_queues(self.wake, self.end)
+
+    def admit(self, stream: Stream) -> Refusal | None:
+        """Let a stream begin; or say why it may not. An older one may have to go for it."""
+        key = (stream.mesh, stream.member)
+        if key in self._of and self._policy == "prefer_oldest":
+            return Refusal.MEMBER_ALREADY_CONNECTED
+        if self._policy == "prefer_newest":
+            self.end(*key, Refusal.REPLACED_BY_NEWER_CONNECTION)
+        self._of.setdefault(key, []).append(stream)  # only now: whoever left took its list along
+        return None
+
+    def leave(self, stream: Stream) -> None:
+        """A stream is over."""
+        key = (stream.mesh, stream.member)
+        left = [other for other in self._of.get(key, []) if other is not stream]
+        if left:
+            self._of[key] = left
+        else:
+            self._of.pop(key, None)
+
+    def wake(self, members: Iterable[tuple[str, str]]) -> None:
+        for key in members:
+            for stream in self._of.get(key, ()):
+                stream.wake()
+
+    def end(self, mesh: str, member: str, refusal: Refusal) -> None:
+        """End every connection of a member."""
+        for stream in list(self._of.get((mesh, member), ())):
+            stream.end(refusal)
+
+    @property
+    def open(self) -> int:
+        return sum(map(len, self._of.values()))
+
+    @property
+    def paused(self) -> int:
+        return sum(stream.is_paused for streams in self._of.values() for stream in streams)

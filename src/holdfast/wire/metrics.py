@@ -1,0 +1,61 @@
+"""What a program counts, for Prometheus: a registry of its own, names that begin with holdfast_."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_STATM = Path("/proc/self/statm")
+
+
+class Counts:
+    """Counts of one program: its requests, its trouble, and whatever it watches."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # or every count would have a second line, with the time of its birth
+        self.registry = CollectorRegistry()
+        self._requests = Counter(
+            "holdfast_requests", "HTTP requests by route and status.", ("route", "status"), registry=self.registry
+        )
+        self.faults = Counter("holdfast_faults", "Failures of the world: disk, reader process.", registry=self.registry)
+        self.bugs = Counter("holdfast_bugs", "Requests that met a mistake of ours.", registry=self.registry)
+        self.watch("resident_memory_bytes", "Memory of the process.", resident_memory_bytes)
+
+    def request(self, route: str, status: int) -> None:
+        self._requests.labels(route, str(status)).inc()
+
+    def watch(self, name: str, documentation: str, read: Callable[[], float]) -> None:
+        """A gauge that is read when somebody looks."""
+        Gauge(f"holdfast_{name}", documentation, registry=self.registry).set_function(read)
+
+    def watch_counts(self, read: Callable[[], Mapping[str, int]]) -> None:
+        """What the program holds, read once when somebody looks."""
+        self.registry.register(_Counts(read))
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)
+
+
+class _Counts(Collector):
+    def __init__(self, read: Callable[[], Mapping[str, int]]) -> None:
+        self._read = read
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # or the registry would ask the database for the names while it is being set up
+
+    def collect(self) -> Iterable[Metric]:
+        for name, count in self._read().items():
+            yield GaugeMetricFamily(f"holdfast_{name}", f"How many: {name.replace('_', ' ')}.", value=count)
+
+
+def resident_memory_bytes() -> float:
+    """How much memory this process has; not a number where the system does not tell."""
+    try:
+        return int(_STATM.read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
+    except OSError:
+        return float("nan")

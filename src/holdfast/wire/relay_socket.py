@@ -1,0 +1,399 @@
+"""A WebSocket to one relay: who we are is proven, then our queue is streamed and acknowledged.
+
+Every wait has its limit, every frame its size, and no more frames are held than a window has. Whatever ends the
+connection is one exception that says why: a refusal with its code where the relay gave one, a fault where it did not.
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+from websockets.asyncio.client import ClientConnection
+from websockets.client import ClientProtocol
+from websockets.exceptions import ConnectionClosed, InvalidHandshake
+from websockets.uri import parse_uri
+
+from holdfast.protocol import keys
+from holdfast.protocol.action import Identifier, LogId, Position
+from holdfast.protocol.connection_auth import sign_connection_auth
+from holdfast.protocol.event import encode
+from holdfast.protocol.reaction import FaultKind
+from holdfast.protocol.refusal import REFUSALS, Refusal, refusal_in
+from holdfast.protocol.schedule import SECOND
+from holdfast.store.world import Clock, Random
+from holdfast.wire.client import CONNECT_TIMEOUT_S, DETAIL_CHARACTERS_MAX
+from holdfast.wire.network import Network
+
+ANSWER_TIMEOUT_S = 15.0  # for the relay's next word to something that was asked
+PING_INTERVAL_S = 20.0  # of a connection on which nothing else moves
+PING_TIMEOUT_S = 20.0
+CLOSE_TIMEOUT_S = 2.0
+FRAME_BYTES_MAX = 262_144  # of one message; one with an event takes half of it at most
+FRAMES_MAX = 512  # that are held unread; a window has 200 messages
+ACK_SEQS_MAX = 1_000  # in one acknowledgement
+
+_SUBSCRIPTION = "queue"
+
+
+class SocketClosed(Exception):
+    """The connection is over, or never came to be. `refusal` is the relay's reason, if it gave one that we know."""
+
+    def __init__(self, url: str, fault: FaultKind, detail: str, refusal: Refusal | None = None) -> None:
+        super().__init__(f"{url}: {detail}")
+        self.url = url
+        self.fault = fault
+        self.detail = detail
+        self.refusal = refusal
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """A restoration of the relay's log: what `log_id` had after `seq` is gone."""
+
+    log_id: LogId
+    seq: Position
+
+
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the relay says when a queue is opened."""
+
+    pending_count: int
+    log_id: LogId
+    seq: Position
+    highest_sequence: int | None = None
+    forks: tuple[Fork, ...] = ()
+
+
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+    was_stored: bool
+    message_id: str
+    sender: Identifier
+    accepted_at: int
+    replayed: bool = False
+
+
+class Queued(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the queue: its place in the relay's history, what the relay says of it, and the event's bytes."""
+
+    seq: int
+    message_id: str
+    sender: str
+    was_stored: bool
+    accepted_at: int
+    replayed: bool
+    event: bytes
+
+
+class Live(msgspec.Struct, frozen=True):
+    """Everything up to this position was sent; what follows comes as it is accepted."""
+
+    seq: int
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """These are closed at the relay, on its disk."""
+
+    seqs: tuple[int, ...]
+
+
+class AckUnknown(msgspec.Struct, frozen=True):
+    """The relay does not know some of what was acknowledged as ours."""
+
+    detail: str
+
+
+Frame = QueueStatus | Queued | Live | Acknowledged | AckUnknown
+
+
+class RelaySocket:
+    """An authenticated connection. One reader at a time."""
+
+    def __init__(self, url: str, connection: ClientConnection) -> None:
+        self.url = url
+        self._connection = connection
+        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(
+            FRAMES_MAX
+        )  # None: the end, with its reason beside it
+        self._reader: asyncio.Task[None] | None = None
+        self._end: SocketClosed | None = None
+
+    async def authenticate(self, secret: bytes, clock: Clock, random: Random) -> None:
+        """Answer the challenge with which the relay greets."""
+        challenge = _text(await self._next(), "AUTH", 1, self.url)
+        event = sign_connection_auth(secret, self.url, challenge, clock() // SECOND, random(keys.AUX_BYTES))
+        await self._send(b'["AUTH",' + encode(event) + b"]")
+        said = await self._next()
+        if said[:2] != ["OK", event.id] or len(said) < 4:
+            raise self._not_understood("it does not answer the authentication")
+        if said[2] is not True:
+            raise self._refused(str(said[3]))
+
+    async def open_queue(self, mesh: str, epoch: bytes, *, replay: bool = False) -> QueueStatus:
+        """Ask for what waits for us in a mesh; from here on `receive` brings it."""
+        asked: dict[str, Any] = {"mesh": mesh, "epoch": epoch.hex()}
+        if replay:
+            asked["replay"] = True
+        await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, asked)))
+        status = self._read(await self._next_raw())
+        if not isinstance(status, QueueStatus):
+            raise self._not_understood("it does not say how our queue stands")
+        self._reader = asyncio.create_task(self._read_on())
+        return status
+
+    async def receive(self, most: int) -> list[Frame]:
+        """What has come, at least one frame; waits for it as long as the connection lasts."""
+        found: list[Frame] = []
+        while len(found) < most and not (found and self._frames.empty()):
+            frame = await self._frames.get()
+            if frame is None:
+                self._frames.put_nowait(None)  # for the next who asks
+                if found or self._end is None:
+                    break
+                raise self._end
+            found.append(frame)
+        return found
+
+    async def acknowledge(self, seqs: Sequence[int]) -> None:
+        """Tell the relay what is on our disk; its word that it has noted that comes as a frame."""
+        for start in range(0, len(seqs), ACK_SEQS_MAX):
+            part = list(seqs[start : start + ACK_SEQS_MAX])
+            await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, "ACK", part)))
+
+    async def close(self) -> None:
+        """End the connection politely, within a moment."""
+        if self._reader is not None:
+            self._reader.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._reader
+        await self._connection.close()
+
+    async def _read_on(self) -> None:
+        try:
+            while self._end is None:
+                await self._frames.put(self._read(await self._connection.recv(decode=False)))
+        except SocketClosed as closed:
+            self._end = closed
+        except ConnectionClosed as closed:
+            self._end = self._closed(closed)
+        await self._frames.put(None)
+
+    async def _next_raw(self) -> bytes:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                return await self._connection.recv(decode=False)
+        except TimeoutError as error:
+            detail = f"no answer within {ANSWER_TIMEOUT_S:g} s"
+            raise SocketClosed(self.url, FaultKind.TIMEOUT, detail) from error
+        except ConnectionClosed as closed:
+            raise self._closed(closed) from closed
+
+    async def _next(self) -> list[Any]:
+        return self._list(await self._next_raw())
+
+    async def _send(self, text: bytes) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_TIMEOUT_S):
+                await self._connection.send(text, text=True)
+        except TimeoutError as error:
+            detail = f"it takes nothing within {ANSWER_TIMEOUT_S:g} s"
+            raise SocketClosed(self.url, FaultKind.TIMEOUT, detail) from error
+        except ConnectionClosed as closed:
+            raise self._closed(closed) from closed
+
+    def _list(self, raw: bytes) -> list[Any]:
+        try:
+            found = msgspec.json.decode(raw, type=list[Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._not_understood(str(error)) from error
+        if found[:1] == ["NOTICE"]:
+            raise self._refused(str(found[1]) if len(found) > 1 else "")
+        return found
+
+    def _read(self, raw: bytes) -> Frame:
+        """A frame of our queue; anything else ends the connection, for it was not asked for."""
+        try:
+            head = _head_decoder.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self._list(raw)  # a notice says more than a decoder
+            raise self._not_understood("it says something else than was asked") from None
+        if head.word == "ERR":
+            return self._told(raw)
+        read = _READERS.get(head.word)
+        if read is None:
+            raise self._not_understood("it uses a word of a queue that is not known here")
+        try:
+            return read(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._not_understood(str(error)) from error
+
+    def _told(self, raw: bytes) -> AckUnknown:
+        text = _text(self._list(raw), "QUEUE", 3, self.url)
+        if refusal_in(text) is Refusal.ACK_UNKNOWN:
+            return AckUnknown(text[:DETAIL_CHARACTERS_MAX])
+        raise self._refused(text)
+
+    def _refused(self, text: str) -> SocketClosed:
+        return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, text[:DETAIL_CHARACTERS_MAX], refusal_in(text))
+
+    def _not_understood(self, detail: str) -> SocketClosed:
+        shown = f"it is not understood ({detail})"[:DETAIL_CHARACTERS_MAX]
+        return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, shown)
+
+    def _closed(self, closed: ConnectionClosed) -> SocketClosed:
+        code = closed.rcvd.code if closed.rcvd is not None else None
+        reason = closed.rcvd.reason if closed.rcvd is not None else ""
+        if code is None:
+            return SocketClosed(self.url, FaultKind.CONNECTION_LOST, "the connection broke")
+        detail = f"it closed the connection ({code}{f' {reason}' if reason else ''})"
+        return SocketClosed(self.url, FaultKind.CONNECTION_LOST, detail, _refusal_of(code, reason))
+
+
+class _Head(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+
+
+class _StatusFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    status: QueueStatus
+
+
+class _MessageFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    seq: Position
+    facts: _Facts
+    event: Raw
+
+
+class _LiveFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    seq: Position
+
+
+class _AckedFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    seqs: tuple[Position, ...]
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+_message_decoder = msgspec.json.Decoder(_MessageFrame)
+
+
+def _queued(raw: bytes) -> Queued:
+    frame = _message_decoder.decode(raw)
+    facts = frame.facts
+    return Queued(
+        seq=frame.seq,
+        message_id=facts.message_id,
+        sender=facts.sender,
+        was_stored=facts.was_stored,
+        accepted_at=facts.accepted_at,
+        replayed=facts.replayed,
+        event=bytes(frame.event),
+    )
+
+
+def _status(raw: bytes) -> QueueStatus:
+    return msgspec.json.decode(raw, type=_StatusFrame).status
+
+
+def _live(raw: bytes) -> Live:
+    return Live(msgspec.json.decode(raw, type=_LiveFrame).seq)
+
+
+def _acknowledged(raw: bytes) -> Acknowledged:
+    return Acknowledged(msgspec.json.decode(raw, type=_AckedFrame).seqs)
+
+
+_READERS: Mapping[str, Callable[[bytes], Frame]] = {
+    "STATUS": _status,
+    "MSG": _queued,
+    "LIVE": _live,
+    "ACKED": _acknowledged,
+}
+
+
+@asynccontextmanager
+async def connected(
+    url: str, secret: bytes, *, network: Network, clock: Clock, random: Random
+) -> AsyncIterator[RelaySocket]:
+    """Connect to the relay of this address (http or https) and authenticate."""
+    connection = await _open(url, network)
+    socket = RelaySocket(url, connection)
+    try:
+        await socket.authenticate(secret, clock, random)
+        yield socket
+    finally:
+        await socket.close()
+
+
+async def _open(url: str, network: Network) -> ClientConnection:
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            connection = await _connect(url, network)
+            try:
+                await connection.handshake()
+            except BaseException:
+                connection.transport.abort()
+                raise
+            connection.start_keepalive()
+            return connection
+    except TimeoutError as error:
+        detail = f"no connection within {CONNECT_TIMEOUT_S:g} s"
+        raise SocketClosed(url, FaultKind.TIMEOUT, detail) from error
+    except OSError as error:
+        detail = f"no connection ({error.strerror or error})"
+        raise SocketClosed(url, FaultKind.CONNECTION_LOST, detail) from error
+    except (InvalidHandshake, EOFError) as error:
+        detail = f"it does not take the connection ({error})"[:DETAIL_CHARACTERS_MAX]
+        raise SocketClosed(url, FaultKind.NOT_UNDERSTOOD, detail) from error
+
+
+async def _connect(url: str, network: Network) -> ClientConnection:
+    address = parse_uri(url.replace("http", "ws", 1))
+
+    def make() -> ClientConnection:
+        return ClientConnection(
+            ClientProtocol(address, max_size=FRAME_BYTES_MAX),
+            ping_interval=PING_INTERVAL_S,
+            ping_timeout=PING_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
+        )
+
+    if not address.secure:
+        _, connection = await network.connect(make, address.host, address.port)
+        return connection
+    transport, _ = await network.connect(asyncio.Protocol, address.host, address.port)
+    connection = make()
+    transport.set_protocol(connection)
+    secured = await asyncio.get_running_loop().start_tls(
+        transport, connection, ssl.create_default_context(), server_hostname=address.host
+    )
+    if secured is None:
+        raise ConnectionError("the connection broke")
+    connection.connection_made(secured)
+    return connection
+
+
+def _refusal_of(code: int, reason: str) -> Refusal | None:
+    """The refusal behind a close: its reason names it, else its code does, if only one refusal has that."""
+    with contextlib.suppress(ValueError):
+        named = Refusal(reason)
+        if REFUSALS[named].close_code == code:
+            return named
+    having = [refusal for refusal, row in REFUSALS.items() if row.close_code == code]
+    return having[0] if len(having) == 1 else None
+
+
+def _text(frame: list[Any], verb: str, place: int, url: str) -> str:
+    if frame[:1] == [verb] and len(frame) > place and isinstance(frame[place], str):
+        return str(frame[place])
+    raise SocketClosed(url, FaultKind.NOT_UNDERSTOOD, f"it does not say {verb} where it must")

@@ -1,0 +1,288 @@
+"""`holdfast.Client` against a real daemon: sends that lose their answer, and handlers that fail, die and succeed."""
+
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.device import handling
+from holdfast.device.client import Client
+from holdfast.device.ipc_documents import Message
+from holdfast.device.ipc_link import DaemonLost, NoDaemon, RequestRefused
+from holdfast.protocol.refusal import Refusal
+from tests.device.house import House, new_house
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    with new_house(tmp_path / "home") as made:
+        yield made
+
+
+@pytest.fixture
+def client(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    monkeypatch.setattr(handling, "RETRY_WAIT_S", 0.001)
+    with house.client() as opened:
+        yield opened
+
+
+def _receive(house: House, *bodies: str) -> list[str]:
+    arrived = [house.arrival(house.bob.message(house.me, body.encode()), body=body.encode()) for body in bodies]
+    return [str(stored.id) for stored in house.store(*arrived)]
+
+
+def test_the_package_has_it() -> None:
+    assert holdfast.Client is Client
+
+
+def test_where_no_daemon_is_it_says_so(tmp_path: Path) -> None:
+    with Client(home=tmp_path) as client, pytest.raises(NoDaemon, match="holdfast daemon up"):
+        client.health()
+    with pytest.raises(ValueError, match="not both"):
+        Client(home=tmp_path, socket=tmp_path / "x")
+
+
+def test_a_send_is_in_the_log_when_it_returns(house: House, client: Client) -> None:
+    sent = client.send("bob", "hello", meta={"a": 1}, priority="now", mentions=["carol"])
+    row = house.item(sent.client_message_id)
+    assert (sent.status, row.status, row.priority, row.mentions) == ("queued", "pending", "now", (house.carol.member,))
+    content = house.content(row)
+    assert (content.body, content.meta) == (b"hello", b'{"a":1}')
+
+
+def test_a_refusal_is_raised_with_all_that_was_said(house: House, client: Client) -> None:
+    with pytest.raises(RequestRefused) as nobody:
+        client.send("nobody", "hello")
+    assert nobody.value.refusal is Refusal.DESTINATION_UNKNOWN
+    client.send("bob", "hello", client_message_id="mine")
+    with pytest.raises(RequestRefused) as conflict:
+        client.send("bob", "other", client_message_id="mine")
+    assert conflict.value.refusal is Refusal.IDEMPOTENCY_KEY_REUSED
+    assert conflict.value.document["conflict"] == "outbox_pending_fingerprint_mismatch"
+
+
+def _request(connection: socket.socket) -> bytes:
+    """A whole request, head and body; nothing of somebody who only knocked."""
+    read = b""
+    while b"\r\n\r\n" not in read:
+        part = connection.recv(65_536)
+        if not part:
+            return b""
+        read += part
+    head, _, body = read.partition(b"\r\n\r\n")
+    (length,) = re.findall(rb"content-length: (\d+)", head.lower())
+    while len(body) < int(length):
+        body += connection.recv(65_536)
+    return head + b"\r\n\r\n" + body
+
+
+class Swallower:
+    """Stands before a daemon's socket, passes requests on, and keeps the first answers to itself."""
+
+    def __init__(self, path: Path, target: str, losses: int) -> None:
+        self.losses = losses
+        self._target = target
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            with near, socket.socket(socket.AF_UNIX) as far:
+                asked = _request(near)
+                if not asked:
+                    continue
+                far.connect(self._target)
+                far.sendall(asked)
+                answer = far.recv(65_536)  # so it was accepted
+                if self.losses:
+                    self.losses -= 1
+                else:
+                    near.sendall(answer)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def test_a_send_whose_answer_was_lost_is_asked_for_again_and_sent_once(house: House, tmp_path: Path) -> None:
+    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=1)
+    with Client(socket=tmp_path / "between.sock") as client:
+        sent = client.send("bob", "hello")
+        assert between.losses == 0
+        between.losses = 2
+        with pytest.raises(DaemonLost):
+            client.send("bob", "hello again")
+    between.close()
+    assert house.item(sent.client_message_id).status == "pending"
+    found = house.rows("SELECT count(*) FROM operation_log WHERE destination_kind = 'dm'")
+    assert found == [(2,)], "the second one is there once, too: its caller asks again under the same id or not at all"
+
+
+def test_handlers_get_messages_in_order_and_their_success_is_applied(house: House, client: Client) -> None:
+    ids = _receive(house, "one", "two", "three")
+    seen: list[tuple[str, str | None]] = []
+
+    @client.on_message
+    def act(message: Message) -> None:
+        seen.append((message.id, message.body))
+
+    client.run(until_idle=True)
+    assert seen == list(zip(ids, ["one", "two", "three"], strict=True))
+    assert all(house.message(name).applied_at for name in ids)
+    assert [entry.kind for entry in house.entries()][-3:] == ["applied"] * 3
+    client.run(until_idle=True)
+    assert len(seen) == 3, "once in effect"
+
+
+def test_a_handler_that_keeps_failing_parks_the_message_at_the_fifth_attempt_and_the_next_one_goes_on(
+    house: House, client: Client
+) -> None:
+    bad, good = _receive(house, "bad", "good")
+    tried: list[str] = []
+
+    @client.on_message()
+    def act(message: Message) -> None:
+        tried.append(message.id)
+        if message.id == bad:
+            raise RuntimeError("no idea what to do")
+
+    client.run(until_idle=True)
+    assert tried == [bad] * 5 + [good]
+    parked = house.message(bad)
+    assert (parked.applied_at, parked.handler_attempts) == (None, 5)
+    assert parked.last_error == "RuntimeError: no idea what to do"
+    assert [message.id for message in client.inbox(parked=True).messages] == [bad]
+    assert house.message(good).applied_at is not None
+    client.run(until_idle=True)
+    assert len(tried) == 6, "parked is parked"
+    client.ack(bad)
+    assert house.message(bad).applied_at is not None
+
+
+def test_a_failure_that_passes_is_forgotten(house: House, client: Client) -> None:
+    (name,) = _receive(house, "x")
+    failures = [RuntimeError("not yet"), RuntimeError("nearly")]
+    second: list[str] = []
+
+    @client.on_message
+    def act(message: Message) -> None:
+        if failures:
+            raise failures.pop(0)
+
+    @client.on_message
+    def note(message: Message) -> None:
+        second.append(message.id)
+
+    client.run(until_idle=True)
+    assert second == [name], "what comes after the one that failed is called once it has succeeded"
+    assert house.message(name).applied_at is not None
+
+
+def test_a_handler_that_succeeded_is_not_called_again_for_anothers_failure(house: House, client: Client) -> None:
+    _receive(house, "x")
+    called = {"first": 0, "second": 0}
+
+    @client.on_message
+    def first(message: Message) -> None:
+        called["first"] += 1
+
+    @client.on_message
+    def second(message: Message) -> None:
+        called["second"] += 1
+        if called["second"] < 3:
+            raise RuntimeError("again")
+
+    client.run(until_idle=True)
+    assert called == {"first": 1, "second": 3}
+
+
+def test_a_program_that_dies_in_a_handler_gets_the_same_message_again(house: House, client: Client) -> None:
+    (name,) = _receive(house, "x")
+
+    @client.on_message
+    def act(message: Message) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        client.run(until_idle=True)
+    assert house.message(name).applied_at is None
+    seen: list[str] = []
+    with house.client() as reborn:
+        reborn.on_message(lambda message: seen.append(message.id))
+        reborn.run(until_idle=True)
+    assert seen == [name]
+
+
+def test_handlers_choose_by_topic_sender_and_priority_and_the_rest_stays_for_others(
+    house: House, client: Client
+) -> None:
+    direct = house.arrival(house.bob.message(house.me, b"direct"), body=b"direct")
+    posted = house.arrival(house.bob.post("news", b"posted"), body=b"posted")
+    carols = house.arrival(house.carol.message(house.me, b"carols"), house.carol, b"carols")
+    house.store(direct, posted, carols)
+    seen: dict[str, list[str | None]] = {"news": [], "carol": [], "urgent": []}
+    client.on_message(topic="news")(lambda message: seen["news"].append(message.body))
+    client.on_message(sender="carol")(lambda message: seen["carol"].append(message.body))
+    client.on_message(priority="now")(lambda message: seen["urgent"].append(message.body))
+    client.run(until_idle=True)
+    assert seen == {"news": ["posted"], "carol": ["carols"], "urgent": []}
+    assert [message.body for message in client.inbox(unapplied=True).messages] == ["direct"]
+
+
+def test_what_could_not_be_read_is_handled_when_its_key_has_come(house: House, client: Client) -> None:
+    from holdfast.device import arrivals
+    from holdfast.protocol.payload import Payload
+
+    sealed = house.arrival(house.bob.message(house.me, b"sealed"), body=None)
+    (stored,) = house.store(sealed)
+    (later,) = _receive(house, "later")
+    seen: list[str | None] = []
+    done = threading.Event()
+
+    @client.on_message
+    def act(message: Message) -> None:
+        seen.append(message.body)
+        if message.body == "opened":
+            client.stop()
+            done.set()
+
+    worker = threading.Thread(target=client.run, daemon=True)
+    worker.start()
+    while not house.message(later).applied_at:
+        threading.Event().wait(0.01)
+    assert seen == ["later"]
+    house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, [(str(stored.id), Payload(body=b"opened"))]))
+    assert done.wait(30)
+    assert seen == ["later", "opened"]
+    worker.join(30)
+    assert not worker.is_alive()
+
+
+def test_a_running_client_handles_what_arrives_later(house: House, client: Client) -> None:
+    seen: list[str | None] = []
+    three = threading.Event()
+
+    @client.on_message
+    def act(message: Message) -> None:
+        seen.append(message.body)
+        if len(seen) == 3:
+            client.stop()
+            three.set()
+
+    worker = threading.Thread(target=client.run, daemon=True)
+    worker.start()
+    for body in ("one", "two", "three"):
+        _receive(house, body)
+    assert three.wait(30)
+    assert seen == ["one", "two", "three"]
+    worker.join(30)
+    assert not worker.is_alive()

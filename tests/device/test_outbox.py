@@ -1,0 +1,462 @@
+"""The outbox in an operator's hands: looking, requeueing, and what the relay says when nobody waits for it."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast.device import outbox, requeue
+from holdfast.device.forks import Fork
+from holdfast.device.outbox import Committed, Inspection, Item, RolledBack
+from holdfast.device.requeue import Doubt, Patch, Requeued
+from holdfast.protocol.fingerprint import DestinationKind, Request, fingerprint
+from holdfast.protocol.history import Kind
+from holdfast.protocol.outbox import REQUEUES, RelayWord, Status
+from holdfast.protocol.reaction import Confirmation, FaultKind
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import DAY
+from holdfast.store.engine import Transaction
+from tests.device.desk import LOG, NEW_LOG, START, Desk
+
+THIRD_LOG = b"\x0c" * 16
+FOUND = Committed(broker_message_id="broker-late", history_id=77, log_id=LOG)
+
+
+def _requeue(desk: Desk, item: Item, **more: Any) -> Requeued | Refused:
+    return desk.do(lambda tx: requeue.requeue(tx, desk.facts, desk.now, desk.random, item.id, **more))
+
+
+def _requeued(desk: Desk, item: Item, **more: Any) -> Item:
+    done = _requeue(desk, item, **more)
+    assert isinstance(done, Requeued)
+    return desk.item(done.id)
+
+
+def _log(desk: Desk) -> list[tuple[Any, ...]]:
+    return desk.rows("SELECT * FROM operation_log ORDER BY sequence")
+
+
+def _fingerprint(desk: Desk, item: Item) -> bytes:
+    ((found,),) = desk.rows(f"SELECT request_fingerprint FROM operation_log WHERE sequence = {item.sequence}")
+    return bytes(found)
+
+
+def _tried(desk: Desk, item: Item) -> Item:
+    """A row whose answer was lost."""
+    return desk.settle(desk.claim(item), FaultKind.TIMEOUT, "no answer")
+
+
+def _inspect(desk: Desk, item: Item) -> Inspection:
+    found = desk.look(lambda tx: outbox.inspect(tx, item.client_message_id))
+    assert found is not None
+    return found
+
+
+def _doubt(desk: Desk, item: Item) -> Doubt | None:
+    return desk.look(lambda tx: requeue.doubt(tx, item.id))
+
+
+# looking
+
+
+def test_pages_filter_by_status_and_destination(desk: Desk) -> None:
+    pending, done, dead, topic = (desk.sent(to) for to in ("bob", "bob", "carol", "@news"))
+    desk.relay(done)
+    desk.refuse(dead)
+
+    def found(**filters: Any) -> list[int]:
+        return [item.sequence for item in desk.look(lambda tx: outbox.page(tx, **filters))]
+
+    assert found() == [0, 1, 2, 3]
+    assert found(statuses=[Status.PENDING, Status.INFLIGHT]) == [pending.sequence, topic.sequence]
+    assert found(statuses=[Status.DEAD]) == [dead.sequence]
+    assert found(destination=("dm", "member-bob")) == [pending.sequence, done.sequence]
+    assert found(destination=("topic", "news"), statuses=[Status.DONE]) == []
+    assert found(after=1, limit=1) == [2]
+    counted = desk.look(outbox.count)
+    assert (counted[Status.PENDING], counted[Status.DONE], counted[Status.DEAD], counted[Status.ABORTED]) == (
+        2,
+        1,
+        1,
+        0,
+    )
+
+
+def test_an_inspection_shows_the_whole_chain_from_any_of_its_rows(desk: Desk) -> None:
+    first = desk.refuse(desk.sent(client_message_id="first"))
+    second = desk.refuse(_requeued(desk, first, force=True))
+    third = _requeued(desk, second, force=True)
+    for item in (first, second, third):
+        found = _inspect(desk, item)
+        assert found.item.id == item.id
+        assert [each.id for each in found.chain] == [first.id, second.id, third.id]
+    assert desk.look(lambda tx: outbox.inspect(tx, "nothing")) is None
+
+
+# requeueing
+
+
+def test_a_requeue_retires_the_row_and_gives_its_content_to_a_new_one(desk: Desk) -> None:
+    before = desk.relay(desk.sent())
+    dead = desk.refuse(
+        desk.sent(
+            client_message_id="old",
+            message="text",
+            meta={"a": 1},
+            object_id="ab" * 32,
+            priority="now",
+            reply_to="theirs",
+            mentions=("carol",),
+            expires_at=START + DAY,
+        )
+    )
+    desk.now += 5
+    new = _requeued(desk, dead, word=RelayWord.NOT_COMMITTED)
+    old = desk.item("old")
+    assert (old.status, old.aborted_at, old.aborted_by, old.superseded_by) == (
+        Status.ABORTED,
+        START + 5,
+        "operator",
+        new.id,
+    )
+    assert (new.status, new.attempts, new.enqueued_at, new.event_id) == (Status.PENDING, 0, START + 5, None)
+    assert (new.destination_kind, new.destination_ref) == (old.destination_kind, old.destination_ref)
+    assert (new.priority, new.reply_to, new.mentions, new.expires_at) == (
+        old.priority,
+        old.reply_to,
+        old.mentions,
+        old.expires_at,
+    )
+    content = desk.content(new)
+    assert (content.body, content.meta, content.object_id) == (b"text", b'{"a":1}', b"\xab" * 32)
+    assert content.previous_sequence == before.sequence
+    assert _fingerprint(desk, new) == _fingerprint(desk, old)
+    (entry,) = desk.entries(Kind.ABORTED)
+    assert (entry.sequence, entry.detail.decode(), entry.reason) == (old.sequence, new.id, None)
+    assert desk.entries(Kind.ENQUEUED)[-1].sequence == new.sequence == 2
+
+
+def test_the_old_id_is_never_free_and_the_new_one_is_fresh(desk: Desk) -> None:
+    dead = desk.refuse(desk.sent(client_message_id="old"))
+    new = _requeued(desk, dead, word=RelayWord.NOT_COMMITTED, new_client_message_id="chosen")
+    assert new.client_message_id == "chosen"
+    assert desk.send(client_message_id="old").body["conflict"] == "outbox_aborted_fingerprint_match"
+    assert desk.send(client_message_id="chosen").http_status == 202  # the request is the same
+
+
+@pytest.mark.parametrize("taken", ["old", "other", "later", "a b"])
+def test_a_new_id_that_is_in_use_or_none_is_refused_and_changes_nothing(desk: Desk, taken: str) -> None:
+    dead = desk.refuse(desk.sent(client_message_id="old"))
+    desk.sent(client_message_id="other")
+    desk.send(client_message_id="later", not_before=START + 10)
+    before = (_log(desk), desk.entries())
+    refused = _requeue(desk, dead, word=RelayWord.NOT_COMMITTED, new_client_message_id=taken)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is (Refusal.MALFORMED if " " in taken else Refusal.IDEMPOTENCY_KEY_REUSED)
+    assert (_log(desk), desk.entries()) == before
+
+
+def test_a_patch_gives_the_new_row_the_fingerprint_of_what_it_says(desk: Desk) -> None:
+    dead = desk.refuse(desk.sent(client_message_id="old", message="wrong", meta={"a": 1}, mentions=("carol",)))
+    word = RelayWord.NOT_COMMITTED
+    new = _requeued(desk, dead, word=word, patch=Patch(message="right"), new_client_message_id="new")
+    assert (desk.content(new).body, desk.content(new).meta) == (b"right", b'{"a":1}')
+    asked = Request(
+        destination_kind=DestinationKind.DM,
+        destination_ref="bob",
+        body=b"right",
+        meta={"a": 1},
+        mentions=("carol",),
+    )
+    assert _fingerprint(desk, new) == fingerprint(asked) != _fingerprint(desk, desk.item("old"))
+    assert desk.send(message="right", meta={"a": 1}, mentions=("carol",), client_message_id="new").http_status == 202
+    again = _requeued(desk, new, patch=Patch(meta=None))
+    assert (desk.content(again).body, desk.content(again).meta) == (b"right", None)
+
+
+def test_a_patch_that_is_too_large_is_refused_and_changes_nothing(desk: Desk) -> None:
+    item = desk.sent()
+    before = (_log(desk), desk.entries())
+    refused = _requeue(desk, item, patch=Patch(message="x" * 50_000))
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.TOO_LARGE
+    assert (_log(desk), desk.entries()) == before
+
+
+def test_a_receipt_is_requeued_as_it_is_and_has_nothing_to_patch(desk: Desk) -> None:
+    desk.store(desk.arrival(desk.bob.message(desk.me)))
+    ((name,),) = desk.rows("SELECT id FROM operation_log")
+    owed = desk.receipts_owed()
+    refused = _requeue(desk, desk.item(name), patch=Patch(message="x"))
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.MALFORMED
+    new = _requeued(desk, desk.item(name))
+    assert (new.destination_kind, new.destination_ref) == ("receipt", "member-bob")
+    assert desk.receipts_owed() == owed * 2
+
+
+def test_an_unknown_row_is_not_found(desk: Desk) -> None:
+    refused = desk.do(lambda tx: requeue.requeue(tx, desk.facts, desk.now, desk.random, "nothing"))
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.NOT_FOUND
+
+
+# the relay's word
+
+
+@pytest.mark.parametrize("status", [Status.INFLIGHT, Status.DONE, Status.ABORTED])
+@pytest.mark.parametrize("force", [False, True])
+def test_some_rows_are_never_requeued(desk: Desk, status: Status, force: bool) -> None:
+    item = desk.in_status(status, desk.sent())
+    before = (_log(desk), desk.entries())
+    refused = _requeue(desk, item, force=force, word=RelayWord.NOT_COMMITTED)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is REQUEUES[status, RelayWord.NOT_ASKED].refusal
+    assert (_log(desk), desk.entries()) == before
+
+
+def test_only_what_was_offered_is_in_doubt(desk: Desk) -> None:
+    fresh, tried = desk.sent(), _tried(desk, desk.sent())
+    dead, done = desk.refuse(desk.sent()), desk.relay(desk.sent())
+    assert [_doubt(desk, item) for item in (fresh, tried, dead, done)] == [
+        None,
+        Doubt(tried.client_message_id, tried.event_id, 1),
+        Doubt(dead.client_message_id, dead.event_id, 1),
+        None,
+    ]
+
+
+@pytest.mark.parametrize("make", [_tried, Desk.refuse], ids=["pending", "dead"])
+def test_silence_of_the_relay_stops_a_requeue_unless_it_is_forced_and_that_is_written_down(
+    desk: Desk, make: Callable[[Desk, Item], Item]
+) -> None:
+    item = make(desk, desk.sent())
+    before = (_log(desk), desk.entries())
+    for word in (None, RelayWord.UNREACHABLE):
+        refused = _requeue(desk, item, word=word)
+        assert isinstance(refused, Refused)
+        assert refused.refusal is Refusal.REQUEUE_UNCONFIRMED
+    assert (_log(desk), desk.entries()) == before
+    _requeued(desk, item, word=RelayWord.UNREACHABLE, force=True)
+    assert desk.item(item.id).aborted_by == "operator --force"
+    assert desk.entries(Kind.ABORTED)[0].reason == "operator --force"
+
+
+def test_force_changes_nothing_where_the_relay_has_spoken(desk: Desk) -> None:
+    _requeued(desk, _tried(desk, desk.sent()), word=RelayWord.NOT_COMMITTED, force=True)
+    assert desk.rows("SELECT aborted_by FROM operation_log WHERE aborted_by IS NOT NULL") == [("operator",)]
+
+
+def test_what_the_relay_has_becomes_done_instead_of_being_sent_twice(desk: Desk) -> None:
+    item = _tried(desk, desk.sent())
+    refused = _requeue(desk, item, word=RelayWord.COMMITTED, committed=FOUND, force=True)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_OF_DONE
+    done = desk.item(item.id)
+    assert (done.status, done.broker_message_id, done.history_id, done.log_id, done.delivered_at) == (
+        Status.DONE,
+        "broker-late",
+        77,
+        LOG,
+        START,
+    )
+    (entry,) = desk.entries(Kind.RELAYED)
+    assert (entry.sequence, entry.message_id, entry.event_id) == (item.sequence, "broker-late", item.event_id)
+    assert len(_log(desk)) == 1
+
+
+def test_what_was_given_up_and_the_relay_has_stays_dead_and_keeps_the_relays_ids(desk: Desk) -> None:
+    item = desk.refuse(desk.sent())
+    for _ in range(2):  # the second time nobody has to ask
+        refused = _requeue(desk, item, word=RelayWord.COMMITTED, committed=FOUND)
+        assert isinstance(refused, Refused)
+        assert refused.refusal is Refusal.REQUEUE_OF_DONE
+    dead = desk.item(item.id)
+    assert (dead.status, dead.broker_message_id) == (Status.DEAD, "broker-late")
+    assert _doubt(desk, item) is None
+    assert len(desk.entries(Kind.RELAYED)) == 1
+
+
+def test_a_word_that_came_too_late_does_not_count(desk: Desk) -> None:
+    item = desk.relay(_tried(desk, desk.sent()))
+    refused = _requeue(desk, item, word=RelayWord.NOT_COMMITTED)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_OF_DONE
+
+
+def test_a_word_from_before_another_attempt_does_not_count(desk: Desk) -> None:
+    item = _tried(desk, desk.sent())
+    doubt = _doubt(desk, item)
+    again = _tried(desk, item)
+    refused = _requeue(desk, again, doubt=doubt, word=RelayWord.NOT_COMMITTED)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_UNCONFIRMED
+    _requeued(desk, again, doubt=_doubt(desk, again), word=RelayWord.NOT_COMMITTED)
+
+
+# a yes that comes late
+
+
+def _confirm(desk: Desk, item: Item, committed: Committed = FOUND) -> Status | None:
+    return desk.do(lambda tx: outbox.confirm(tx, desk.facts, desk.now, item.client_message_id, committed))
+
+
+def test_a_yes_for_a_row_that_was_requeued_meanwhile_is_kept_on_it(desk: Desk) -> None:
+    old = _tried(desk, desk.sent())
+    new = _requeued(desk, old, force=True)
+    assert _confirm(desk, old) is Status.ABORTED
+    kept = desk.item(old.id)
+    assert (kept.status, kept.broker_message_id, kept.superseded_by, kept.delivered_at) == (
+        Status.ABORTED,
+        "broker-late",
+        new.id,
+        None,
+    )
+    assert desk.item(new.id).status is Status.PENDING
+    assert _confirm(desk, old) is Status.ABORTED
+    assert [entry.sequence for entry in desk.entries(Kind.RELAYED)] == [old.sequence]
+
+
+@pytest.mark.parametrize("is_duplicate", [False, True])
+def test_a_yes_for_a_row_that_waits_again_makes_it_done(desk: Desk, is_duplicate: bool) -> None:
+    item = _tried(desk, desk.sent())
+    committed = Committed(broker_message_id="b", history_id=5, log_id=LOG, is_duplicate=is_duplicate)
+    assert _confirm(desk, item, committed) is Status.DONE
+    assert _confirm(desk, item) is Status.DONE
+    assert desk.item(item.id).broker_message_id == "b"
+    assert len(desk.entries(Kind.RELAYED)) == 1
+
+
+def test_a_yes_for_a_row_in_flight_ends_its_attempt(desk: Desk) -> None:
+    item = desk.claim(desk.sent())
+    assert _confirm(desk, item) is Status.DONE
+    assert desk.item(item.id).attempts == 1
+
+
+def test_a_yes_for_nothing_that_is_here_is_nothing(desk: Desk) -> None:
+    assert desk.do(lambda tx: outbox.confirm(tx, desk.facts, desk.now, "nothing", FOUND)) is None
+
+
+# crashes
+
+
+class Crash(Exception):
+    pass
+
+
+class Failing:
+    """A transaction whose nth statement finds no database any more."""
+
+    def __init__(self, transaction: Transaction, fails_at: int) -> None:
+        self._transaction = transaction
+        self._left = itertools.count(fails_at, -1)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._transaction, name)
+        if name in ("rows", "run", "insert") and next(self._left) == 0:
+            raise Crash
+        return found
+
+
+def test_a_requeue_that_dies_anywhere_has_not_happened(desk: Desk) -> None:
+    item = desk.refuse(desk.sent())
+    before = (_log(desk), desk.entries())
+    for fails_at in itertools.count():
+
+        def attempt(tx: Transaction, fails_at: int = fails_at) -> Requeued | Refused:
+            failing: Any = Failing(tx, fails_at)
+            word = RelayWord.NOT_COMMITTED
+            return requeue.requeue(failing, desk.facts, desk.now, desk.random, item.id, word=word)
+
+        try:
+            done = desk.do(attempt)
+        except Crash:
+            assert (_log(desk), desk.entries()) == before
+            continue
+        assert isinstance(done, Requeued)
+        assert fails_at > 8
+        return
+
+
+# a relay that was restored
+
+
+def _roll_back(desk: Desk, *forks: Fork, limit: int = 1_000) -> RolledBack:
+    return desk.do(lambda tx: outbox.roll_back(tx, desk.facts, desk.now, forks, limit))
+
+
+def test_what_lies_past_the_fork_is_offered_again_as_it_was_sent(desk: Desk) -> None:
+    kept, lost = desk.relay(desk.sent(), history_id=10), desk.relay(desk.sent(), history_id=11)
+    desk.now += 9
+    assert _roll_back(desk, Fork(LOG, 10)) == RolledBack(1, ())
+    assert desk.item(kept.id) == kept
+    again = desk.item(lost.id)
+    assert (again.status, again.event_id, again.attempts) == (Status.PENDING, lost.event_id, lost.attempts)
+    assert (again.broker_message_id, again.history_id, again.log_id, again.delivered_at) == (None,) * 4
+    assert again.next_attempt_at == START + 9
+    (entry,) = [entry for entry in desk.entries(Kind.ATTEMPTED) if entry.reason]
+    assert (entry.reason, entry.sequence, entry.event_id) == ("rolled_back", lost.sequence, lost.event_id)
+    assert _roll_back(desk, Fork(LOG, 10)) == RolledBack(0, ())
+    relayed = desk.relay(again, log_id=NEW_LOG, history_id=11)
+    assert relayed.event_id == lost.event_id
+    assert _roll_back(desk, Fork(LOG, 10)) == RolledBack(0, ())
+    assert _roll_back(desk, Fork(LOG, 10), Fork(NEW_LOG, 10)) == RolledBack(1, ())
+
+
+def test_a_later_restoration_may_lose_what_an_earlier_one_kept(desk: Desk) -> None:
+    old = desk.relay(desk.sent(), history_id=10)
+    assert _roll_back(desk, Fork(LOG, 20)) == RolledBack(0, ())
+    assert _roll_back(desk, Fork(LOG, 20), Fork(NEW_LOG, 5), Fork(THIRD_LOG, 50)) == RolledBack(1, ())
+    assert desk.item(old.id).status is Status.PENDING
+
+
+def test_only_what_is_done_in_a_log_that_was_lost_is_offered_again(desk: Desk) -> None:
+    dead, waiting = desk.refuse(desk.sent()), desk.sent()
+    elsewhere = desk.relay(desk.sent(), log_id=NEW_LOG, history_id=99)
+    assert _roll_back(desk, Fork(LOG, 0)) == RolledBack(0, ())
+    assert [desk.item(item.id) for item in (dead, waiting, elsewhere)] == [dead, waiting, elsewhere]
+
+
+def test_much_that_was_lost_is_offered_in_steps(desk: Desk) -> None:
+    for number in range(5):
+        desk.relay(desk.sent(), log_id=LOG if number % 2 else NEW_LOG, history_id=10 + number)
+    forks = (Fork(LOG, 1), Fork(NEW_LOG, 1))
+    assert [_roll_back(desk, *forks, limit=2).offered for _ in range(4)] == [2, 2, 1, 0]
+
+
+def test_what_cannot_be_offered_again_is_named_unless_it_arrived(desk: Desk) -> None:
+    gone, arrived = desk.relay(desk.sent("@news")), desk.relay(desk.sent())
+    desk.take(desk.receipt(desk.bob, (arrived, "stored")), desk.bob)
+    desk.now += 40 * DAY
+    assert desk.do(lambda tx: outbox.prune(tx, desk.now)) == 2
+    assert _roll_back(desk, Fork(LOG, 0)) == RolledBack(0, (gone.sequence,))
+
+
+# retention
+
+
+def test_bytes_go_when_the_one_recipient_has_receipted_them_or_they_are_old(desk: Desk) -> None:
+    receipted, unreceipted = desk.relay(desk.sent()), desk.relay(desk.sent())
+    topic, waiting, dead = desk.relay(desk.sent("@news")), desk.sent(), desk.refuse(desk.sent())
+    desk.take(desk.receipt(desk.bob, (receipted, "stored"), (topic, "stored")), desk.bob)
+
+    def left() -> list[int]:
+        rows = desk.rows("SELECT sequence FROM operation_log WHERE blob IS NOT NULL ORDER BY sequence")
+        return [sequence for (sequence,) in rows]
+
+    desk.now += 30 * DAY
+    assert desk.do(lambda tx: outbox.prune(tx, desk.now)) == 1
+    assert left() == [unreceipted.sequence, topic.sequence, waiting.sequence, dead.sequence]
+    desk.now += 1
+    assert desk.do(lambda tx: outbox.prune(tx, desk.now, limit=1)) == 1
+    assert desk.do(lambda tx: outbox.prune(tx, desk.now)) == 1
+    assert left() == [waiting.sequence, dead.sequence]
+    assert desk.take(desk.receipt(desk.carol, (topic, "stored")), desk.carol).taken == 1  # its name is left
+
+
+def test_a_duplicate_push_after_a_lost_answer_is_one_confirmation(desk: Desk) -> None:
+    item = _tried(desk, desk.sent())
+    done = desk.settle(desk.claim(item), Confirmation.DUPLICATE)
+    assert (done.status, done.attempts, done.event_id) == (Status.DONE, 2, item.event_id)
+    assert len(desk.entries(Kind.RELAYED)) == 1

@@ -1,0 +1,64 @@
+"""A lake and what reads into it, for tests."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import plan
+from holdfast.pipeline.lake import Lake, Step, plainly
+from holdfast.pipeline.pages import Place
+from holdfast.pipeline.runner import Outcome, Runner
+from holdfast.pipeline.shelf import Shelf
+from holdfast.pipeline.table import Table, load
+from tests.relay.running import RunningRelay
+
+PATIENCE_S = 20.0
+
+
+def place_of(relay: RunningRelay, folder: Path, patience_s: float = PATIENCE_S) -> Place:
+    """A relay as the pipeline is told of it."""
+    path = folder / "token"
+    path.write_text(relay.token())
+    return Place(relay.url, path.read_text().strip(), patience_s, str(path))
+
+
+def run(
+    spark: SparkSession,
+    path: Path,
+    relay: Place,
+    devices: Sequence[Place] = (),
+    *,
+    full: bool = True,
+    step: Step[Any] = plainly,
+    entries_max: int = plan.BATCH_ENTRIES_MAX,
+    tables: Mapping[str, Table] | None = None,
+) -> Outcome:
+    """One batch."""
+    lake = Lake(path, step)
+    lake.create()
+    with lake.hold():
+        runner = Runner(spark, lake, tables or load(), batch_entries_max=entries_max)
+        return runner.run_batch(plan.find_sources(relay, devices), full=full)
+
+
+def shelf_of(path: Path) -> Shelf:
+    return Shelf(Lake(path), load())
+
+
+def findings(path: Path) -> list[tuple[str, str]]:
+    """Kind and key of everything that the last batch knows to be wrong or odd."""
+    shelf = shelf_of(path)
+    return [(row["kind"], row["key"]) for row in shelf.findings(shelf.last_run().versions)]
+
+
+def contents(path: Path, *, without: Sequence[str] = ("run", "certificate")) -> dict[str, list[str]]:
+    """All rows of all tables, as sorted text."""
+    shelf = shelf_of(path)
+    versions = shelf.last_run().versions
+    return {
+        name: sorted(str(row) for row in shelf.query(name, versions.get(name), "SELECT * FROM {rows}"))
+        for name, table in shelf.tables.items()
+        if table.is_stored and name not in without
+    }

@@ -1,0 +1,188 @@
+"""A lake in memory: the tables' functions over batches of rows, as the runner would call them, without files between."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, load, parameters, table_of
+from holdfast.pipeline.tables.history import SCHEMA as HISTORY
+from holdfast.protocol.history import Entry
+
+ENTRY = StructType([one for one in HISTORY if one.name != "day"])
+STATE = {
+    "dedupe": "origin string, log_id binary, as_of_seq long, mesh string, sender string, client_message_id string, "
+    "event_id binary, message_id string, seq long, destination_kind string, destination_ref string, history_available boolean",
+    "message": "origin string, log_id binary, as_of_seq long, message_id string, mesh string, sender string, "
+    "client_message_id string, event_id binary, seq long, kind long, destination_kind string, destination_ref string, size long",
+    "delivery": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string, "
+    "state string, was_stored boolean",
+    "mention": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string",
+    "operation": "origin string, log_id binary, as_of_seq long, seq long, sequence long, client_message_id string, status string",
+}
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some entries of one log, and the chain that they go on from."""
+
+    origin: str
+    log_id: bytes
+    after: int
+    until: int
+    entries: Sequence[Entry]
+    chain: bytes | None = None
+
+
+@dataclass
+class MemoryLake:
+    """Tables as lists of rows. Only those that are asked for, and what they read, are computed."""
+
+    spark: SparkSession
+    wanted: Sequence[str] | None = None
+    rows: dict[str, Rows] = field(default_factory=dict)
+    breaches: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    at: int = 0
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.tables = _closure(load(), self.wanted)
+
+    def run(
+        self,
+        parts: Sequence[Part],
+        *,
+        full: bool = False,
+        state: Mapping[str, Rows] | None = None,
+        later: Sequence[Part] = (),
+    ) -> None:
+        """One batch. Without `state` there is none to compare, and no range of it was looked at."""
+        self.number += 1
+        self.at = max([self.at, *(entry.at for part in parts for entry in part.entries)])
+        ranges = tuple(Range(one.origin, one.log_id, one.after, one.until, one.chain) for one in parts)
+        batch = Batch(self.number, self.at, ranges, full)
+        call = _Call(self, batch, parts, state, later)
+        for table in self.tables.values():
+            call.write(table)
+        for table in self.tables.values():
+            if table.invariant is not None and self._can_check(table.invariant):
+                for row in call.frame(table.invariant).collect():
+                    self.breaches.append((table.name, row.asDict(recursive=True)))
+
+    def findings(self) -> list[tuple[str, str, bool]]:
+        """(kind, key, is_violation) of everything that was found, in order."""
+        found = [row for table in self.tables.values() if table.finds for row in self.rows.get(table.name, [])]
+        return sorted((row["kind"], row["key"], row["is_violation"]) for row in found)
+
+    def violations(self) -> list[tuple[str, str]]:
+        return [(kind, key) for kind, key, is_violation in self.findings() if is_violation]
+
+    def _can_check(self, invariant: Function) -> bool:
+        named = {table_of(name) for name in parameters(invariant)} - {None}
+        return named <= set(self.tables)
+
+
+@dataclass
+class _Call:
+    """The inputs of one batch."""
+
+    lake: MemoryLake
+    batch: Batch
+    parts: Sequence[Part]
+    state: Mapping[str, Rows] | None
+    later: Sequence[Part]
+
+    def __post_init__(self) -> None:
+        self.old = dict(self.lake.rows)
+        self.new: dict[str, Rows] = {}
+
+    def frame(self, function: Function) -> DataFrame:
+        return function(**{name: self._input(name) for name in parameters(function)})
+
+    def write(self, table: Table) -> None:
+        assert table.function is not None
+        frame = self.frame(table.function).select(*table.schema.fieldNames())
+        assert [one.dataType for one in frame.schema] == [one.dataType for one in table.schema], table.name
+        rows = [row.asDict(recursive=True) for row in frame.collect()]
+        self.new[table.name] = rows
+        old = self.old.get(table.name, [])
+        match table.writing:
+            case Writing.APPEND:
+                self.lake.rows[table.name] = old + rows
+            case Writing.REPLACE:
+                self.lake.rows[table.name] = rows
+            case Writing.TOUCHED:
+                touched = {row[table.partition_by or ""] for row in rows}
+                kept = [row for row in old if row[table.partition_by or ""] not in touched]
+                self.lake.rows[table.name] = kept + rows
+            case Writing.PASSING:
+                pass
+
+    def _input(self, name: str) -> Any:
+        if name == "batch":
+            return self.batch
+        if name == "new_entry":
+            return entry_frame(self.lake.spark, self.parts)
+        if name == "later_entry":
+            return entry_frame(self.lake.spark, self.later)
+        if name == "state_range":
+            return self._frame(self._looked_at(), "origin string, after long, until long")
+        if name.startswith("state_"):
+            what = name.removeprefix("state_")
+            return self._frame((self.state or {}).get(what, []), STATE[what])
+        table = self.lake.tables[table_of(name) or ""]
+        rows = {"new_": self.new, "old_": self.old}.get(name[:4], self.lake.rows)
+        return self._frame(rows.get(table.name, []), _nullable(table.schema))
+
+    def _looked_at(self) -> Rows:
+        if self.state is None:
+            return []
+        return [
+            {"origin": one.origin, "after": 0 if self.batch.full else one.after, "until": one.until}
+            for one in self.batch.ranges
+        ]
+
+    def _frame(self, rows: Rows, schema: Any) -> DataFrame:
+        return self.lake.spark.createDataFrame(rows, schema)
+
+
+def entry_frame(spark: SparkSession, parts: Iterable[Part]) -> DataFrame:
+    """Entries as they are exported."""
+    rows = [entry_row(part, entry) for part in parts for entry in part.entries]
+    return spark.createDataFrame(rows, _nullable(ENTRY))
+
+
+def entry_row(part: Part, entry: Entry) -> tuple[Any, ...]:
+    values: dict[str, Any] = {name: getattr(entry, name) for name in entry.__struct_fields__}
+    values |= {"origin": part.origin, "log_id": part.log_id, "kind": str(entry.kind), "at": as_time(entry.at)}
+    values |= {"recipients": [tuple(pair) for pair in entry.recipients], "mentions": list(entry.mentions)}
+    return tuple(values[name] for name in ENTRY.fieldNames())
+
+
+def as_time(at: int) -> datetime:
+    return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
+
+
+def _nullable(schema: StructType) -> StructType:
+    """The same columns without the promise that they hold something: planted rows do not."""
+    from pyspark.sql.types import StructField
+
+    return StructType([StructField(one.name, one.dataType) for one in schema])
+
+
+def _closure(tables: Mapping[str, Table], wanted: Sequence[str] | None) -> dict[str, Table]:
+    if wanted is None:
+        return dict(tables)
+    needed: set[str] = set()
+    waiting = list(wanted)
+    while waiting:
+        name = waiting.pop()
+        if name not in needed:
+            needed.add(name)
+            waiting += [found for one in tables[name].inputs if (found := table_of(one)) is not None]
+    return {name: table for name, table in tables.items() if name in needed}

@@ -1,0 +1,218 @@
+"""Every table against its slow twin, on random histories that are read in random batches."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline.tables import chain_break as chain_break_module
+from holdfast.protocol.history import Entry, Kind, Restored
+from tests.pipeline.tables.memory_lake import MemoryLake, Part, Rows
+from tests.pipeline.twins import twins
+from tests.pipeline.twins.random_world import RandomDevice, RandomRelay
+
+
+@dataclass
+class Reading:
+    """Batches, and what the relay's state was at the end of each."""
+
+    batches: list[list[Part]] = field(default_factory=list)
+    states: list[dict[str, Rows]] = field(default_factory=list)
+    laters: list[list[Part]] = field(default_factory=list)
+
+    @property
+    def parts(self) -> list[Part]:
+        return [part for batch in self.batches for part in batch]
+
+
+@dataclass
+class Read:
+    """How far a lake has read one history."""
+
+    origin: str
+    seq: int = 0
+    chain: bytes | None = None
+    log_id: bytes = b""
+
+    def next(self, log_id: bytes, entries: list[Entry], until: int) -> Part:
+        """The entries up to a position; of a log that was restored, from its fork on."""
+        if self.log_id not in (b"", log_id):
+            self._go_back(entries)
+        self.log_id = log_id
+        after, chain = self.seq, self.chain
+        until = max(after, until)
+        part = Part(self.origin, log_id, after, until, entries[after:until], chain)
+        if part.entries:
+            self.seq, self.chain = until, part.entries[-1].chain
+        return part
+
+    def _go_back(self, entries: list[Entry]) -> None:
+        for entry in reversed(entries):
+            if entry.kind is Kind.RESTORED:
+                fork = Restored.decode(entry.detail)
+                if fork.old_log_id == self.log_id:
+                    if self.seq > fork.fork_seq:
+                        self.seq, self.chain = fork.fork_seq, fork.fork_chain
+                    return
+        raise AssertionError("a log that was not restored from the one before")
+
+
+def told(seed: int, *, restored: bool, batches: int) -> Reading:
+    """A world that goes on while it is read."""
+    random = Random(seed)
+    relay = RandomRelay(random, b"A" * 16)
+    devices = [RandomDevice(random, relay, name) for name in ("ann", "bob")]
+    reads = {one.origin: Read(one.origin) for one in (relay, *devices)}
+    reading = Reading()
+    for number in range(batches):
+        for _ in range(random.randint(10, 30)):
+            relay.step()
+            random.choice(devices).step()
+        if restored and number == batches // 2:
+            _restore(random, relay, devices)
+        is_last = number == batches - 1
+        # The state is a little younger than the batch, as it is where writers go on; in the end nobody writes.
+        until = len(relay.log.entries)
+        for _ in range(0 if is_last else random.randint(0, 6)):
+            relay.step()
+        batch = [reads[relay.origin].next(relay.log.log_id, relay.log.entries, until)]
+        for device in devices:
+            if is_last or random.random() < 0.6:
+                batch.append(reads[device.origin].next(device.log.log_id, device.log.entries, len(device.log.entries)))
+        head = len(relay.log.entries)
+        later = Part(relay.origin, relay.log.log_id, until, head, relay.log.entries[until:head])
+        reading.batches.append(batch)
+        reading.states.append(relay.rows(copy.deepcopy(relay.state), head))
+        reading.laters.append([later])
+    return reading
+
+
+def _restore(random: Random, relay: RandomRelay, devices: list[RandomDevice]) -> None:
+    """Relay and one device go back some steps, under new log ids."""
+    backup = relay.snapshot()
+    for _ in range(random.randint(5, 15)):
+        relay.step()
+        devices[1].step()
+    # Some of what goes past the backup may have been read: the batches before this one were.
+    relay.restore(backup, b"B" * 16)
+    keep = max(1, len(devices[0].log.entries) - random.randint(1, 12))
+    devices[0].restore(b"d" * 16, keep)
+    for device in devices:
+        device.relay = relay
+    for _ in range(5):
+        relay.step()
+
+
+@pytest.fixture(autouse=True)
+def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Positions are walked by sevens, so that a chain of a few dozen entries crosses many borders."""
+    monkeypatch.setattr(chain_break_module, "BUCKET", 7)
+
+
+def run(spark: SparkSession, reading: Reading, *, at_once: bool = False) -> MemoryLake:
+    lake = MemoryLake(spark)
+    batches = [(reading.parts, reading.states[-1], reading.laters[-1])] if at_once else None
+    for number, (parts, state, later) in enumerate(
+        batches or zip(reading.batches, reading.states, reading.laters, strict=True), 1
+    ):
+        is_last = number == (1 if batches else len(reading.batches))
+        lake.run(parts, full=is_last, state=state, later=later)
+    return lake
+
+
+@pytest.mark.parametrize(("seed", "restored"), [(1, False), (2, True), (3, True)])
+def test_every_table_is_what_its_twin_says(spark: SparkSession, seed: int, restored: bool) -> None:
+    reading = told(seed, restored=restored, batches=4)
+    lake = run(spark, reading)
+    compare(lake, reading)
+
+
+def test_one_batch_gives_what_many_give(spark: SparkSession) -> None:
+    reading = told(4, restored=False, batches=3)
+    merged = [_merged(reading, origin) for origin in dict.fromkeys(part.origin for part in reading.parts)]
+    lake = MemoryLake(spark)
+    lake.run(merged, full=True, state=reading.states[-1])
+    compare(lake, reading)
+
+
+def _merged(reading: Reading, origin: str) -> Part:
+    parts = [part for part in reading.parts if part.origin == origin]
+    entries = [entry for part in parts for entry in part.entries]
+    return Part(origin, parts[0].log_id, 0, parts[-1].until, entries)
+
+
+def compare(lake: MemoryLake, reading: Reading) -> None:
+    """All tables of the lake with all twins."""
+    story = twins.Story(reading.parts)
+    fates, senders = twins.Fates(story), twins.Senders(story)
+    expected: dict[str, Rows] = {
+        "extent": twins.extent(story),
+        "fate_open": list(fates.open.values()),
+        "message_fate": fates.closed,
+        "fate_reopened": list(fates.reopened.values()),
+        "receipt": twins.receipts(story),
+        "applied": twins.applied(story),
+        "sender_open": list(senders.open.values()),
+        "sender_fate": senders.closed,
+    }
+    for name, rows in expected.items():
+        columns = sorted(rows[0]) if rows else None
+        assert seen(lake.rows[name], columns) == seen(rows, columns), name
+    assert _slo(lake.rows["delivery_slo"]) == twins.delivery_slo(fates)
+    assert {tuple(plain(value) for value in row.values()) for row in lake.rows["stuck"]} == twins.stuck(
+        story, fates, senders
+    )
+    assert _keys(lake.rows["member_key"]) == twins.member_key(story)
+    assert _runs(lake.rows["sequence_run"]) == {
+        (*key, first, last) for key, numbers in twins.sequences(story).items() for first, last in twins.runs(numbers)
+    }
+    assert len(lake.rows["history"]) == len(story.told)
+    assert lake.rows["anchor_open"] == []
+    findings: dict[str, twins.Found] = {
+        "chain_break": twins.chain_break(story, reading.parts),
+        "sequence_gap": twins.sequence_gap(story),
+        "sender_reset": twins.sender_reset(story),
+        "equivocation": twins.equivocation(story),
+        "receipt_forged": twins.receipt_forged(story),
+        "orphan": {("closing_unknown", _closing(entry)) for _, entry in fates.unmatched},
+    }
+    for name, found in findings.items():
+        assert {(row["kind"], row["key"]) for row in lake.rows[name]} == found, name
+        assert len(lake.rows[name]) == len(found), name
+
+
+def _closing(entry: Entry) -> str:
+    return f"{entry.mesh}/{entry.recipient}/{entry.message_id}/{entry.seq}"
+
+
+def plain(value: Any) -> Any:
+    """A value as both sides write it: bytes that hash, times in UTC."""
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, datetime):
+        return value.astimezone(UTC)
+    return value
+
+
+def seen(rows: Iterable[dict[str, Any]], columns: list[str] | None) -> list[tuple[str, ...]]:
+    return sorted(tuple(repr(plain(row[name])) for name in columns or sorted(row)) for row in rows)
+
+
+def _slo(rows: Rows) -> dict[tuple[Any, ...], int]:
+    names = ("day", "mesh", "accepted_hour", "was_stored", "bucket")
+    return {tuple(plain(row[name]) for name in names): row["count"] for row in rows}
+
+
+def _keys(rows: Rows) -> set[tuple[Any, ...]]:
+    names = ("origin", "log_id", "seq", "mesh", "member", "key", "invite")
+    return {tuple(plain(row[name]) for name in names) for row in rows}
+
+
+def _runs(rows: Rows) -> set[tuple[Any, ...]]:
+    names = ("origin", "mesh", "sender", "epoch", "claim", "first", "last")
+    return {tuple(plain(row[name]) for name in names) for row in rows}

@@ -1,0 +1,95 @@
+"""A queue costs what is in it, not what is in all the others: neither time nor memory grows with the crowd.
+
+`make scale` measures it: a million messages for ten thousand members beside ten thousand for a hundred. Otherwise a small crowd
+shows that the measurement measures what it says, and the plans of the statements that nothing is read through.
+"""
+
+import os
+import re
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.check import inspect
+from holdfast.relay.database import open_to_read
+from holdfast.store.statements import Statements
+from tests.relay.crowd import gather, person
+from tests.relay.queue_client import connected, following
+from tests.relay.running import RunningRelay, running
+
+MEASURED = os.environ.get("HOLDFAST_SCALE") == "1"
+EACH = 100  # messages that wait for one member
+FEW, MANY = (100, 10_000) if MEASURED else (5, 20)  # members
+CONNECTS = 60  # to each relay, by turns
+RATIO_MAX = 1.3
+
+# What a connection, the poll and the metrics ask while a relay runs; `depths` and `named` are an operator's own.
+RUNNING = ("reader", "status", "pending", "highest_sequence", "forks", "waiting", "delivered_before", "waiting_since")
+ASKED = ("oldest", "message", "fates", "send")
+SMALL = ("SCAN next", "SCAN sized", "SCAN (subquery", "SCAN history USING INDEX history_restored")  # a page, a few rows
+
+
+def _to_first_message(relay: RunningRelay, number: int) -> float:
+    """Seconds from nothing to the first message of a queue."""
+    member = person(number)
+    started = time.perf_counter()
+    with following(relay, member) as client:
+        client.message()
+        took = time.perf_counter() - started
+        assert client.status["pending_count"] == EACH
+        client.messages(EACH - 1)
+        client.live()
+    return took
+
+
+def test_the_way_to_the_first_message_and_the_memory_do_not_grow_with_the_crowd(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    for name, members in (("few", FEW), ("many", MANY)):
+        gather(tmp_path / name, members, EACH)
+    with running(tmp_path / "few") as few, running(tmp_path / "many") as many:
+        took: dict[str, list[float]] = {"few": [], "many": []}
+        for turn in range(CONNECTS if MEASURED else 5):
+            took["few"].append(_to_first_message(few, turn % FEW))
+            took["many"].append(_to_first_message(many, turn * (MANY // CONNECTS or 1) % MANY))
+        first_ms = {name: statistics.median(times[len(times) // 10 :]) * 1000 for name, times in took.items()}
+        memory = {"few": few.memory_bytes() / 2**20, "many": many.memory_bytes() / 2**20}
+    if not MEASURED:
+        return  # nothing here asserts how long a thing takes
+    told = f"first message after {first_ms} ms, memory {memory} MiB"
+    print(told)
+    record_property("measured", told)
+    assert first_ms["many"] <= RATIO_MAX * first_ms["few"], told
+    assert memory["many"] <= RATIO_MAX * memory["few"], told
+
+
+@pytest.mark.skipif(MEASURED, reason="a small crowd will do")
+def test_the_crowd_is_what_a_relay_would_have_written(tmp_path: Path) -> None:
+    gather(tmp_path / "relay", 3, 7)
+    assert inspect(tmp_path / "relay" / "relay.db") == ("relay", [])
+    with running(tmp_path / "relay") as relay, connected(relay, person(2)) as client:
+        assert client.open()["pending_count"] == 7
+        got = client.until_live()
+        assert [message.seq for message in got] == list(range(got[0].seq, got[0].seq + 21, 3))
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = tmp_path_factory.mktemp("plans") / "relay"
+    gather(data, 2, 1)
+    return data / "relay.db"
+
+
+@pytest.mark.skipif(MEASURED, reason="plans are the same")
+@pytest.mark.parametrize("name", (*RUNNING, *ASKED))
+def test_no_statement_of_a_queue_reads_a_table_through(database: Path, name: str) -> None:
+    statement = Statements("holdfast.relay", "queue.sql")[name]
+    parameters = dict.fromkeys(re.findall(r":(\w+)", statement), None)
+    with closing(open_to_read(database)) as engine, engine.read() as transaction:
+        steps = [str(row[3]) for row in transaction.rows(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+    assert steps
+    assert [step for step in steps if step.startswith("SCAN") and not step.startswith(SMALL)] == []
