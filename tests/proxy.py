@@ -1,8 +1,10 @@
 """A road to a relay that a test can cut: answers that never arrive, and a relay that cannot be reached at all."""
 
 import contextlib
+import random
 import socket
 import threading
+import time
 from collections.abc import Iterator
 
 
@@ -46,7 +48,11 @@ class Proxy:
                 near, _ = listener.accept()
             except OSError:
                 return
-            far = socket.create_connection(self._target)
+            try:
+                far = socket.create_connection(self._target)
+            except OSError:  # nobody is there just now
+                near.close()
+                continue
             self._open += [near, far]
             lost = threading.Event()
             threading.Thread(target=self._forth, args=(near, far, lost), daemon=True).start()
@@ -91,3 +97,78 @@ def _parts(connection: socket.socket) -> Iterator[bytes]:
 def _end(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
+
+
+class RoughProxy(Proxy):
+    """A bad road: while `is_rough`, parts come late, answers get lost, connections are cut, and requests come twice."""
+
+    DELAY_S_MAX = 0.03
+    CUT, LOSE, REPEAT = 0.02, 0.02, 0.05  # how often, of all parts
+
+    def __init__(self, host: str, port: int, target: tuple[str, int], luck: random.Random) -> None:
+        self.is_rough = False
+        self.counts = {"delayed": 0, "cut": 0, "lost": 0, "repeated": 0}
+        self._luck = luck
+        super().__init__(host, port, target)
+
+    @classmethod
+    @contextlib.contextmanager
+    def to(cls, target: tuple[str, int], host: str, luck: random.Random) -> "Iterator[RoughProxy]":
+        """A proxy on another address of this machine, with the target's port."""
+        proxy = cls(host, target[1], target, luck)
+        try:
+            yield proxy
+        finally:
+            proxy.is_rough = False
+            proxy.cut()
+
+    def _forth(self, near: socket.socket, far: socket.socket, lost: threading.Event) -> None:
+        asked = b""
+        for part in _parts(near):
+            asked += part
+            if not self._passes(near, far):
+                break
+            with contextlib.suppress(OSError):
+                far.sendall(part)
+            if self._happens("repeated", self.REPEAT) and asked.startswith(b"POST "):
+                self._repeat(asked)
+        _end(far)
+
+    def _back(self, far: socket.socket, near: socket.socket, lost: threading.Event) -> None:
+        for part in _parts(far):
+            if not self._passes(near, far):
+                break
+            if self._happens("lost", self.LOSE):  # and everything after it, for a stream has no holes
+                _shut(near, far)
+                break
+            with contextlib.suppress(OSError):
+                near.sendall(part)
+        _end(near)
+
+    def _passes(self, near: socket.socket, far: socket.socket) -> bool:
+        """Whether a part gets through, perhaps late."""
+        if self._happens("cut", self.CUT):
+            _shut(near, far)
+            return False
+        if self._happens("delayed", 0.5):
+            time.sleep(self._luck.uniform(0, self.DELAY_S_MAX))
+        return True
+
+    def _happens(self, what: str, chance: float) -> bool:
+        happens = self.is_rough and self._luck.random() < chance
+        self.counts[what] += happens
+        return happens
+
+    def _repeat(self, asked: bytes) -> None:
+        """What was asked on a connection so far comes a second time, on another; nobody hears the answer."""
+        with contextlib.suppress(OSError), socket.create_connection(self._target, timeout=5) as again:
+            again.sendall(asked)
+            again.shutdown(socket.SHUT_WR)
+            for _ in _parts(again):
+                pass
+
+
+def _shut(*connections: socket.socket) -> None:
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

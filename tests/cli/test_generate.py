@@ -41,7 +41,7 @@ def _generate(out: Path, *more: object, code: int = 0) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("generated") / "world"
-    _generate(out, "--messages", 3000, "--seed", 7, "--ends-at", END)
+    _generate(out, "--messages", 1500, "--seed", 7, "--ends-at", END)
     return out
 
 
@@ -108,8 +108,8 @@ def test_one_event_id_is_one_message(entries: list[Entry]) -> None:
 
 
 def test_the_same_seed_and_end_make_the_same_histories(made: Path, tmp_path: Path) -> None:
-    _generate(tmp_path / "again", "--messages", 3000, "--seed", 7, "--ends-at", END)
-    _generate(tmp_path / "other", "--messages", 3000, "--seed", 8, "--ends-at", END)
+    _generate(tmp_path / "again", "--messages", 1500, "--seed", 7, "--ends-at", END)
+    _generate(tmp_path / "other", "--messages", 1500, "--seed", 8, "--ends-at", END)
     for path in ("relay/relay.db", "homes/member-0/device.db"):
         assert _head(tmp_path / "again" / path) == _head(made / path)
         assert _head(tmp_path / "other" / path) != _head(made / path)
@@ -119,7 +119,7 @@ def test_the_directory_is_one_that_a_relay_can_run_on(made: Path) -> None:
     identity = Identity.read(made / "relay")
     settings = load(made / "relay" / "relay.toml", {})
     membership = Home(made / "homes" / "member-0").membership()
-    assert settings.limits.queue_messages_max == 60
+    assert settings.limits.queue_messages_max == 30
     assert membership is not None
     assert membership.relay_pubkey == identity.pubkey
     assert stat.S_IMODE((made / "homes" / "member-0").stat().st_mode) == 0o700

@@ -1,19 +1,15 @@
 """Homes, a relay and what administers a mesh: real processes, a real road between them, and deaths on it."""
 
-import asyncio
 import json
 import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 import msgspec
 import pytest
@@ -21,64 +17,18 @@ import pytest
 from holdfast.cli.check import inspect
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.cli.session import failures
-from holdfast.device import mesh, topic_keys
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
 from holdfast.device.invitation import Invitation, read, write
-from holdfast.device.mesh import in_session
 from holdfast.protocol import keys, sealing, ulid
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refused
-from holdfast.protocol.schedule import HOUR
 from holdfast.relay.database import open_to_read
-from holdfast.wire.client import RelayClient
+from tests.cli.person import PATIENCE_S, Person, founder, invitation_of, member_of
 from tests.proxy import Proxy, proxy_to
 from tests.relay.running import RunningRelay, running
 
-PATIENCE_S = 60.0
 TYPO = write(Invitation(relay="http://127.0.0.1:1", mesh="01M", mesh_name="x", secret=bytes(32))).replace("A", "B", 1)
-
-
-@dataclass
-class Person:
-    """Somebody with a home and a terminal."""
-
-    home: Path
-
-    def command(self, *arguments: object) -> list[str]:
-        return [sys.executable, "-m", "holdfast.cli", *map(str, arguments)]
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {**os.environ, "HOLDFAST_HOME": str(self.home), "NO_COLOR": "1"}
-
-    def run(self, *arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, env=self.environment, timeout=PATIENCE_S
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        assert "Traceback" not in done.stderr
-        return done
-
-    def says(self, *arguments: object) -> str:
-        return self.run(*arguments).stdout
-
-    def json(self, *arguments: object) -> Any:
-        return json.loads(self.says(*arguments, "--json"))
-
-    def fails(self, code: int, *arguments: object) -> str:
-        done = self.run(*arguments, code=code)
-        assert done.stdout == ""
-        return done.stderr
-
-    def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            self.command(*arguments), env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-
-    def key_of(self, topic: str, epoch: int) -> list[bytes]:
-        with at_work(Home(self.home)) as device:
-            return device.look(lambda tx: topic_keys.of_epoch(tx, topic, epoch))
 
 
 @pytest.fixture(scope="module")
@@ -107,51 +57,18 @@ def person(tmp_path: Path) -> Iterator[Callable[[str], Person]]:
 @pytest.fixture
 def alice(person: Callable[[str], Person], relay: RunningRelay) -> Person:
     """The admin of a mesh."""
-    return _founder(person("alice"), relay.url)
+    return founder(person("alice"), relay.url)
 
 
 @pytest.fixture
 def bob(person: Callable[[str], Person], alice: Person) -> Person:
     """A member of Alice's mesh."""
-    return _member(person("bob"), alice)
+    return member_of(person("bob"), alice)
 
 
 @pytest.fixture
 def carol(person: Callable[[str], Person], alice: Person) -> Person:
-    return _member(person("carol"), alice)
-
-
-def _founder(person: Person, url: str) -> Person:
-    """What `mesh create` does, without the start of a process, which is the dear part of it."""
-
-    async def found() -> None:
-        async with RelayClient(url, device.secret) as client:
-            await mesh.found(device, client, "Kitchen", person.home.name)
-
-    with at_work(Home(person.home), create=True) as device:
-        asyncio.run(found())
-    return person
-
-
-def _invitation(admin: Person, role: Role = Role.MEMBER, hours: float = 1) -> str:
-    async def invite() -> str:
-        async with in_session(device) as session:
-            return write(await session.invite(role, device.clock() + int(hours * HOUR)))
-
-    with at_work(Home(admin.home)) as device:
-        return asyncio.run(invite())
-
-
-def _member(person: Person, admin: Person, role: Role = Role.MEMBER) -> Person:
-    invitation = read(_invitation(admin, role))
-
-    async def join() -> None:
-        async with RelayClient(invitation.relay, device.secret) as client:
-            await mesh.join(device, client, invitation, person.home.name)
-
-    with at_work(Home(person.home), create=True) as device:
-        asyncio.run(join())
-    return person
+    return member_of(person("carol"), alice)
 
 
 def test_a_mesh_is_made_and_others_are_let_in(person: Callable[[str], Person], relay: RunningRelay) -> None:
@@ -182,7 +99,7 @@ def test_a_mesh_is_made_and_others_are_let_in(person: Callable[[str], Person], r
 
 def test_two_homes_of_one_user_find_names_of_their_own(person: Callable[[str], Person], alice: Person) -> None:
     for name in ("laptop", "desktop"):
-        person(name).run("mesh", "join", _invitation(alice))
+        person(name).run("mesh", "join", invitation_of(alice))
     _, first, second = alice.json("member", "list")
     assert second["name"] == f"{first['name']}-{second['pubkey'][:6]}"
 
@@ -192,11 +109,11 @@ def test_an_invitation_lets_one_in_once(person: Callable[[str], Person], alice: 
     person("bob").run("mesh", "join", text, "--as", "bob")
     assert "used" in person("mallory").fails(1, "mesh", "join", text, "--as", "mallory")
     assert [member["name"] for member in alice.json("member", "list")] == ["alice", "bob"]
-    person("mallory").run("mesh", "join", _invitation(alice), "--as", "mallory")  # whose home came to no harm
+    person("mallory").run("mesh", "join", invitation_of(alice), "--as", "mallory")  # whose home came to no harm
 
 
 def test_an_invitation_that_expired_or_never_was_lets_nobody_in(person: Callable[[str], Person], alice: Person) -> None:
-    text = _invitation(alice, hours=0.3 / 3600)
+    text = invitation_of(alice, hours=0.3 / 3600)
     time.sleep(0.3)
     assert "expired" in person("bob").fails(1, "mesh", "join", text)
     made_up = write(msgspec.structs.replace(read(text), secret=b"?" * 32))
@@ -204,7 +121,7 @@ def test_an_invitation_that_expired_or_never_was_lets_nobody_in(person: Callable
 
 
 def test_an_invitation_that_was_withdrawn_lets_nobody_in(person: Callable[[str], Person], alice: Person) -> None:
-    text = _invitation(alice)
+    text = invitation_of(alice)
     alice.run("mesh", "withdraw", text)
     assert "withdrawn" in person("bob").fails(1, "mesh", "join", text)
 
@@ -308,7 +225,7 @@ def _opens(key: bytes, sealed: str) -> bool:
 def test_an_admin_without_the_key_makes_a_new_one_for_those_who_wait(
     person: Callable[[str], Person], alice: Person, bob: Person
 ) -> None:
-    carol = _member(person("carol"), alice, Role.ADMIN)
+    carol = member_of(person("carol"), alice, Role.ADMIN)
     bob.run("topic", "create", "news")
     bob.run("topic", "subscribe", "news")
     carol.run("topic", "subscribe", "news")
@@ -342,9 +259,9 @@ def test_a_death_between_commit_and_answer_is_healed_by_the_same_command_and_not
     places = {"RELAY": proxy.url, "INVITE": ""}
     alice, bob = person("alice"), person("bob")
     if action != "create_mesh":
-        places["INVITE"] = _invitation(_founder(alice, proxy.url))
+        places["INVITE"] = invitation_of(founder(alice, proxy.url))
     if action in ("subscribe", "revoke_member"):
-        _member(bob, alice)
+        member_of(bob, alice)
         alice.run("topic", "create", "news")
     command = [places.get(word, word) for word in arguments]
     before = _done(relay, action)
@@ -393,8 +310,8 @@ def test_any_other_command_heals_a_death_too_and_says_so(
 def test_who_leaves_while_a_keeper_is_dead_is_known_to_hold_the_key_that_was_just_made(
     person: Callable[[str], Person], proxy: Proxy
 ) -> None:
-    alice = _founder(person("alice"), proxy.url)
-    bob, carol = (_member(person(name), alice) for name in ("bob", "carol"))
+    alice = founder(person("alice"), proxy.url)
+    bob, carol = (member_of(person(name), alice) for name in ("bob", "carol"))
     alice.run("topic", "create", "news")
     for subscriber in (bob, carol):
         subscriber.run("topic", "subscribe", "news")
@@ -413,7 +330,7 @@ def test_who_leaves_while_a_keeper_is_dead_is_known_to_hold_the_key_that_was_jus
 def test_what_was_asked_for_while_the_relay_was_away_is_kept_and_done_later(
     person: Callable[[str], Person], proxy: Proxy
 ) -> None:
-    alice = _founder(person("alice"), proxy.url)
+    alice = founder(person("alice"), proxy.url)
     proxy.swallow(b"create_topic")
     asked = alice.start("topic", "create", "news")
     assert proxy.swallowed.wait(PATIENCE_S)
@@ -456,7 +373,7 @@ def test_a_home_that_was_refused_is_free_for_another_mesh(
     person: Callable[[str], Person], alice: Person, relay: RunningRelay
 ) -> None:
     bob = person("bob")
-    assert "in use" in bob.fails(4, "mesh", "join", _invitation(alice), "--as", "alice")
+    assert "in use" in bob.fails(4, "mesh", "join", invitation_of(alice), "--as", "alice")
     bob.fails(3, "mesh", "show")
     assert not (bob.home / "home.json").exists()
     bob.run("mesh", "create", "My own", "--relay", relay.url)
@@ -512,7 +429,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
 @pytest.fixture(scope="module")
 def settled(relay: RunningRelay, tmp_path_factory: pytest.TempPathFactory) -> Person:
     """Somebody with a mesh to whom nothing happens."""
-    return _founder(Person(tmp_path_factory.mktemp("settled") / "alice"), relay.url)
+    return founder(Person(tmp_path_factory.mktemp("settled") / "alice"), relay.url)
 
 
 @pytest.mark.parametrize("name", FAILURES)

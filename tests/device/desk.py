@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.cli.check import inspect
-from holdfast.device import arrivals, database, inbox, operations, outbox, receipts, send, sending
+from holdfast.device import arrivals, database, inbox, operations, outbox, receipts, requeue, send, sending
 from holdfast.device.arrivals import Arrival, Stored
 from holdfast.device.operations import Facts
 from holdfast.device.outbox import Item
@@ -144,8 +144,6 @@ class Desk:
         if status is Status.DEAD:
             return self.refuse(item)
         if status is Status.ABORTED:
-            from holdfast.device import requeue
-
             self.do(lambda tx: requeue.requeue(tx, self.facts, self.now, self.random, item.id))
         return self.item(item.id)
 

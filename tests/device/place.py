@@ -1,33 +1,35 @@
 """A device of a mesh without a relay: its home, what it knows of its mesh, and a relay's HTTP side as a test wants it."""
 
 import asyncio
-import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import httpx2 as httpx
 import msgspec
 
-from holdfast.device import directory, send, topic_keys
+from holdfast.device import directory, operations, send, topic_keys
 from holdfast.device.device import Device
 from holdfast.device.directory import Directory
-from holdfast.device.operations import Facts
+from holdfast.device.operations import Address, Facts
 from holdfast.device.sealer import Sealer
 from holdfast.device.sender import Sender
-from holdfast.protocol import keys
+from holdfast.protocol import keys, payload
 from holdfast.protocol.anchor import sign_anchor
+from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import REFUSALS, Refusal, problem
+from holdfast.store.engine import Transaction
 from holdfast.wire.client import Member, MemberKey, Mesh, RelayClient, Topic
 from tests.people import MESH, Person, secret_of
 
 START = 1_800_000_000_000_000
 RELAY = secret_of("relay")
 LOG_ID = b"\x0a" * 16
-WAIT_S = 10.0  # for what must happen
+WAIT_S = 60.0  # for what must happen
 LOOK_S = 0.005
 
-Step = Callable[[], "bool | None | Awaitable[None]"]
+Step = Callable[[], "bool | Awaitable[None] | None"]
 Answer = dict[str, Any]
 Rule = Callable[[dict[str, str]], Answer | None]
 
@@ -94,8 +96,14 @@ class PlainRelay:
         return yes(client_message_id, seq, duplicate=is_known)
 
 
+@cache
+def _anchor(secret: bytes) -> Answer:
+    """The relay's signature under a position far ahead, which covers all before it."""
+    built: Answer = msgspec.to_builtins(sign_anchor(secret, LOG_ID, 1_000_000, b"\x0b" * 32, bytes(32)))
+    return built
+
+
 def yes(client_message_id: str, seq: int, *, duplicate: bool = False, secret: bytes = RELAY) -> Answer:
-    anchor = sign_anchor(secret, LOG_ID, seq, hashlib.sha256(b"%d" % seq).digest(), bytes(32))
     return {
         "status": 200 if duplicate else 201,
         "broker_message_id": f"01BROKER{seq}",
@@ -104,7 +112,7 @@ def yes(client_message_id: str, seq: int, *, duplicate: bool = False, secret: by
         "log_id": LOG_ID.hex(),
         "duplicate": duplicate,
         "skipped": [],
-        "anchor": msgspec.to_builtins(anchor),
+        "anchor": _anchor(secret),
     }
 
 
@@ -133,10 +141,16 @@ class Place:
     def _stale(self) -> None:
         self.stale += 1
 
-    def knows(self, *names: str, topics: Iterable[tuple[str, int]] = (), keys_of: dict[str, str] | None = None) -> None:
-        """See a mesh with these members (and this device's own), with other keys than their first where given."""
+    def knows(
+        self,
+        *names: str,
+        topics: Iterable[tuple[str, int]] = (),
+        keys_of: Mapping[str, str] | None = None,
+        had: Mapping[str, str] | None = None,
+    ) -> None:
+        """See a mesh with these members (and this device's own); other keys than their first, and past ones, if given."""
         now = {name: (keys_of or {}).get(name, Person(name).key) for name in names} | {"ann": self.device.pubkey}
-        members = [_member(f"member-{name}", name, key) for name, key in now.items()]
+        members = [_member(f"member-{name}", name, key, (had or {}).get(name)) for name, key in now.items()]
         shown = tuple(
             Topic(topic=topic, key_epoch=epoch, created_by="member-bob", subscribers=(), left=())
             for topic, epoch in topics
@@ -154,6 +168,18 @@ class Place:
         answer = device.do(lambda tx: send.send(tx, self.facts, self.directory, device.clock(), device.random, request))
         assert answer.refusal is None, answer
         return str(answer.body["client_message_id"])
+
+    def fill(self, to: Sequence[str], rows: int, body: bytes = b"hello") -> None:
+        """Have many messages accepted at once, to each of these in turn."""
+        content, device = payload.encode(Payload(body=body)), self.device
+
+        def append(transaction: Transaction) -> None:
+            for number in range(rows):
+                ref = f"member-{to[number % len(to)]}"
+                address = Address(destination_kind="dm", destination_ref=ref, mesh=MESH)
+                operations.append_next(transaction, device.clock(), device.random, bytes(32), content, address)
+
+        device.do(append)
 
     def after(self, clock: Clock, seconds: float, step: Callable[[], bool]) -> Step:
         """A step that lets time pass until it is true."""
@@ -197,6 +223,8 @@ async def until(step: Step, running: "asyncio.Task[None] | None" = None) -> None
             await outcome
 
 
-def _member(member: str, name: str, pubkey: str) -> Member:
-    listed = (MemberKey(pubkey=pubkey, since=1),)
-    return Member(member=member, pubkey=pubkey, name=name, role="member", status="active", keys=listed)
+def _member(member: str, name: str, pubkey: str, past: str | None = None) -> Member:
+    listed = [MemberKey(pubkey=pubkey, since=2)]
+    if past is not None:
+        listed.append(MemberKey(pubkey=past, since=1, until=2))
+    return Member(member=member, pubkey=pubkey, name=name, role="member", status="active", keys=tuple(listed))

@@ -17,7 +17,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.device import ipc_documents, ipc_handlers, ipc_queries
+from holdfast.device import administration, ipc_documents, ipc_events, ipc_handlers, ipc_queries
 from holdfast.device.exported import EXPORTED
 from holdfast.device.home import Home
 from holdfast.device.ipc import REQUEST_BYTES_MAX, REQUESTS_MAX
@@ -271,7 +271,9 @@ def _until(house: House, holds: Any) -> None:
     asyncio.run_coroutine_threadsafe(wait(), house.loop).result(30)
 
 
-def test_thirty_two_streams_are_served_and_no_more(house: House) -> None:
+def test_thirty_two_streams_are_served_and_no_more(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of one who leaves is free at once, and not when something is next said to it."""
+    monkeypatch.setattr(ipc_events, "KEEP_ALIVE_S", 3600.0)
     streams = [_stream(house) for _ in range(STREAMS_MAX)]
     answer = house.ask("GET", "/v1/events")
     assert str(answer) == "429 too_many_streams"
@@ -508,6 +510,14 @@ def test_the_description_names_every_parameter_that_is_read(shared: House) -> No
     ):
         named = {one["name"] for one in found[path]["get"]["parameters"]}
         assert named == {field.encode_name for field in msgspec.structs.fields(shape)}, path
+
+
+def test_the_page_for_people_names_every_route_and_every_verb(shared: House) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "wire.md").read_text().split("## The daemon's own interface")[1]
+    for path in shared.ask("GET", "/openapi.json").document["paths"]:
+        assert re.sub(r"\{(\w+)\}", lambda named: named[1].upper(), path) in page, path
+    for verb in administration.VERBS:
+        assert f"`{verb}" in page or f"{verb}`" in page, verb
 
 
 @pytest.mark.parametrize(

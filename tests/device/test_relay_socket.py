@@ -13,17 +13,8 @@ from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message
 from holdfast.wire import relay_socket
 from holdfast.wire.network import SystemNetwork
-from holdfast.wire.relay_socket import (
-    Acknowledged,
-    AckUnknown,
-    Fork,
-    Frame,
-    Live,
-    Queued,
-    QueueStatus,
-    RelaySocket,
-    SocketClosed,
-)
+from holdfast.wire.queue_frames import Acknowledged, AckUnknown, Fork, Frame, Live, Queued, QueueStatus
+from holdfast.wire.relay_socket import RelaySocket, SocketClosed
 from tests.device.scripted_relay import CHALLENGE, LOG_ID, Connection, Script, for_ever, scripted
 from tests.people import Person
 

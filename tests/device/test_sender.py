@@ -55,7 +55,8 @@ def _all(place: Place, status: str) -> bool:
 
 
 def test_what_waits_is_offered_in_the_order_of_sending_and_done(place: Place, relay: PlainRelay) -> None:
-    sent = [place.send("bob", f"{number}") for number in range(250)]
+    place.fill(["bob"], 250)
+    sent = place.rows("client_message_id")
     place.runs(lambda: _all(place, "done"))
     assert relay.offered == sent
     assert [len(batch) for batch in relay.batches] == [100, 100, 50]
@@ -115,8 +116,7 @@ def test_nothing_is_sealed_or_sent_before_the_relay_has_said_how_far_it_knows_us
 
 
 def test_a_destination_has_one_batch_in_flight_and_holds_up_no_other(place: Place, relay: PlainRelay) -> None:
-    for number in range(150):
-        place.send("bob", f"{number}")
+    place.fill(["bob"], 150)
     place.send("cat")
     bob_may_go = asyncio.Event()
 
@@ -125,10 +125,15 @@ def test_a_destination_has_one_batch_in_flight_and_holds_up_no_other(place: Plac
             await bob_may_go.wait()
 
     relay.waits = wait
+
+    def send_more() -> None:
+        place.send("cat")
+        place.sender.wake()
+
     place.runs(
         lambda: place.rows()[-1] == "done",
-        lambda: place.send("cat") and None,
-        lambda: (place.sender.wake(), place.rows()[-1] == "done")[1],
+        send_more,
+        lambda: len(place.rows()) == 152 and place.rows()[-1] == "done",
         lambda: _counted(place) == {"inflight": 100, "pending": 50, "done": 2},
         bob_may_go.set,
         lambda: _all(place, "done"),
@@ -145,9 +150,7 @@ def _counted(place: Place) -> dict[str, int]:
 def test_a_long_backlog_to_some_does_not_starve_a_new_send_to_another(place: Place, relay: PlainRelay) -> None:
     busy = [f"friend{number}" for number in range(10)]
     place.knows("bob", *busy)
-    for number in range(300):
-        for name in busy[:10]:
-            place.send(name, f"{number}")
+    place.fill(busy, 3_000)
 
     async def hold(batch: list[dict[str, str]]) -> None:
         await asyncio.sleep(0.02)
@@ -197,9 +200,11 @@ def test_behind_a_row_that_is_put_off_its_destination_waits_and_no_other(
         place.after(clock, 30, lambda: _all(place, "done")),
     )
     assert relay.offered[:3] == [first, second, other]
-    assert relay.offered[3:] == [first, first, second]  # alone, until there is room
+    again = relay.offered[3:-1]
+    assert len(again) >= 2
+    assert set(again) == {first}  # alone, until there is room
     assert list(relay.taken) == [other, first, second]
-    assert place.rows("attempts") == [3, 1, 1]
+    assert place.rows("attempts") == [1 + len(again), 1, 1]
 
 
 def test_the_wait_that_the_relay_asks_for_is_kept(place: Place, relay: PlainRelay) -> None:
@@ -233,16 +238,16 @@ def test_what_the_relay_committed_while_its_answer_was_lost_is_done_by_the_same_
     assert len(relay.taken) == 1
 
 
-def test_a_relay_that_is_not_there_costs_one_attempt_and_not_the_whole_outbox(place: Place, relay: PlainRelay) -> None:
+def test_a_relay_that_is_not_there_costs_one_attempt_and_not_the_whole_outbox(
+    place: Place, relay: PlainRelay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "BATCHES_MAX", 1)
     names = [f"friend{number}" for number in range(30)]
     place.knows(*names)
-    for _ in range(10):
-        for name in names:
-            place.send(name)
+    place.fill(names, 300)
     relay.is_away = True
-    place.runs(lambda: 1 in place.rows("attempts"), lambda: "inflight" not in place.rows())
-    assert place.rows("attempts").count(1) <= sender.BATCHES_MAX * 100
-    assert place.rows("attempts").count(0) >= 1 or len(place.rows()) <= 400
+    place.runs(lambda: 1 in place.rows("attempts"), lambda: asyncio.sleep(1.0))
+    assert place.rows("attempts").count(1) == 100
 
 
 def test_what_got_no_answer_is_due_as_soon_as_the_relay_is_back(place: Place, relay: PlainRelay, clock: Clock) -> None:
@@ -303,8 +308,7 @@ def test_a_row_that_is_too_old_dies_unsent_and_the_next_goes(place: Place, relay
 
 
 def test_rows_grow_too_old_while_the_relay_is_away_as_well(place: Place, clock: Clock) -> None:
-    for number in range(150):
-        place.send("bob", f"{number}")
+    place.fill(["bob"], 150)
     clock.now += 144 * HOUR
     young = place.send("bob")
     assert [asyncio.run(place.sender.age_out()) for _ in range(3)] == [100, 50, 0]
@@ -429,16 +433,8 @@ def test_administration_is_left_to_whoever_asks_for_it(place: Place, relay: Plai
 def test_a_long_outbox_is_emptied_in_bounded_memory_and_a_batch_costs_what_it_holds(
     place: Place, relay: PlainRelay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, blob = 3_000, b"x" * 8_000
-    address = Address(destination_kind="dm", destination_ref="member-bob", mesh="01MESH")
-    content = payload.encode(Payload(body=blob))
-    device = place.device
-
-    def fill(tx: Any) -> None:
-        for _ in range(rows):
-            operations.append_next(tx, START, device.random, bytes(32), content, address)
-
-    device.do(fill)
+    rows, body = 2_000, b"x" * 8_000
+    place.fill(["bob"], rows, body)
     seen: list[int] = []
     original = lanes.Lanes._rows
 
@@ -448,14 +444,14 @@ def test_a_long_outbox_is_emptied_in_bounded_memory_and_a_batch_costs_what_it_ho
         return found
 
     monkeypatch.setattr(lanes.Lanes, "_rows", counted)
-    relay.bodies = relay.batches = _Forgetful()  # type: ignore[assignment]
+    relay.bodies = relay.batches = _Forgetful()
     tracemalloc.start()
     try:
         place.runs(lambda: len(relay.taken) == rows)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak < rows * len(blob) / 2
+    assert peak < rows * len(body) / 2
     assert sum(seen) <= 4 * rows
 
 

@@ -11,7 +11,7 @@ from holdfast.pipeline.lake import Lake, Step, plainly
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import Outcome, Runner
 from holdfast.pipeline.shelf import Shelf
-from holdfast.pipeline.table import Table, load
+from holdfast.pipeline.table import Table, load, table_of
 from tests.relay.running import RunningRelay
 
 PATIENCE_S = 20.0
@@ -43,22 +43,42 @@ def run(
         return runner.run_batch(plan.find_sources(relay, devices), full=full)
 
 
-def shelf_of(path: Path) -> Shelf:
-    return Shelf(Lake(path), load())
+def shelf_of(path: Path, tables: Mapping[str, Table] | None = None) -> Shelf:
+    return Shelf(Lake(path), tables or load())
 
 
-def findings(path: Path) -> list[tuple[str, str]]:
+def findings(path: Path, tables: Mapping[str, Table] | None = None) -> list[tuple[str, str]]:
     """Kind and key of everything that the last batch knows to be wrong or odd."""
-    shelf = shelf_of(path)
+    shelf = shelf_of(path, tables)
     return [(row["kind"], row["key"]) for row in shelf.findings(shelf.last_run().versions)]
 
 
-def contents(path: Path, *, without: Sequence[str] = ("run", "certificate")) -> dict[str, list[str]]:
-    """All rows of all tables, as sorted text."""
+def violations(path: Path) -> list[tuple[str, str, str]]:
+    """What breaks a rule."""
     shelf = shelf_of(path)
+    found = shelf.findings(shelf.last_run().versions)
+    return [(row["kind"], row["key"], row["detail"]) for row in found if row["is_violation"]]
+
+
+def contents(
+    path: Path, tables: Mapping[str, Table] | None = None, *, without: Sequence[str] = ("run", "certificate")
+) -> dict[str, list[str]]:
+    """All rows of all tables, as sorted text."""
+    shelf = shelf_of(path, tables)
     versions = shelf.last_run().versions
     return {
         name: sorted(str(row) for row in shelf.query(name, versions.get(name), "SELECT * FROM {rows}"))
         for name, table in shelf.tables.items()
         if table.is_stored and name not in without
     }
+
+
+def with_what_they_need(*names: str) -> dict[str, Table]:
+    """Some tables, and all that they are computed from."""
+    every = load()
+    wanted = {"history", *names}
+    while True:
+        needed = {table_of(one) for name in wanted for one in every[name].inputs} - {None}
+        if needed <= wanted:
+            return {name: table for name, table in every.items() if name in wanted}
+        wanted |= {name for name in needed if name is not None}

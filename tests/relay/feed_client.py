@@ -1,17 +1,29 @@
 """Authors and readers of the feed, over real sockets: frame by frame."""
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from holdfast.cli.check import inspect
+from holdfast.cli.relay_process import open_in
+from holdfast.export.exporter import Exporter
 from holdfast.protocol.event import Event, encode, sign_event
+from holdfast.relay.database import EXPORT_READER
+from holdfast.relay.service import Service
+from holdfast.relay.settings import Settings, load
+from holdfast.wire.network import SystemNetwork
 from tests.people import public_key, secret_of
 from tests.relay.queue_client import TOGETHER, QueueClient
-from tests.relay.running import RunningRelay, running
+from tests.relay.running import ANSWER_S, RunningRelay
 
 NOTE = 42061  # a kind of the sync range
 QUICK = "[limits]\nmessages_per_s = 1000000\nmessages_burst = 1000000\n"
@@ -96,7 +108,7 @@ class FeedClient(QueueClient):
         """Every frame up to EOSE, and that."""
         frames = [self.hear()]
         while "EOSE" not in frames[-1][:3]:
-            assert "ERR" not in frames[-1] and frames[-1][0] != "CLOSED", frames[-1]
+            assert not {"ERR", "CLOSED"} & {str(word) for word in frames[-1][:3]}, frames[-1]
             frames.append(self.hear())
         return frames
 
@@ -108,8 +120,9 @@ class FeedClient(QueueClient):
         """The text of the ERR that answers."""
         self.changes(asked, sub)
         frame = self.hear()
-        assert frame[:3] == ["CHANGES", sub, "ERR"] and len(frame) == 4, frame
-        return str(frame[3])
+        *where, text = frame
+        assert where == ["CHANGES", sub, "ERR"], frame
+        return str(text)
 
     def request(self, *filters: Mapping[str, Any], sub: str = "r") -> list[Any]:
         """Every frame that a REQ brings, without EOSE; the subscription stays."""
@@ -160,9 +173,70 @@ class Feed:
         return int(self.relay.metric("holdfast_feed_subscriptions"))
 
 
+@dataclass
+class ServedRelay(RunningRelay):
+    """A relay in this very process, on a real socket: it is there at once, so every test can have its own."""
+
+    process: Any = None
+    log_file: Path = Path()
+
+
 @contextmanager
 def open_feed(data: Path, settings: str = "") -> Iterator[Feed]:
     """A relay that takes snapshots of anybody and shows them to anybody."""
-    with running(data, QUICK + settings, options=["--open-feed"]) as relay:
+    with served(data, f"{QUICK}{settings}", is_open=True) as relay:
         yield Feed(relay)
-        assert not [line for line in relay.log() if line["event"] in ("bug", "fault")]
+
+
+@contextmanager
+def served(data: Path, settings: str = "", *, is_open: bool = False) -> Iterator[ServedRelay]:
+    """A relay that serves while the block does; afterwards its database keeps every rule."""
+    data.mkdir()
+    config = data.with_suffix(".toml")
+    config.write_text(settings)
+    chosen = load(config, {})
+    chosen = replace(chosen, port=0, feed=replace(chosen.feed, open=is_open))
+    serving = _Serving(data, chosen)
+    thread = threading.Thread(target=serving.run)
+    thread.start()
+    try:
+        relay = ServedRelay(serving.url.result(ANSWER_S), data)
+        yield relay
+        assert relay.metric("holdfast_bugs_total") == relay.metric("holdfast_faults_total") == 0
+    finally:
+        serving.stop()
+        thread.join()
+    assert inspect(data / "relay.db") == ("relay", [])
+
+
+class _Serving:
+    """An event loop on a thread, with a relay in it."""
+
+    def __init__(self, data: Path, settings: Settings) -> None:
+        self.url: Future[str] = Future()
+        self._data = data
+        self._settings = settings
+        self._stop = asyncio.Event()
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self.url.done():
+                raise
+            self.url.set_exception(error)
+
+    def stop(self) -> None:
+        if self.url.exception() is None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        engine, relay = open_in(self._data, self._settings)
+        service = Service(relay, Exporter(engine.where, EXPORT_READER))
+        try:
+            await service.start(SystemNetwork())
+            self.url.set_result(service.url)
+            await service.run_until(self._stop)
+        finally:
+            await service.close()

@@ -22,6 +22,7 @@ from tests.people import MESH, Person
 from tests.relay.running import ANSWER_S, Answered, RunningRelay
 
 TOGETHER = 100  # events in one request
+SOON_S = 3.0
 
 
 @dataclass
@@ -247,6 +248,11 @@ class Friends:
     def moderate(self, message_id: str, reason: str = "spam") -> Answered:
         path, body = f"/v1/messages/{message_id}/moderation", json.dumps({"reason": reason}).encode()
         return self.relay.signed(self.relay.operator(), "POST", path, body)
+
+
+def soon() -> int:
+    """A time that comes while a test waits, and late enough that a slow machine has done what must come before."""
+    return int((time.time() + SOON_S) * 1_000_000)
 
 
 def tags_of(event: Event) -> dict[str, str]:

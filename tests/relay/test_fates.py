@@ -1,6 +1,5 @@
 """What a sender can ask of its own messages: what became of each, from where it stopped, and whether an id was taken."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -9,7 +8,7 @@ import pytest
 
 from holdfast.protocol.history import Kind
 from tests.people import Person
-from tests.relay.queue_client import Friends, eventually, following
+from tests.relay.queue_client import Friends, eventually, following, soon
 from tests.relay.running import RunningRelay, running
 
 
@@ -42,7 +41,7 @@ def test_every_kind_of_fate_is_told_once_in_the_order_of_the_history(friends: Fr
     moderated = alice.message(bob)
     (answer,) = friends.taken(moderated)
     friends.moderate(answer["broker_message_id"], "rude")
-    (expired,) = friends.send(expires_at=int((time.time() + 0.3) * 1_000_000))
+    (expired,) = friends.send(expires_at=soon())
     eventually(lambda: len(friends.entries(Kind.EXPIRED)) == 1)
     friends.send(6, sender=carol, to=bob)
     full = alice.post("news")

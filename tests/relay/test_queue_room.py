@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.protocol.history import Entry, Kind
 from tests.people import Person
-from tests.relay.queue_client import Friends, connected, eventually, following, ids
+from tests.relay.queue_client import Friends, connected, eventually, following, ids, soon
 from tests.relay.running import RunningRelay, running
 
 CAP = 5
@@ -28,12 +28,8 @@ def friends(one_relay: RunningRelay) -> Friends:
     return Friends(one_relay)
 
 
-def in_a_moment(seconds: float = 1.0) -> int:
-    return int((time.time() + seconds) * 1_000_000)
-
-
-def pass_(expires_at: int) -> None:
-    time.sleep(max(0.0, expires_at / 1_000_000 - time.time()) + 0.05)
+def let_pass(at: int) -> None:
+    time.sleep(max(0.0, at / 1_000_000 - time.time()) + 0.05)
 
 
 def outcomes(entry: Entry) -> dict[str, str]:
@@ -70,11 +66,11 @@ def test_the_batch_that_fills_a_queue_is_taken_up_to_the_cap_and_no_further(frie
 
 
 def test_expired_messages_do_not_count_against_the_cap(friends: Friends) -> None:
-    soon = in_a_moment()
-    expiring = friends.send(3, expires_at=soon)
+    expires_at = soon()
+    expiring = friends.send(3, expires_at=expires_at)
     kept = friends.send(2)
     assert friends.refused(friends.alice.message(friends.bob)) == "queue_full"
-    pass_(soon)
+    let_pass(expires_at)
     new = friends.send(3)
     assert [entry.event_id.hex() for entry in friends.entries(Kind.EXPIRED) if entry.event_id] == ids(expiring)
     assert friends.refused(friends.alice.message(friends.bob)) == "queue_full"
@@ -82,10 +78,10 @@ def test_expired_messages_do_not_count_against_the_cap(friends: Friends) -> None
 
 
 def test_an_expired_message_is_neither_counted_nor_sent(friends: Friends) -> None:
-    soon = in_a_moment()
-    friends.send(2, expires_at=soon)
+    expires_at = soon()
+    friends.send(2, expires_at=expires_at)
     (kept,) = friends.send()
-    pass_(soon)
+    let_pass(expires_at)
     with following(friends.relay, friends.bob) as bob:
         assert bob.status["pending_count"] == 1
         assert ids(bob.until_live()) == [kept.id]
@@ -96,13 +92,13 @@ def test_what_expires_during_the_flush_is_not_sent_any_more_and_the_history_says
     with running(tmp_path / "relay", settings) as relay:
         friends = Friends(relay)
         first = friends.send(2)
-        soon = in_a_moment(2.0)
-        expiring = friends.send(3, expires_at=soon)
+        expires_at = soon()
+        expiring = friends.send(3, expires_at=expires_at)
         last = friends.send(2)
         with following(relay, friends.bob) as bob:
             assert bob.status["pending_count"] == 7
             got = bob.messages(2)
-            pass_(soon)
+            let_pass(expires_at)
             bob.acknowledge([message.seq for message in got])
             got += bob.messages(2)
             bob.acknowledge([message.seq for message in got[2:]])
@@ -118,7 +114,7 @@ def test_what_was_sent_and_expires_before_its_acknowledgement_stays_expired(tmp_
     settings = "[queue]\npoll_interval_s = 86400\n[retention]\nsweep_interval_s = 1\n"
     with running(tmp_path / "relay", settings) as relay:
         friends = Friends(relay)
-        friends.send(1, expires_at=in_a_moment())
+        friends.send(1, expires_at=soon())
         with following(relay, friends.bob) as bob:
             (message,) = bob.until_live()
             eventually(lambda: len(friends.entries(Kind.EXPIRED)) == 1)
@@ -145,9 +141,9 @@ def test_a_topic_skips_who_is_full_and_says_so_then_and_later(friends: Friends) 
 
 def test_a_topics_message_makes_room_by_what_has_expired(friends: Friends) -> None:
     friends.make_topic()
-    soon = in_a_moment()
-    friends.send(CAP, expires_at=soon)
-    pass_(soon)
+    expires_at = soon()
+    friends.send(CAP, expires_at=expires_at)
+    let_pass(expires_at)
     (answer,) = friends.taken(friends.alice.post("news"))
     assert answer["skipped"] == []
     assert len(friends.drain(friends.bob)) == 1

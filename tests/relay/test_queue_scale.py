@@ -28,7 +28,17 @@ CONNECTS = 60  # to each relay, by turns
 RATIO_MAX = 1.3
 
 # What a connection, the poll and the metrics ask while a relay runs; `depths` and `named` are an operator's own.
-RUNNING = ("reader", "status", "pending", "highest_sequence", "forks", "waiting", "delivered_before", "waiting_since")
+RUNNING = (
+    "reader",
+    "status",
+    "pending",
+    "highest_sequence",
+    "forks",
+    "waiting",
+    "delivered_before",
+    "waiting_since",
+    "changed_since",
+)
 ASKED = ("oldest", "message", "fates", "send")
 SMALL = ("SCAN next", "SCAN sized", "SCAN (subquery", "SCAN history USING INDEX history_restored")  # a page, a few rows
 
@@ -85,7 +95,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.skipif(MEASURED, reason="plans are the same")
-@pytest.mark.parametrize("name", (*RUNNING, *ASKED))
+@pytest.mark.parametrize("name", [*RUNNING, *ASKED])
 def test_no_statement_of_a_queue_reads_a_table_through(database: Path, name: str) -> None:
     statement = Statements("holdfast.relay", "queue.sql")[name]
     parameters = dict.fromkeys(re.findall(r":(\w+)", statement), None)

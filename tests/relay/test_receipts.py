@@ -1,7 +1,6 @@
 """Receipts: the signed word of a recipient goes back to the sender, once for each message, outside every limit."""
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 from holdfast.protocol.event import Event, decode, encode, verify
 from holdfast.protocol.history import Kind
 from holdfast.protocol.receipt import RECEIPT_KIND, ReceiptStatus
-from tests.relay.queue_client import Friends, eventually, following, ids
+from tests.relay.queue_client import Friends, eventually, following, ids, soon
 from tests.relay.running import RunningRelay, running
 
 NO_POLL = "[queue]\npoll_interval_s = 86400\n"
@@ -130,7 +129,7 @@ def test_a_receipt_before_the_acknowledgement_is_put_off(friends: Friends) -> No
 def test_a_receipt_for_what_expired_is_taken_for_it_is_proof(tmp_path: Path) -> None:
     with running(tmp_path / "relay", NO_POLL + "[retention]\nsweep_interval_s = 1\n") as relay:
         friends = Friends(relay)
-        (event,) = friends.send(expires_at=int((time.time() + 1) * 1_000_000))
+        (event,) = friends.send(expires_at=soon())
         with following(relay, friends.bob) as bob:
             bob.until_live()
             eventually(lambda: len(friends.entries(Kind.EXPIRED)) == 1)

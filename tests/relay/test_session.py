@@ -132,7 +132,7 @@ def test_a_notice_keeps_its_place_among_the_answers() -> None:
         await session(peer, desk).run(peer.receive)
         assert [frame[0] for frame in peer.heard] == ["OK", "NOTICE", "OK", "NOTICE", "OK"]
         assert peer.notices == [Refusal.MALFORMED, Refusal.FEATURE_UNAVAILABLE]
-        assert peer.heard[3][1] == "unsupported: feature_unavailable: this relay does not serve REQ"
+        assert peer.heard[3][1] == "unsupported: feature_unavailable: this relay does not serve COUNT"
 
     run(test())
 

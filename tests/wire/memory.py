@@ -12,6 +12,7 @@ class MemoryNetwork:
 
     def __init__(self) -> None:
         self.listeners: dict[tuple[str, int], Callable[[], asyncio.Protocol]] = {}
+        self.caller = ("10.0.0.1", 1)  # what whoever listens sees of whoever connects
 
     async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> "MemoryListener":
         self.listeners[host, port] = factory
@@ -24,7 +25,7 @@ class MemoryNetwork:
         if (host, port) not in self.listeners:
             raise ConnectionRefusedError(f"{host}:{port}")
         ours, theirs = factory(), self.listeners[host, port]()
-        near, far = MemoryTransport(ours, ("10.0.0.1", 1)), MemoryTransport(theirs, (host, port))
+        near, far = MemoryTransport(ours, self.caller), MemoryTransport(theirs, (host, port))
         near.other, far.other = far, near
         theirs.connection_made(far)
         ours.connection_made(near)
@@ -89,6 +90,9 @@ class MemoryTransport(asyncio.Transport):
 
     def is_reading(self) -> bool:
         return self._reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """What is written has arrived: nobody is ever asked to wait."""
 
     def get_write_buffer_size(self) -> int:
         return 0 if self.other._reading else sum(map(len, self.other._arrived))

@@ -2,13 +2,15 @@
 
 import asyncio
 import socket
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.wire.network import is_loopback
+from holdfast.wire.network import CannotListen, SystemNetwork, is_loopback
 from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
 from tests.wire.memory import MemoryNetwork
@@ -65,6 +67,34 @@ def test_its_limits_hold_there_too() -> None:
             await peer.send(b"POST")
             assert await peer.code() == "request_timeout"
         await server.close()
+
+    run(test())
+
+
+def test_a_path_in_the_file_system_is_served_to_its_owner_and_is_gone_afterwards(tmp_path: Path) -> None:
+    async def test() -> None:
+        path, server = tmp_path / "a.sock", Server(echo)
+        path.write_text("left behind")
+        await server.start_unix(SystemNetwork(), str(path))
+        mode = path.stat().st_mode
+        assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
+        reader, writer = await asyncio.open_unix_connection(str(path))
+        peer = Peer(reader, writer)
+        await peer.send(request(b"hello"))
+        assert (await peer.response())[0] == 200
+        writer.close()
+        await writer.wait_closed()
+        await server.close()
+        assert not path.exists()
+
+    run(test())
+
+
+def test_a_path_that_no_socket_can_have_is_a_fault_that_names_it(tmp_path: Path) -> None:
+    async def test() -> None:
+        path = tmp_path / ("x" * 120)
+        with pytest.raises(CannotListen, match="x" * 120):
+            await Server(echo).start_unix(SystemNetwork(), str(path))
 
     run(test())
 

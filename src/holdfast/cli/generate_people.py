@@ -86,6 +86,7 @@ class Member:
     accepted_sequence: int = -1
     queue: deque[Waiting] = field(default_factory=deque)
     queue_count: int = 0  # messages in the queue; receipts are not counted
+    expires_next_at: int = 0  # nothing in the queue expires before
     unsent: list[Send] = field(default_factory=list)
     unreceipted: dict["Member", list[Kept]] = field(default_factory=dict)
     keys: list[tuple[str, int]] = field(default_factory=list)  # (key, since), the current one last
@@ -121,10 +122,7 @@ class Mesh:
     created_at: int
     members: list[Member] = field(default_factory=list)
     topics: list[Topic] = field(default_factory=list)
-
-    @property
-    def active(self) -> list[Member]:
-        return [member for member in self.members if member.revoked_at is None and member.joined_at]
+    active: list[Member] = field(default_factory=list)
 
     def called(self, member: str) -> Member:
         return next(found for found in self.members if found.member == member)

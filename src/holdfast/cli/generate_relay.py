@@ -17,6 +17,7 @@ from holdfast.protocol import keys, ulid
 from holdfast.protocol.anchor import Anchor, sign_anchor
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, dedupe_expires_at
+from holdfast.relay.accepted import digest
 from holdfast.relay.database import open_relay
 from holdfast.relay.identity import DATABASE, Identity
 from holdfast.relay.settings import FILE_NAME
@@ -32,7 +33,7 @@ _DEDUPE = (
 )
 _MESSAGE = (
     *("message_id", "mesh", "sender", "client_message_id", "event_id", "seq", "kind"),
-    *("destination_kind", "destination_ref", "event", "size", "accepted_at", "expires_at"),
+    *("destination_kind", "destination_ref", "event", "size", "accepted_at", "expires_at", "digest"),
 )
 _DELIVERY = (
     *("mesh", "member", "seq", "message_id", "state", "expires_at"),
@@ -116,7 +117,7 @@ class RelayBook(Book):
             _MESSAGE,
             (
                 *(accepted.message_id, *names, accepted.seq, send.kind, *destination),
-                *(send.event, len(send.event), self.at, until),
+                *(send.event, len(send.event), self.at, until, digest(send.event_id, send.event)),
             ),
         )
         for member in send.mentions:

@@ -126,6 +126,7 @@ class Traffic:
     def _joined(self, member: Member) -> None:
         if not member.joined_at:
             member.joined_at = self._relay.at
+            member.mesh.active.append(member)
             member.keys.append((member.key, self._relay.at))
 
     def _now_and_then(self, burst: int) -> None:
@@ -151,11 +152,16 @@ class Traffic:
         self._relay.sweep()
 
     def _expire(self, member: Member) -> None:
-        due = [one for one in member.queue if one.expires_at <= self._relay.at]
-        for waiting in due:
-            self._close(waiting, Kind.EXPIRED)
-        if due:
-            member.queue = deque(one for one in member.queue if one.expires_at > self._relay.at)
+        if not member.queue or member.expires_next_at > self._relay.at:
+            return
+        left: deque[Waiting] = deque()
+        for waiting in member.queue:
+            if waiting.expires_at <= self._relay.at:
+                self._close(waiting, Kind.EXPIRED)
+            else:
+                left.append(waiting)
+        member.queue = left
+        member.expires_next_at = min((waiting.expires_at for waiting in left), default=0)
 
     def _age_out(self, member: Member) -> None:
         old = [send for send in member.unsent if self._relay.at - send.enqueued_at >= MAX_AGE]
@@ -221,6 +227,7 @@ class Traffic:
         member.queue.clear()
         self._administer(admin, RevokeMember(member=member.member))
         member.revoked_at = self._relay.at
+        member.mesh.active.remove(member)
         self._forget_receipts(member)
         for topic in member.mesh.topics:
             topic.subscribers = [one for one in topic.subscribers if one is not member]
@@ -253,6 +260,7 @@ class Traffic:
     def _burst(self) -> None:
         mesh = self._random.choice(self._meshes)
         online = [one for one in mesh.active if self._random.random() < one.presence] or mesh.active[:1]
+        there = set(online)
         live: list[Waiting] = []
         self._catch_up(online, live)
         count = min(self._left, self._random.randint(1, 2 * self._per_burst))
@@ -260,7 +268,7 @@ class Traffic:
             self._tick()
             now = min(count, self._random.randint(1, 30))
             for _ in range(now):
-                self._write(mesh, online, live)
+                self._write(mesh, online, there, live)
             count -= now
             self._left -= now
             self._acknowledge(live, patience=0.15)
@@ -291,7 +299,7 @@ class Traffic:
         self._tick()
         self._receipt(online, live)
 
-    def _write(self, mesh: Mesh, online: list[Member], live: list[Waiting]) -> None:
+    def _write(self, mesh: Mesh, online: list[Member], there: set[Member], live: list[Waiting]) -> None:
         """Somebody writes something: to one member, or to a topic."""
         offline = self._happens(_WRITTEN_OFFLINE)
         sender = self._random.choice(mesh.active if offline else online)
@@ -300,11 +308,11 @@ class Traffic:
         if self._happens(_REFUSED):
             self._refuse(send)
         elif self._happens(_REQUEUED):
-            self._requeue(send, live, online)
-        elif offline and sender not in online:
+            self._requeue(send, live, there)
+        elif offline and sender not in there:
             sender.unsent.append(send)
         else:
-            self._offer(send, live, set(online))
+            self._offer(send, live, there)
 
     def _message(self, mesh: Mesh, sender: Member) -> Send:
         topics = [topic for topic in mesh.topics if sender in topic.subscribers]
@@ -345,13 +353,13 @@ class Traffic:
             home.attempted(send, self._relay.at)
             home.dead(send, self._relay.at, "may_not_post", "the topic is closed to this member")
 
-    def _requeue(self, send: Send, live: list[Waiting], online: list[Member]) -> None:
+    def _requeue(self, send: Send, live: list[Waiting], online: set[Member]) -> None:
         """An operator gives the content to another row with another id."""
         successor = self._message(send.sender.mesh, send.sender)
         self._enqueue(successor)
         if send.sender.home is not None:
             send.sender.home.aborted(send, self._relay.at, successor)
-        self._offer(successor, live, set(online))
+        self._offer(successor, live, online)
 
     def _try(self, send: Send) -> None:
         """An attempt, and sometimes a failed one before it."""
@@ -421,6 +429,8 @@ class Traffic:
             if member in online and not member.queue:
                 live.append(waiting)
             else:
+                least = member.expires_next_at if member.queue else expires_at
+                member.expires_next_at = min(least, expires_at)
                 member.queue.append(waiting)
 
     # Deliveries and receipts.

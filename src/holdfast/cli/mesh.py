@@ -117,6 +117,7 @@ def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
     home = Home.find()
     with sessions.failures(home):
         url = relay_url(relay)
+        sessions.check_no_daemon(home)
         with at_work(home, create=True) as device:
             try:
                 return asyncio.run(_meet(device, url, member_name, enter))

@@ -2,9 +2,9 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.device.ipc_documents import Item
 
 RATE_PER_S = 20.0
+
+T = TypeVar("T")
 
 app = typer.Typer(help="What waits, what was given up, and sending it again.", no_args_is_help=True)
 
@@ -116,7 +118,7 @@ def _requeue_all(
 ) -> None:
     """Every row like this, at a pace; what is refused is told and passed over."""
     done, refused = [], 0
-    for item in _paced(list(_matching(client, conditions)), rate):
+    for item in paced(list(_matching(client, conditions)), rate):
         try:
             done.append(client.requeue(item.id, patch=patch, force=force))
         except Refused as no:
@@ -137,16 +139,22 @@ def _matching(client: "Client", conditions: dict[str, str]) -> Iterator["Item"]:
         after = page.next_after
 
 
-def _paced(items: Sequence["Item"], rate: float) -> Iterator["Item"]:
+def paced(
+    items: Sequence[T],
+    rate: float,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[T]:
     """One after the other, so many a second, with a bar on a terminal to watch."""
     from rich.console import Console
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as progress:
         bar = progress.add_task("requeue", total=len(items))
-        due_at = time.monotonic()
+        due_at = clock()
         for item in items:
-            time.sleep(max(0.0, due_at - time.monotonic()))
+            sleep(max(0.0, due_at - clock()))
             due_at += 1 / rate
             yield item
             progress.advance(bar)

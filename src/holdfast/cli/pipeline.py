@@ -82,7 +82,7 @@ def run(
                     outcomes = watch.once(runner, sources, full=full is not False)
                 else:
                     outcomes = watch.every(runner, sources, _seconds(every), watch.World())
-                violations = _follow(outcomes, places[0], runner, on_violation, as_json=as_json)
+                violations = _follow(outcomes, opened, places[0], on_violation, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
 
@@ -99,26 +99,26 @@ def _runner(lake: "Lake", settings: Any, tell: Callable[[str], None]) -> "Runner
 
 
 def _follow(
-    outcomes: "Iterator[Outcome]", relay: "Place", runner: "Runner", on_violation: str | None, *, as_json: bool
+    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Place", on_violation: str | None, *, as_json: bool
 ) -> int:
     """Say what each batch brought, and let the relay know how far we are; how many violations the lake has."""
-    from holdfast.pipeline import checkpoint
+    from holdfast.pipeline import checkpoint, metrics
 
     violations, began_at = 0, time.monotonic()
     for outcome in outcomes:
-        seconds, began_at = time.monotonic() - began_at, time.monotonic()
-        problem = checkpoint.move(relay, runner.last_run())
-        _say(outcome, seconds, problem, as_json=as_json)
+        seconds = time.monotonic() - began_at
+        metrics.write(lake, outcome, seconds)
+        _say(outcome, seconds, checkpoint.move(relay, outcome.marks), as_json=as_json)
         if outcome.violations > violations and on_violation:
             subprocess.run(shlex.split(on_violation), check=False)  # noqa: S603 - the user's own command
-        violations = outcome.violations
+        violations, began_at = outcome.violations, time.monotonic()
     return violations
 
 
 def _say(outcome: "Outcome", seconds: float, problem: str | None, *, as_json: bool) -> None:
     if as_json:
-        told = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__}
-        print_json({**told, "seconds": round(seconds, 3), "checkpoint": problem})
+        told = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "marks"}
+        print_json({**told, "seconds": round(seconds, 3), "problem": problem})
         sys.stdout.flush()
         return
     verdict = f"✗ {outcome.violations} violations" if outcome.violations else "✓ no violation"
@@ -167,22 +167,18 @@ def show(
 
 def _list_tables(shelf: "Shelf", *, as_json: bool) -> None:
     versions = shelf.last_run().versions
-    told = [
-        {
-            "table": name,
-            "rows": shelf.rows(name, versions.get(name)),
-            "version": versions.get(name),
-            "meaning": table.meaning,
-        }
-        for name, table in sorted(shelf.tables.items())
-        if table.is_stored
-    ]
+    tables = [table for name, table in sorted(shelf.tables.items()) if table.is_stored]
+    rows = {table.name: shelf.rows(table.name, versions.get(table.name)) for table in tables}
     if as_json:
+        told = [
+            {"table": one.name, "rows": rows[one.name], "version": versions.get(one.name), "meaning": one.meaning}
+            for one in tables
+        ]
         print_json({"tables": told})
     else:
         print_table(
             ("table", "rows", "meaning"),
-            [(one["table"], f"{one['rows']:,}", one["meaning"]) for one in told],
+            [(one.name, f"{rows[one.name]:,}", one.meaning) for one in tables],
             right=("rows",),
         )
 

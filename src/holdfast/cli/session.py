@@ -73,6 +73,15 @@ def _done(home: Home, verb: str, arguments: Arguments) -> Done:
             return client.administer(verb, arguments)
 
 
+def check_no_daemon(home: Home) -> None:
+    """Refuse to bring a home into a mesh that is in one: a daemon works there."""
+    with suppress(NoDaemon), Client(home=home.path) as client:
+        client.version()
+        membership = home.membership()
+        if membership is not None:
+            raise HasMesh(membership, Standing.MEMBER)
+
+
 async def _meet(device: Device, verb: str, arguments: Arguments) -> Done:
     async with in_session(device) as session:
         return await run(session, verb, arguments)

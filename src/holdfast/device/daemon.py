@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import TypeVar
 
-import httpx2 as httpx
 import msgspec
 import structlog
 
 from holdfast.device import directory as directories
-from holdfast.device import inbox, outbox, scheduled, sending
+from holdfast.device import inbox, outbox, scheduled, sending, topic_keys
 from holdfast.device.changes import Changes
 from holdfast.device.device import Device
 from holdfast.device.directory import Directory
@@ -38,6 +37,7 @@ from holdfast.store.engine import Transaction
 from holdfast.wire.client import RelayClient, Unreachable
 from holdfast.wire.network import Network, SystemNetwork
 from holdfast.wire.relay_socket import SocketClosed
+from holdfast.wire.transport import NetworkTransport
 
 DRAIN_S = 5.0  # for what is in flight when the daemon is to end; what is not settled then is offered again at the start
 HOUSEKEEPING_S = 60.0  # between two looks for what is too old
@@ -97,11 +97,10 @@ class Daemon:
         device: Device,
         *,
         network: Network | None = None,
-        transport: httpx.AsyncBaseTransport | None = None,
         max_age_hours_override: int | None = None,
         replay: bool = False,
     ) -> None:
-        """`replay` fetches once more what was acknowledged before: for a home that lost its inbox."""
+        """`network` makes all connections, if it is given; `replay` fetches once more what was acknowledged before: for a home that lost its inbox."""
         membership, stands = standing(device)
         if membership is None or stands is Standing.NONE:
             raise NoMesh
@@ -109,11 +108,16 @@ class Daemon:
         self.membership = membership
         self.facts = Facts(mesh=membership.mesh, member=membership.member)
         self.changes = Changes()
-        self.counters = {"connections": 0, "disconnections": 0}
+        self._links = {"connections": 0, "disconnections": 0}
         self.client = RelayClient(
-            membership.relay, device.secret, clock=device.clock, random=device.random, transport=transport
+            membership.relay,
+            device.secret,
+            clock=device.clock,
+            random=device.random,
+            transport=None if network is None else NetworkTransport(network),
         )
         self._directory = device.look(directories.load)
+        self._keys = device.look(topic_keys.count)
         self._link = Link(self, network or SystemNetwork(), max_age_hours_override, replay=replay)
         self.sealer = Sealer(device, membership.mesh, lambda: self._directory)
         self.sender = Sender(
@@ -132,6 +136,7 @@ class Daemon:
             learn=self._link.see_mesh,
             allow_receipts=self.sender.allow_receipts,
             told=self._received,
+            live=self._link.went_live,
         )
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
@@ -147,15 +152,18 @@ class Daemon:
         """The mesh as it was seen last."""
         return self._directory
 
+    @property
+    def counters(self) -> dict[str, int]:
+        """What has happened since the start, by name."""
+        return self._links | self.sender.counts | self.receiver.counts
+
     async def run(self) -> None:
         """Work until `stop`. Raises Ended, or the fault of a store, if it cannot go on."""
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with self.client, asyncio.TaskGroup() as tasks:
                 sender = tasks.create_task(self._patiently(self.sender.run))
-                others = [
-                    tasks.create_task(self._patiently(work))
-                    for work in (self._stay_linked, self._release, self._keep_house)
-                ]
+                loops = (self._stay_linked, self._release, self._keep_house)
+                others = [tasks.create_task(self._patiently(work)) for work in loops]
                 await self._stopping.wait()
                 for task in others:
                     task.cancel()
@@ -164,8 +172,6 @@ class Daemon:
                 sender.cancel()
         except BaseExceptionGroup as group:
             raise first_cause(group, Ended, faults.Fault) from group
-        finally:
-            await self.client.__aexit__(None, None, None)
 
     def stop(self) -> None:
         """Let `run` end."""
@@ -219,21 +225,22 @@ class Daemon:
         return RelayWord.COMMITTED, known
 
     def learned(self) -> None:
-        """The directory or the keys of topics have changed in the database."""
-        seen = self.device.look(directories.load)
-        if seen != self._directory:
-            self._directory = seen
-            self.changes.tell()
+        """The directory or the keys of topics may have changed in the database."""
+        seen, keys = self.device.look(directories.load), self.device.look(topic_keys.count)
+        if (seen, keys) == (self._directory, self._keys):
+            return  # nothing that could not be sealed can be now
+        self._directory, self._keys = seen, keys
         self.sender.keys_came()
+        self.changes.tell()
 
     def connected(self, pending_count: int, max_age_hours: int) -> None:
         """The relay is there and knows us."""
-        self.counters["connections"] += 1
+        self._links["connections"] += 1
         self._set(LinkState.CONNECTED, pending_count=pending_count, max_age_hours=max_age_hours)
 
     def _disconnected(self, detail: str) -> None:
         if self._state.link is LinkState.CONNECTED:
-            self.counters["disconnections"] += 1
+            self._links["disconnections"] += 1
         self._set(LinkState.DISCONNECTED, detail=detail)
 
     def _set(self, link: LinkState, **more: object) -> None:
@@ -261,6 +268,9 @@ class Daemon:
                 if refused.refusal in FINAL:
                     raise Ended(refused.refusal, refused.detail) from refused
                 detail = refused.detail
+            except faults.Fault as fault:
+                self._disconnected(str(fault))
+                raise
             attempts = 1 if self._state.link is LinkState.CONNECTED else attempts + 1
             self._disconnected(detail)
             wait = send_wait(attempts, sending.fraction(self.device.random))

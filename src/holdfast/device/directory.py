@@ -128,7 +128,7 @@ def load(transaction: Transaction) -> Directory:
 
 def replace(transaction: Transaction, mesh: Mesh) -> Directory:
     """Keep a mesh as the relay shows it now; written only if it differs."""
-    seen = _from(mesh)
+    seen = seen_in(mesh)
     if load(transaction) == seen:
         return seen
     for name in ("forget_members", "forget_keys", "forget_topics"):
@@ -145,7 +145,8 @@ def replace(transaction: Transaction, mesh: Mesh) -> Directory:
     return seen
 
 
-def _from(mesh: Mesh) -> Directory:
+def seen_in(mesh: Mesh) -> Directory:
+    """The directory of a mesh as the relay shows it."""
     found = [
         KnownKey(key.pubkey, member.member, key.since, key.until) for member in mesh.members for key in member.keys
     ]

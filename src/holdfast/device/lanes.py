@@ -34,7 +34,6 @@ class _Line(msgspec.Struct):
     due_at: int  # of its head, microseconds
     urgency: int
     head: int  # sequence
-    rows: int  # that may go together now
 
 
 class Lanes:
@@ -87,11 +86,15 @@ class Lanes:
     def take(self, transaction: Transaction, now: int) -> dict[Key, list[int]]:
         """The sequences to offer next, by lane, and each lane in order; the lanes are busy from here on."""
         self._look(transaction, now)
-        chosen = self._choose(now)
-        rows = sorted((row for lane in chosen for row in self._rows(transaction, lane)), key=lambda row: row.sequence)
         taken: dict[Key, list[int]] = {}
-        for row in next_batch(rows, frozenset(), now):
-            taken.setdefault(_key(row.lane), []).append(row.sequence)
+        room = BATCH_ROWS_MAX
+        for lane in self._in_turn(now):
+            rows = next_batch(self._rows(transaction, lane), frozenset(), now, room)
+            if rows:
+                taken[lane] = [row.sequence for row in rows]
+                room -= len(rows)
+            if not room:
+                break
         for lane in taken:
             self._turn += 1
             self._turns[lane] = self._turn
@@ -126,7 +129,7 @@ class Lanes:
             return
         due = [row for row in rows if row.next_attempt_at <= now]
         urgency = min(URGENCY[row.priority] for row in due or rows[:1])
-        self._lines[lane] = _Line(rows[0].next_attempt_at, urgency, rows[0].sequence, len(due))
+        self._lines[lane] = _Line(rows[0].next_attempt_at, urgency, rows[0].sequence)
 
     def _rows(self, transaction: Transaction, lane: Key) -> list[Waiting]:
         """The first rows of a lane. If the relay has put its head off, that one alone: the others would be held back."""
@@ -155,21 +158,15 @@ class Lanes:
             self._early.add(lane)
         return allowed
 
-    def _choose(self, now: int) -> Sequence[Key]:
-        """As many lanes as fill a batch, in their turn."""
+    def _in_turn(self, now: int) -> Sequence[Key]:
+        """The lanes that have something to send, in their turn."""
         ready = [
             lane
             for lane, line in self._lines.items()
             if lane not in self._busy and max(line.due_at, self._barred.get(lane, 0)) <= now
         ]
         ready.sort(key=lambda lane: (self._lines[lane].urgency, self._turns.get(lane, -1), self._lines[lane].head))
-        chosen, rows = [], 0
-        for lane in ready:
-            if rows >= BATCH_ROWS_MAX:
-                break
-            chosen.append(lane)
-            rows += max(self._lines[lane].rows, 1)
-        return chosen
+        return ready
 
 
 def due_again(transaction: Transaction, now: int, sequences: Iterable[int]) -> None:
@@ -189,11 +186,6 @@ def _all(transaction: Transaction) -> Iterable[Key]:
         ((kind, ref),) = found
         lane = (kind, ref)
         yield lane
-
-
-def _key(lane: Lane) -> Key:
-    kind, _, ref = lane.destination.partition("\0")
-    return kind, ref
 
 
 def _was_put_off(last_error: str | None) -> bool:

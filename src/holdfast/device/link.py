@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from holdfast.device import arrivals, outbox, receipts, sending, topics
+from holdfast.device import arrivals, outbox, receipts, sending, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
 from holdfast.device.mesh import OtherRelay
@@ -26,12 +26,14 @@ from holdfast.store import faults
 from holdfast.wire import relay_socket
 from holdfast.wire.client import Fates, Unreachable
 from holdfast.wire.network import Network
-from holdfast.wire.relay_socket import QueueStatus, SocketClosed
+from holdfast.wire.queue_frames import QueueStatus
+from holdfast.wire.relay_socket import SocketClosed
 
 if TYPE_CHECKING:
     from holdfast.device.daemon import Daemon
 
 LOOK_S = 5.0  # between two looks at the mesh: who came, who left, who waits for a key
+LOOK_S_MIN = 0.5  # even if something seems to have changed: whoever waits for a key must not wear the relay out
 FATES_S = 30.0  # between two questions what became of our sends
 REOPENED_AT_ONCE = 100  # messages that are opened in one transaction
 
@@ -47,6 +49,7 @@ class Link:
         self._override = override
         self._replay = replay
         self._look_woken = asyncio.Event()
+        self._keys_tried = -1  # how many keys there were when what is unreadable was tried last
         self.log_id: bytes | None = None  # of the relay that was met last
 
     async def meet(self) -> None:
@@ -75,6 +78,10 @@ class Link:
         except (Unreachable, PutOff, Refused) as trouble:
             _log.warning("the mesh could not be looked at", detail=str(trouble))
         await self._reopen()
+
+    def went_live(self) -> None:
+        """What was acknowledged before has all come once more; the next connection need not bring it."""
+        self._replay = False
 
     def look_soon(self) -> None:
         """Something about members or keys seems to have changed."""
@@ -119,6 +126,7 @@ class Link:
         while True:
             self._look_woken.clear()
             await self.see_mesh()
+            await asyncio.sleep(LOOK_S_MIN)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._look_woken.wait()
@@ -149,8 +157,12 @@ class Link:
             daemon.changes.tell()
 
     async def _reopen(self) -> None:
-        """Open what could not be opened when it came, and now can."""
+        """Open what could not be opened when it came, and now can; nothing can unless there are other keys than then."""
         daemon, after = self._daemon, 0
+        number = daemon.look(topic_keys.count)
+        if number == self._keys_tried:
+            return
+        self._keys_tried = number
         while sealed := self._unreadable(after):
             opened = [(one.id, content) for one in sealed if (content := self._opened(one.event)) is not None]
             if opened:

@@ -196,7 +196,8 @@ class Session:
     async def refresh(self) -> Mesh:
         """Ask the relay for the mesh as it is now."""
         self.mesh = await self.client.mesh(self.membership.mesh)
-        self.device.do(lambda tx: directory.replace(tx, self.mesh))  # what is seen here is known offline, too
+        if self.device.look(directory.load) != directory.seen_in(self.mesh):  # what is seen here is known offline, too
+            self.device.do(lambda tx: directory.replace(tx, self.mesh))
         return self.mesh
 
     async def ask(self, action: Action) -> Yes:

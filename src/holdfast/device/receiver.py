@@ -24,7 +24,8 @@ from holdfast.protocol.payload import Payload
 from holdfast.protocol.receipt import RECEIPT_KIND
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store.engine import Transaction
-from holdfast.wire.relay_socket import Acknowledged, AckUnknown, Frame, Live, Queued, RelaySocket
+from holdfast.wire.queue_frames import Acknowledged, AckUnknown, Frame, Live, Queued
+from holdfast.wire.relay_socket import RelaySocket
 
 FRAMES_AT_ONCE = 200  # that share one transaction: as many as the relay sends without an acknowledgement
 

@@ -114,11 +114,6 @@ class Sender:
         self._lanes.unbar()
         self.wake()
 
-    def look_again(self) -> None:
-        """Rows have changed that this sender had looked at."""
-        self._lanes.forget()
-        self.wake()
-
     def allow_receipts(self, through: int) -> None:
         """The relay knows that everything is acknowledged whose receipts stand up to this sequence."""
         self._lanes.allow_receipts(through)
@@ -195,8 +190,9 @@ class Sender:
         notes: Sequence[tuple[int, str]],
     ) -> list[Operation]:
         now = self._device.clock()
-        for operation in old:
-            sending.age_out(transaction, now, operation, self._max_age_hours)
+        for operation in sending.with_sequences(transaction, [operation.sequence for operation in old]):
+            if operation.status is Status.PENDING:  # nobody has retired it meanwhile
+                sending.age_out(transaction, now, operation, self._max_age_hours)
         for sequence, reason in notes:
             lanes.note(transaction, sequence, reason)
         return sending.claim_all(transaction, now, pairs)

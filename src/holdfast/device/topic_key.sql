@@ -16,3 +16,6 @@ LIMIT 1
 
 -- name: keys_of_epoch
 SELECT key FROM topic_key WHERE topic = :topic AND key_epoch = :key_epoch ORDER BY kept_at DESC, key
+
+-- name: count_keys
+SELECT count(*) FROM topic_key

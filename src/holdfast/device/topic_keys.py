@@ -26,3 +26,9 @@ def of_epoch(transaction: Transaction, topic: str, key_epoch: int) -> list[bytes
     """Every key that may open what was sealed in this epoch, the likeliest first."""
     found = transaction.rows(_SQL["keys_of_epoch"], {"topic": topic, "key_epoch": key_epoch})
     return [bytes(key) for (key,) in found]
+
+
+def count(transaction: Transaction) -> int:
+    """How many keys are here; none ever goes."""
+    ((number,),) = transaction.rows(_SQL["count_keys"])
+    return int(number)

@@ -2,20 +2,20 @@
 
 import base64
 import json
+from collections.abc import Mapping
 
 from holdfast.pipeline import pages
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.plan import RELAY
-from holdfast.pipeline.shelf import Run
+from holdfast.pipeline.plan import RELAY, Mark
 
 TOKEN_PREFIX = "hft1_"  # noqa: S105 - how tokens begin, not one of them
 _BEFORE_NAME_BYTES = 72
 
 
-def move(place: Place, run: Run) -> str | None:
+def move(place: Place, marks: Mapping[str, Mark]) -> str | None:
     """Move the checkpoint of the token's consumer; why it could not be moved, if so. The lake is complete either way."""
     consumer = consumer_of(place.token)
-    mark = next((mark for mark in run.marks.values() if mark.origin.startswith(RELAY)), None)
+    mark = next((mark for mark in marks.values() if mark.origin.startswith(RELAY)), None)
     if consumer is None or mark is None:
         return None
     body = json.dumps({"log_id": mark.log_id.hex(), "seq": mark.seq}).encode()

@@ -43,6 +43,11 @@ class Inputs:
         """A function with its inputs."""
         return function(**{name: self._input(name) for name in parameters(function)})
 
+    def are_any(self, function: Function) -> bool:
+        """Whether there is anything to look at: of additions alone, none are none."""
+        names = [name for name in parameters(function) if name != "batch"]
+        return not all(name.startswith("new_") and self.added.get(name.removeprefix("new_")) == [] for name in names)
+
     def _input(self, name: str) -> Any:
         if name == "batch":
             return self.batch
@@ -109,6 +114,5 @@ class Inputs:
 def entries(spark: "SparkSession", source: Source, one: Range) -> "DataFrame":
     """The entries of a range of a history, as they are: what is missing or wrong in them is for the tables to find."""
     reader = state.export(spark, "history", source)
-    for name, value in {"after": one.after, "until": one.until, "log_id": one.log_id.hex(), "gaps": "pass"}.items():
-        reader = reader.option(name, value)
+    reader = reader.options(after=one.after, until=one.until, log_id=one.log_id.hex(), gaps="pass")
     return state.with_origin(reader.load(), source.origin).select(*_ENTRY)

@@ -85,6 +85,7 @@ class Lake:
         self.path = path.absolute()
         self.private = self.path / PRIVATE
         self.step = step
+        self._handles: dict[str, DeltaTable] = {}
 
     def create(self) -> None:
         """See to it that the directory is there, for its owner alone."""
@@ -121,10 +122,16 @@ class Lake:
 
     def delta(self, name: str, version: int | None = None) -> DeltaTable | None:
         """A table at a version, or as it is now; None before its first commit."""
+        if version is None and name in self._handles:
+            self._handles[name].update_incremental()  # reads what is new in the log, not all of it
+            return self._handles[name]
         try:
-            return DeltaTable(self.root(name), version=version)
+            found = DeltaTable(self.root(name), version=version)
         except TableNotFoundError:
             return None
+        if version is None:
+            self._handles[name] = found
+        return found
 
     def committed(self, name: str) -> int:
         """The number of the last batch that a table has."""
@@ -233,6 +240,7 @@ class Lake:
                 configuration=configuration,
             ),
         )
+        self._handles[table.name] = made
         return made
 
 
@@ -252,6 +260,14 @@ def delta_schema(table: Table) -> Schema:
 def live_files(handle: DeltaTable) -> list[Path]:
     """Where the rows of an open table lie."""
     return [Path(uri.removeprefix("file://")) for uri in handle.file_uris()]
+
+
+def misplaced(handle: DeltaTable, table: Table) -> list[str]:
+    """Files that lie in the folder of another partition than the log says: who reads by folder would see other rows."""
+    name = table.partition_by
+    if name is None:
+        return []
+    return [path for path, _, values in _live(handle, table) if f"{name}={values[name]}" != Path(path).parent.name]
 
 
 def _batch_of(handle: DeltaTable) -> int:
@@ -340,7 +356,6 @@ def _commit(handle: DeltaTable, table: Table, actions: list[Any], transactions: 
         partition_by=table.partition_by,
         commit_properties=CommitProperties(app_transactions=list(transactions)),
     )
-    handle.update_incremental()
     log = Path(handle.table_uri.removeprefix("file://")) / "_delta_log"
     _sync_file(log / f"{handle.version():020d}.json")
     files.sync_directory(log)

@@ -269,7 +269,7 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
 def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> SourceError:
     """What a no means to somebody who reads an export."""
     problem = _problem(body)
-    code, detail = problem.get("code", ""), problem.get("detail", "")
+    code, detail = problem.get("code", "").replace("-", "_"), problem.get("detail", "")
     told = f"{place.url}: {response.status} {code}: {detail}"
     if response.status in (401, 403):
         return NotAllowed(f"{told}. Mint a token with `holdfast relay token` and hand its file over as token_file.")

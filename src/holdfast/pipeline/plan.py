@@ -89,13 +89,19 @@ class Plan:
 
 def find_sources(relay: Place, devices: Sequence[Place]) -> list[Source]:
     """Ask every place who it is and where it stands."""
-    found = [Source(_relay_origin(relay), relay, pages.read_head(relay))]
-    found += [Source(_device_origin(place), place, pages.read_head(place)) for place in devices]
-    origins = [source.origin for source in found]
+    asked = [Source(_device_origin(place), place, pages.read_head(place)) for place in devices]
+    # The relay last: whatever it signed for a device that was asked before lies at or before its head then.
+    found = [Source(_relay_origin(relay), relay, pages.read_head(relay)), *asked]
+    check_once(found)
+    return found
+
+
+def check_once(sources: Sequence[Source]) -> None:
+    """No history is read at two places."""
+    origins = [source.origin for source in sources]
     for origin in origins:
         if origins.count(origin) > 1:
             raise SourceTwice(origin)
-    return found
 
 
 def renewed(source: Source) -> Source:
@@ -121,24 +127,25 @@ def _member(place: Place, document: Mapping[str, Any], name: str) -> str:
 
 
 def make_plan(
-    number: int,
+    batch: int,
     sources: Sequence[Source],
     marks: Mapping[str, Mark],
     *,
     full: bool,
     entries_max: int = BATCH_ENTRIES_MAX,
 ) -> Plan:
-    """The next batch. Histories are read in turn until it is as large as it may be."""
+    """The next batch. If there is more than it may read, every history gets its share."""
     ranges, losses = [], []
     left = entries_max
-    for source in sources:
+    for number, source in enumerate(sources):
         one, lost = _range(source, marks.get(source.origin))
-        width = min(left, one.until - one.after)
+        share = -(-left // (len(sources) - number))
+        width = min(share, one.until - one.after)
         left -= width
         ranges.append(Range(one.origin, one.log_id, one.after, one.after + width, one.chain))
         losses += lost
-    is_whole = sum(one.until - one.after for one in ranges) < entries_max
-    return Plan(number, tuple(ranges), tuple(losses), full and is_whole)
+    is_whole = all(one.until >= source.head.seq for one, source in zip(ranges, sources, strict=True))
+    return Plan(batch, tuple(ranges), tuple(losses), full and is_whole)
 
 
 def waiting_entries(sources: Sequence[Source], marks: Mapping[str, Mark]) -> int:

@@ -1,7 +1,7 @@
 """The tables that the runner writes itself, one row a batch or a finding: no function of others, and no work for Spark."""
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -17,9 +17,6 @@ from pyspark.sql.types import (
 
 from holdfast.pipeline import finding
 from holdfast.pipeline.table import Table, Writing
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 _RANGE = StructType(
     [
@@ -43,14 +40,6 @@ _VERSION = StructType(
 )
 
 
-def numbers_follow(run: "DataFrame") -> "DataFrame":
-    """Batches are numbered from 1 without holes."""
-    from pyspark.sql import functions as F  # noqa: N812 - as everywhere; Spark is there by now
-
-    counted = run.agg(F.count("number").alias("runs"), F.max("number").alias("last_number"))
-    return counted.where(F.col("runs") != F.col("last_number"))
-
-
 def _record(name: str, meaning: str, key: tuple[str, ...], schema: StructType, **more: Any) -> Table:
     return Table(name=name, meaning=meaning, key=key, schema=schema, writing=Writing.RECORD, function=None, **more)
 
@@ -61,6 +50,7 @@ BREACH = _record(
     ("kind", "key"),
     finding.SCHEMA,
     finds=True,
+    rule="What is known already is not told again.",
 )
 
 CERTIFICATE = _record(
@@ -77,6 +67,7 @@ CERTIFICATE = _record(
         ]
     ),
     reads=("history", "message_fate", "fate_open", "receipt"),
+    rule="It is signed, follows the one before, and is of the batch that was certified last.",
 )
 
 RUN = _record(
@@ -94,6 +85,7 @@ RUN = _record(
         ]
     ),
     reads=("certificate",),
+    rule="Batches are numbered from 1 without holes.",
 )
 
 RECORDS = (BREACH, CERTIFICATE, RUN)

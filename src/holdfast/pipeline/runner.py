@@ -16,7 +16,7 @@ from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
 from holdfast.pipeline.lake import Lake, OffsetGap, empty
-from holdfast.pipeline.plan import Loss, Plan, Source
+from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.table import Batch, Range, Table, Writing
 from holdfast.store import files
@@ -43,6 +43,7 @@ class Outcome:
     violations: int
     findings: int
     is_full: bool
+    marks: Mapping[str, Mark]
 
 
 Tell = Callable[[str], None]
@@ -184,7 +185,10 @@ class Runner:
         }
         self._write_record(records.RUN, agreed.number, [row])
         violations = sum(1 for one in findings if one["is_violation"])
-        return Outcome(agreed.number, facts.at, agreed.entries, facts.balance, violations, len(findings), agreed.full)
+        marks = {head["origin"]: Mark(**head) for head in heads}
+        return Outcome(
+            agreed.number, facts.at, agreed.entries, facts.balance, violations, len(findings), agreed.full, marks
+        )
 
     def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs) -> None:
         if self._lake.committed(records.BREACH.name) < agreed.number:
@@ -192,11 +196,22 @@ class Runner:
                 (row["kind"], row["key"])
                 for row in self._shelf.query("breach", last.versions.get("breach"), "SELECT kind, key FROM {rows}")
             }
-            rows = [_loss_row(loss) for loss in agreed.losses] + self._broken_rules(inputs)
+            rows = [_loss_row(loss) for loss in agreed.losses] + self._broken_records(last) + self._broken_rules(inputs)
             self._write_record(
                 records.BREACH, agreed.number, [row for row in rows if (row["kind"], row["key"]) not in known]
             )
         self._note(records.BREACH, inputs, agreed.number)
+
+    def _broken_records(self, last: Run) -> list[dict[str, Any]]:
+        """What is wrong with our own notes of the batches before."""
+        found = []
+        runs = self._shelf.rows(records.RUN.name, last.versions.get(records.RUN.name))
+        if runs != last.number:
+            found.append(_breach_row(records.RUN, f"{runs} rows, the last one of batch {last.number}"))
+        before = self._certificate_before(last.number + 1)
+        if last.number and (before is None or before.said["batch"] != last.number or not before.is_signed()):
+            found.append(_breach_row(records.CERTIFICATE, f"of batch {last.number}"))
+        return found
 
     def _broken_rules(self, inputs: Inputs) -> list[dict[str, Any]]:
         """Rows that break a table's rule, of all tables in one go."""
@@ -204,7 +219,7 @@ class Runner:
 
         selects = []
         for table in self._tables.values():
-            if table.invariant is None:
+            if table.invariant is None or not inputs.are_any(table.invariant):
                 continue
             rows = inputs.call(table.invariant).limit(BREACHES_PER_TABLE_MAX)
             view = f"broken_{table.name}"
@@ -309,7 +324,7 @@ def _loss_row(loss: Loss) -> dict[str, Any]:
 
 
 def _breach_row(table: Table, row: str) -> dict[str, Any]:
-    rule = "" if table.invariant is None else (table.invariant.__doc__ or "").strip()
+    rule = table.rule if table.invariant is None else (table.invariant.__doc__ or "").strip()
     return {
         "origin": "lake",
         "kind": "invariant",

@@ -4,6 +4,7 @@ Everything that reads and writes agrees on UTC and on microseconds; what that ta
 """
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -76,7 +77,19 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
     session = builder.getOrCreate()
     if settings.remote is None:
         session.sparkContext.setLogLevel("ERROR")
+    if settings.remote is not None or not settings.master.startswith("local["):
+        _ship(session, settings, cache)
     return session
+
+
+def _ship(session: "SparkSession", settings: SessionSettings, cache: Path) -> None:
+    """Give this package to executors that lack it; what it needs beside Spark and Arrow must be there."""
+    package = Path(__file__).parent.parent
+    packed = shutil.make_archive(str(cache / "holdfast"), "zip", package.parent, package.name)
+    if settings.remote is None:
+        session.sparkContext.addPyFile(packed)
+    else:
+        session.addArtifacts(packed, pyfile=True)
 
 
 def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import duckdb
 from holdfast.pipeline import certificate, digest, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
-from holdfast.pipeline.lake import Lake, live_files
+from holdfast.pipeline.lake import Lake, live_files, misplaced
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Table
 
@@ -64,6 +64,11 @@ class Shelf:
         handle = None if version is None else self.lake.delta(name, version)
         return [] if handle is None else live_files(handle)
 
+    def misplaced(self, name: str, version: int | None) -> list[str]:
+        """Files of a table that lie where the log does not say."""
+        handle = None if version is None else self.lake.delta(name, version)
+        return [] if handle is None else misplaced(handle, self.tables[name])
+
     def query(self, name: str, version: int | None, sql: str) -> list[dict[str, Any]]:
         """Rows of a question about one table; `{rows}` is the table."""
         return self._rows_of(self.tables[name], self.files(name, version), sql)
@@ -99,7 +104,7 @@ class Shelf:
                 self.connection.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
         self.connection.execute(f"SET allowed_directories = ['{_quoted(self.lake.path)}/']")
         self.connection.execute("SET enable_external_access = false")
-        found = self.connection.sql(sql)
+        found: Any = self.connection.sql(sql)
         if found is None:  # a statement that answers nothing
             return [], []
         return list(found.columns), found.to_arrow_table().to_pylist()

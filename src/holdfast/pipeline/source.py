@@ -60,7 +60,7 @@ OPTIONS = (
 def register(spark: SparkSession) -> None:
     """Let a session read format("holdfast"), on executors that lack this package, too."""
     for module in (pages, sys.modules[__name__]):
-        cloudpickle.register_pickle_by_value(module)
+        cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]  # the library has no types here
     spark.dataSource.register(HoldfastSource)
 
 

@@ -23,7 +23,7 @@ TABLES = {
     "message": "message_id string, mesh string, sender string, client_message_id string, event_id binary, seq long, kind long, "
     "destination_kind string, destination_ref string, size long, accepted_at timestamp, expires_at timestamp",
     "delivery": "mesh string, member string, seq long, message_id string, state string, expires_at timestamp, "
-    "closed_at timestamp, was_stored boolean",
+    "closed_at timestamp, was_stored boolean, is_receipt boolean, receipted_at timestamp",
     "mention": "mesh string, member string, seq long, message_id string",
 }
 """The relay's tables and their columns; a test compares them with what a relay exports."""

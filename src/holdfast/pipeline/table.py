@@ -87,6 +87,7 @@ class Table:
     sort_by: tuple[str, ...] = ()  # how rows lie in their files
     finds: bool = False  # its rows are findings: it has the columns of `finding.SCHEMA`
     reads: tuple[str, ...] = ()  # the inputs of a table without a function
+    rule: str = ""  # and its rule, which the runner keeps
 
     @property
     def inputs(self) -> tuple[str, ...]:

@@ -62,17 +62,21 @@ def _contents(lake: Shelf, last: Certificate, run: Run) -> list[str]:
     wrong = _heads(said, run)
     for name, told in said["digests"].items():
         try:
-            found = lake.digest(name, lake.files(name, said["versions"].get(name)))
+            wrong += _table(lake, name, said["versions"].get(name), told)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
-            continue
-        if found.rows != told["rows"]:
-            wrong.append(f"{name} has {found.rows} rows, {told['rows']} are certified")
-        elif found.text() != told["digest"]:
-            wrong.append(f"{name}: a value is not what was certified")
     if not wrong:  # counted only in rows that are the right ones
         wrong += _balance(lake, said)
     return wrong
+
+
+def _table(lake: Shelf, name: str, version: int | None, told: Mapping[str, Any]) -> list[str]:
+    """Whether a table's rows are those that were certified."""
+    wrong = [f"{name}: {path} is not where the log says" for path in lake.misplaced(name, version)]
+    found = lake.digest(name, lake.files(name, version))
+    if found.rows != told["rows"]:
+        return [*wrong, f"{name} has {found.rows} rows, {told['rows']} are certified"]
+    return wrong if found.text() == told["digest"] else [*wrong, f"{name}: a value is not what was certified"]
 
 
 def _heads(said: Mapping[str, Any], run: Run) -> list[str]:

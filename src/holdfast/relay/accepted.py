@@ -1,5 +1,6 @@
 """What was taken, and the rows that say so: dedupe, message, history, deliveries, mentions. All of them, or none."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -66,6 +67,11 @@ def write(transaction: Transaction, now: int, retention: Retention, accepted: Se
     return entries
 
 
+def digest(event_id: bytes, event: bytes) -> bytes:
+    """What a message's bytes are known by for as long as they lie on the disk."""
+    return hashlib.sha256(event_id + event).digest()
+
+
 def _count_queued(transaction: Transaction, accepted: Iterable[Accepted]) -> None:
     queued = Counter((one.offer.head.mesh, member) for one in accepted if not one.is_receipt for member in one.queued)
     for (mesh, member), count in queued.items():
@@ -97,7 +103,7 @@ _DEDUPE = (
 )
 _MESSAGE = (
     *("message_id", "mesh", "sender", "client_message_id", "event_id", "seq", "kind"),
-    *("destination_kind", "destination_ref", "event", "size", "accepted_at", "expires_at"),
+    *("destination_kind", "destination_ref", "event", "size", "accepted_at", "expires_at", "digest"),
 )
 _DELIVERY = ("mesh", "member", "seq", "message_id", "state", "expires_at", "is_receipt")
 _MENTION = ("mesh", "member", "seq", "message_id")
@@ -118,6 +124,7 @@ def _message(accepted: Accepted, entry: Entry) -> tuple[Value, ...]:
     return (
         *(accepted.message_id, offer.head.mesh, accepted.sender, offer.head.client_message_id, offer.event_id),
         *(entry.seq, offer.event.kind, *accepted.destination, offer.raw, len(offer.raw), entry.at, accepted.expires_at),
+        digest(offer.event_id, offer.raw),
     )
 
 

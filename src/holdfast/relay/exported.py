@@ -43,6 +43,7 @@ EXPORTED: dict[str, Table] = {
                 always("size", NUMBER),
                 always("accepted_at", TIME),
                 pa.field("expires_at", TIME),
+                pa.field("digest", BYTES, metadata=PAYLOAD),
             ]
         ),
         source="message",

@@ -2,9 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
 
 from holdfast.protocol.clock import VectorClock, dominates
-from holdfast.relay.snapshots import read_clock, read_clocks
+from holdfast.protocol.refusal import Refused
+from holdfast.relay.snapshots import read_clock, read_pruned
 from holdfast.store.engine import Engine
 from holdfast.store.finding import Finding
 from holdfast.store.statements import Statements
@@ -27,14 +31,25 @@ def verify(engine: Engine) -> Iterator[Finding]:
             rows = transaction.lookup(_SQL["snapshots"], ("author", "d"), names)
         documents: dict[tuple[str, str], list[Row]] = defaultdict(list)
         for of_author, name, seq, superseded_seq, clock in rows:
-            documents[of_author, name].append((seq, superseded_seq, read_clock(clock)))
+            with _readable(f"the clock of snapshot {seq}"):
+                documents[of_author, name].append((seq, superseded_seq, read_clock(clock)))
         for of_author, name, pruned in page:
-            for seq, said, is_so in _wrong(documents[of_author, name], read_clocks(pruned)):
+            with _readable(f"what is left of {name}"):
+                known = [left.clock for left in read_pruned(pruned)]
+            for seq, said, is_so in _wrong(documents[of_author, name], known):
                 detail = f"snapshot {seq} of {name} says {said}, and it is {is_so}"
                 yield Finding("superseded", verify.__doc__ or "", detail)
         if not page:
             return
         author, d, _ = page[-1]
+
+
+@contextmanager
+def _readable(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.DecodeError, Refused) as error:
+        raise ValueError(f"{what} cannot be read: {error}") from error
 
 
 def _wrong(rows: list[Row], pruned: list[VectorClock]) -> Iterator[tuple[int, int | None, int | None]]:

@@ -1,5 +1,5 @@
 -- name: documents
-SELECT author, d, pruned_clocks FROM document WHERE (author, d) > (:author, :d) ORDER BY author, d LIMIT :limit
+SELECT author, d, pruned FROM document WHERE (author, d) > (:author, :d) ORDER BY author, d LIMIT :limit
 
 -- name: snapshots
 SELECT snapshot.author, snapshot.d, snapshot.seq, snapshot.superseded_seq, snapshot.clock

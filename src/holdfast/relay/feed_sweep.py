@@ -7,7 +7,7 @@ so that nothing old can come back, and the feed can be replayed without a gap on
 from holdfast.protocol.clock import frontier
 from holdfast.protocol.history import Draft, Kind
 from holdfast.relay.settings import FeedRetention, FeedSettings
-from holdfast.relay.snapshots import SQL, read_clock, read_clocks, write_clocks
+from holdfast.relay.snapshots import SQL, Pruned, read_clock, read_pruned, write_pruned
 from holdfast.store import history
 from holdfast.store.engine import Transaction
 
@@ -33,20 +33,22 @@ def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSet
     for author, count in transaction.rows(SQL["crowded_authors"], {"kept": feed.tombstones_max}):
         limit = min(count - feed.tombstones_max, rows_max - gone)
         wanted = {"author": author, "passed": passed, "limit": limit}
-        for d, pruned_clocks in transaction.rows(SQL["oldest_deleted"], wanted):
-            gone += _prune(transaction, now, author, d, pruned_clocks)
+        for d, pruned in transaction.rows(SQL["oldest_deleted"], wanted):
+            gone += _prune(transaction, now, author, d, read_pruned(pruned))
         if gone >= rows_max:
             break
     return gone
 
 
-def _prune(transaction: Transaction, now: int, author: str, d: str, pruned_clocks: str | None) -> int:
+def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list[Pruned]) -> int:
     """Drop a document that was deleted; one that came back after it was dropped before still knows what it knew then."""
     document = {"author": author, "d": d}
-    known = [read_clock(clock) for (clock,) in transaction.rows(SQL["clocks_of"], document)]
-    clocks = write_clocks(frontier([*read_clocks(pruned_clocks), *known]))
+    for event_id, seq, clock in transaction.rows(SQL["currents_of"], document):
+        pruned.append(Pruned(event_id.hex(), seq, read_clock(clock).entries))
+    known = set(frontier(left.clock for left in pruned))
+    left = write_pruned(left for left in pruned if left.clock in known)
     ((last_seq, count),) = transaction.rows(SQL["last_of"], document)
-    transaction.run(SQL["forget_document"], {**document, "clocks": clocks, "pruned_seq": last_seq})
+    transaction.run(SQL["forget_document"], {**document, "pruned": left, "pruned_seq": last_seq})
     transaction.run(SQL["delete_snapshots"], document)
     transaction.run(SQL["move_min_seq"], {"min_seq": last_seq + 1})
     history.append(transaction, now, [_draft("deleted", author, d, last_seq)])

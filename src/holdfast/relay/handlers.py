@@ -17,6 +17,7 @@ from holdfast.relay.publishing import MESSAGES, Publisher
 from holdfast.relay.relay import Relay
 from holdfast.relay.security import Auth
 from holdfast.store.world import Clock
+from holdfast.wire.metrics import CONTENT_TYPE as METRICS_TEXT
 from holdfast.wire.route import Reply, Request, Route, RouteTable, Stream, json_reply
 
 BEARER = "bearer"
@@ -249,7 +250,7 @@ class Handlers:
         return json_reply(documents.Health(ok=True))
 
     async def _get_metrics(self, request: Request) -> Reply:
-        return Reply(body=self._metrics.text(), content_type=metrics.CONTENT_TYPE)
+        return Reply(body=self._metrics.text(), content_type=METRICS_TEXT)
 
     async def _get_openapi(self, request: Request) -> Reply:
         url = self._relay.settings.public_url or min(request.urls).removesuffix("/openapi.json")

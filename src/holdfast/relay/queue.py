@@ -13,7 +13,7 @@ from holdfast.protocol.event import check_id, decode
 from holdfast.protocol.history import Draft, Kind, Restored
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay import closing
-from holdfast.relay.accepted import QUEUED
+from holdfast.relay.accepted import QUEUED, digest
 from holdfast.relay.answer import FEED
 from holdfast.store import history
 from holdfast.store.engine import Transaction, Value
@@ -55,11 +55,14 @@ class Waiting(msgspec.Struct, frozen=True):
     event_id: bytes | None
     accepted_at: int | None
     event: bytes | None
+    digest: bytes | None = None  # None of one that was accepted before digests were
 
     def fault(self) -> str | None:
         """Why it is not the event that was accepted, if it is not."""
         if self.event is None or self.event_id is None:
             return "the message is gone"
+        if self.digest is not None:
+            return None if self.digest == digest(self.event_id, self.event) else "the message is not what was accepted"
         try:
             event = decode(self.event)
             check_id(event)
@@ -143,7 +146,7 @@ def grown_since(transaction: Transaction, after: int) -> tuple[int, list[tuple[s
         return seq, []
     queues = [(mesh, member) for mesh, member in transaction.rows(_SQL["waiting_since"], {"after": after})]
     feeds = [(FEED, author) for (author,) in transaction.rows(_SQL["changed_since"], {"after": after})]
-    return seq, queues + feeds
+    return seq, list(dict.fromkeys(queues + feeds))
 
 
 def oldest_at(transaction: Transaction) -> int | None:

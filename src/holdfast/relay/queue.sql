@@ -23,8 +23,8 @@ SELECT detail FROM history WHERE kind = 'restored' ORDER BY seq
 -- name: waiting
 -- The next messages of a queue, as many as the batch and its bytes allow and always one. Expired ones are passed over:
 -- the sweep closes them. The limit stands inside, so that sizes are summed over no more rows than may be sent.
-SELECT seq, message_id, sender, event_id, accepted_at, event
-FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event,
+SELECT seq, message_id, sender, event_id, accepted_at, event, digest
+FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event, message.digest,
              sum(coalesce(message.size, 0)) OVER (ORDER BY next.seq) - coalesce(message.size, 0) AS bytes_before
       FROM (SELECT seq, message_id FROM delivery
             WHERE mesh = :mesh AND member = :member AND state = 'open' AND seq > :after AND expires_at > :now
@@ -35,8 +35,8 @@ ORDER BY seq
 
 -- name: delivered_before
 -- The same of what was acknowledged before and is still kept, for a device that lost its own copy.
-SELECT seq, message_id, sender, event_id, accepted_at, event
-FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event,
+SELECT seq, message_id, sender, event_id, accepted_at, event, digest
+FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event, message.digest,
              sum(coalesce(message.size, 0)) OVER (ORDER BY next.seq) - coalesce(message.size, 0) AS bytes_before
       FROM (SELECT seq, message_id FROM delivery
             WHERE mesh = :mesh AND member = :member AND state = 'delivered' AND seq > :after AND seq <= :until
@@ -46,11 +46,12 @@ WHERE bytes_before < :bytes_max
 ORDER BY seq
 
 -- name: waiting_since
--- Whose queues grew after a position, whoever wrote it.
-SELECT DISTINCT mesh, member FROM delivery WHERE seq > :after
+-- Whose queues grew after a position, whoever wrote it. Not DISTINCT: for that all queues would be read in their order.
+SELECT mesh, member FROM delivery WHERE seq > :after
 
 -- name: changed_since
-SELECT DISTINCT author FROM snapshot WHERE seq > :after
+-- Whose snapshots came after a position; not DISTINCT either.
+SELECT author FROM snapshot WHERE seq > :after
 
 -- name: oldest
 SELECT message.accepted_at FROM message

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from holdfast.protocol.action import AdmitAuthor
 from holdfast.protocol.administration import Administration
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.event import Event
@@ -69,15 +70,22 @@ class Screening:
     def screen(self, offers: Offers, held: frozenset[Lane]) -> dict[int, Answer]:
         """The answers, by number; what has none goes on to the writer."""
         answers = self._screen_messages(offers.messages, held) if offers.messages else {}
-        return answers | self._screen_snapshots(offers.snapshots) if offers.snapshots else answers
+        if offers.snapshots:
+            # Whether an author is admitted whom somebody admits along with this, only the writer knows.
+            actions = (
+                offer.said.action for offer in offers.messages.values() if isinstance(offer.said, Administration)
+            )
+            changing = {action.author for action in actions if isinstance(action, AdmitAuthor)}
+            answers |= self._screen_snapshots(offers.snapshots, changing)
+        return answers
 
-    def _screen_snapshots(self, offers: dict[int, SnapshotOffer]) -> dict[int, Answer]:
+    def _screen_snapshots(self, offers: dict[int, SnapshotOffer], changing: set[str]) -> dict[int, Answer]:
         """The same of snapshots: forgeries, repetitions, authors nobody vouches for, wrong dates, too fast a pace."""
         answers: dict[int, Answer] = {}
         authentic = self._authentic(offers, answers)
         with self._engine.read() as transaction:
             known = snapshots.load_known(transaction, authentic.values())
-            admitted = snapshots.load_admitted(transaction, authentic.values())
+            admitted = snapshots.load_admitted(transaction, authentic.values()) | changing
             head = history.head(transaction)
         for number, offer in authentic.items():
             earlier = known.get(offer.event_id)

@@ -5,12 +5,10 @@ fault of the world is 503 and worth another try; a mistake of ours is 500 with a
 """
 
 import os
-from http import HTTPStatus
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import msgspec
-import structlog
 
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.connection_auth import CHALLENGE_BYTES
@@ -23,24 +21,20 @@ from holdfast.relay.reading import Reading
 from holdfast.relay.relay import Relay
 from holdfast.relay.session import Session
 from holdfast.relay.stream import Streams
-from holdfast.store import faults
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.budget import Budget
 from holdfast.wire.network import address, is_loopback
-from holdfast.wire.problem import Problem, http_problem, refusal_problem
+from holdfast.wire.problem import Problem, refusal_problem
+from holdfast.wire.request import Headers, host_of, read_body, read_headers
 from holdfast.wire.response import Receive, Response, Send
-from holdfast.wire.route import NotAllowed, Request, problem_reply, read_query
+from holdfast.wire.route import Request, problem_reply, read_query
+from holdfast.wire.telling import told
 
-BUG_NUMBER_BYTES = 8
 INTERNAL_ERROR = 1011  # of a WebSocket that ends for no fault of its peer
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 # Whoever puts one of these on a request stands between us and somebody else.
 FORWARDING = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
-
-Headers = dict[str, str]
-
-_log = structlog.get_logger(__name__)
 
 
 class Application:
@@ -66,7 +60,6 @@ class Application:
         self._frames = Budget(self._settings.limits.bodies_bytes_max)
         # Nobody comes here but from this machine; with a public address a proxy passes strangers on.
         self._is_private = is_loopback(self._settings.host) and self._settings.public_url is None
-        self.metrics.watch("resident_memory_bytes", "Memory of the relay's process.", metrics.resident_memory_bytes)
         self.metrics.watch("ready", "1 while the relay takes events.", lambda: relay.ready and not self.draining)
         self.metrics.watch("queue_streams", "Queues that are being read.", lambda: self.streams.open)
         self.metrics.watch("slow_consumers", "Of these, readers with a full window.", lambda: self.streams.paused)
@@ -80,13 +73,13 @@ class Application:
             await self._http(scope, receive, send)
 
     async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
-        body = await _body(receive)
+        body = await read_body(receive)
         if body is None:
             return  # it left before it had asked
         response = Response(receive, send)
         route = "none"
         try:
-            headers = _headers(scope)
+            headers = read_headers(scope)
             self._check_host(headers)
             if scope["path"] == MESSAGES and scope["method"] == "POST" and not scope["query_string"]:
                 route = MESSAGES
@@ -116,24 +109,11 @@ class Application:
         )
 
     def _told(self, error: Exception, scope: Any) -> Problem:
-        """What the caller is told of an exception, and the log, where it is not the caller's own doing."""
-        if isinstance(error, Refused):
-            return refusal_problem(error.refusal, error.detail)
-        if isinstance(error, NotAllowed):
-            return error.problem()
-        if isinstance(error, faults.Fault):
-            self.metrics.faults.inc()
-            _log.warning("fault", fault=type(error).__name__, detail=str(error), path=scope["path"])
-            return refusal_problem(Refusal.UNAVAILABLE, error.what, retry_after_s=1)
-        number = self._random(BUG_NUMBER_BYTES).hex()
-        self.metrics.bugs.inc()
-        _log.error("bug", number=number, path=scope["path"], exc_info=error)
-        detail = f"a mistake of the relay; its log tells more under the number {number}"
-        return http_problem(HTTPStatus.INTERNAL_SERVER_ERROR, detail, number=number)
+        return told(error, scope["path"], self.metrics, self._random)
 
     def _check_host(self, headers: Headers) -> None:
         """A page in a browser can let its own name point at this machine; its requests then carry that name."""
-        if self._is_private and not is_loopback(_host(headers)):
+        if self._is_private and not is_loopback(host_of(headers)):
             raise Refused(Refusal.HOST_NOT_ALLOWED, "this relay is for this machine only")
 
     def _is_local(self, scope: Any, headers: Headers) -> bool:
@@ -159,7 +139,7 @@ class Application:
 
     async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
         await receive()  # that somebody wants to connect
-        headers = _headers(scope)
+        headers = read_headers(scope)
         try:
             self._admit(scope, headers)
         except Refused as refused:
@@ -198,29 +178,6 @@ class Application:
             raise Refused(Refusal.NOT_FOUND, "a WebSocket opens at /")
         if self.draining:
             raise Refused(Refusal.SHUTTING_DOWN, "it takes no connections")
-
-
-async def _body(receive: Receive) -> bytes | None:
-    """All of a request's body; its size is the wire's matter. None if the other side left."""
-    parts: list[bytes] = []
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return None
-        parts.append(message["body"])
-        if not message["more_body"]:
-            return b"".join(parts)
-
-
-def _headers(scope: Any) -> Headers:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _host(headers: Headers) -> str:
-    try:
-        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    except ValueError:
-        return ""
 
 
 async def _reject(send: Send, problem: Problem) -> None:

@@ -49,7 +49,6 @@ class Known(msgspec.Struct, frozen=True):
     """A snapshot that was taken before."""
 
     seq: int
-    accepted_at: int
     superseded_seq: int | None
     is_kept: int
 
@@ -65,6 +64,18 @@ class _Taken(msgspec.Struct):
     offer: SnapshotOffer
     seq: int
     superseded_seq: int | None = None
+
+
+class Pruned(msgspec.Struct, frozen=True, array_like=True):
+    """What is left of a snapshot that was current when its document was pruned."""
+
+    event_id: str
+    seq: int
+    entries: tuple[tuple[str, int], ...]
+
+    @property
+    def clock(self) -> VectorClock:
+        return VectorClock(self.entries)
 
 
 class _Current(msgspec.Struct, frozen=True):
@@ -115,6 +126,7 @@ class Intake:
         self._load(offers)
         self._taken: list[_Taken] = []
         self._superseded: dict[int, int] = {}  # rows of earlier batches, and by whom
+        self._changed: dict[Document, int] = {}  # where each document last got something new
         answers = [self._decide(offer) for offer in offers]
         if self._taken:
             self._write()
@@ -128,10 +140,11 @@ class Intake:
         self._currents: dict[Document, list[_Current]] = defaultdict(list)
         for author, d, seq, o, clock in transaction.lookup(SQL["currents"], ("author", "d"), documents):
             self._currents[author, d].append(_Current(seq, o, read_clock(clock)))
-        self._pruned: dict[Document, list[VectorClock]] = {
-            (author, d): read_clocks(clocks)
-            for author, d, clocks in transaction.lookup(SQL["pruned"], ("author", "d"), documents)
-        }
+        self._pruned: dict[Document, list[VectorClock]] = {}
+        for author, d, text in transaction.lookup(SQL["pruned"], ("author", "d"), documents):
+            pruned = read_pruned(text)
+            self._pruned[author, d] = [left.clock for left in pruned]
+            self._known |= {bytes.fromhex(left.event_id): Known(left.seq, None, 0) for left in pruned}
 
     def _decide(self, offer: SnapshotOffer) -> Answer:
         known = self._known.get(offer.event_id)
@@ -143,7 +156,7 @@ class Intake:
         except Refused as refused:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         self._taken.append(taken)
-        known = Known(taken.seq, self._now, taken.superseded_seq, 1)
+        known = Known(taken.seq, taken.superseded_seq, 1)
         self._known[offer.event_id] = known
         members = {**_members(offer, taken.seq, known.standing), "duplicate": False}
         return Answer(event_id=offer.event.id, http_status=201, members=members, wakes=((FEED, offer.said.author),))
@@ -163,13 +176,15 @@ class Intake:
         self._supersede(replaced, seq)
         kept = [current for current in currents if current.seq not in replaced]
         self._currents[offer.document] = [*kept, _Current(seq, offer.said.o.value, clock)]
+        self._changed[offer.document] = seq
         return _Taken(offer, seq)
 
     def _supersede(self, replaced: set[int], by: int) -> None:
-        for taken in self._taken:
-            if taken.seq in replaced:
-                taken.superseded_seq = by
-        self._superseded |= {seq: by for seq in replaced if seq <= self._head_seq}
+        for seq in replaced:
+            if seq > self._head_seq:
+                self._taken[seq - self._head_seq - 1].superseded_seq = by
+            else:
+                self._superseded[seq] = by
 
     def _write(self) -> None:
         entries = history.append(self._transaction, self._now, [_draft(taken.offer) for taken in self._taken])
@@ -184,12 +199,10 @@ class Intake:
 
     def _describe(self, document: Document) -> None:
         """Keep the document's own row true; one that only got what it knew already has not changed."""
-        currents = self._currents[document]
-        changes = [t.seq for t in self._taken if t.offer.document == document and t.superseded_seq != t.seq]
-        if changes:
-            author, d = document
+        currents, (author, d) = self._currents[document], document
+        if document in self._changed:
             puts = sum(current.o == Operation.PUT for current in currents)
-            row: dict[str, Value] = {"currents": len(currents), "puts": puts, "changed_seq": changes[-1]}
+            row: dict[str, Value] = {"currents": len(currents), "puts": puts, "changed_seq": self._changed[document]}
             self._transaction.run(SQL["describe"], {"author": author, "d": d, **row})
 
     def _let_go(self, document: Document) -> None:
@@ -239,16 +252,13 @@ def write_clock(clock: VectorClock) -> str:
 
 
 def read_clock(text: str) -> VectorClock:
-    return VectorClock(msgspec.json.decode(text, type=_Entries))
+    return VectorClock(msgspec.json.decode(text, type=tuple[tuple[str, int], ...]))
 
 
-def write_clocks(clocks: Iterable[VectorClock]) -> str:
-    """Several clocks, likewise."""
-    return msgspec.json.encode([clock.entries for clock in clocks]).decode()
+def write_pruned(pruned: Iterable[Pruned]) -> str:
+    """What is left of a document, likewise."""
+    return msgspec.json.encode(list(pruned)).decode()
 
 
-def read_clocks(text: str | None) -> list[VectorClock]:
-    return [VectorClock(entries) for entries in msgspec.json.decode(text or "[]", type=list[_Entries])]
-
-
-_Entries = tuple[tuple[str, int], ...]
+def read_pruned(text: str | None) -> list[Pruned]:
+    return msgspec.json.decode(text or "[]", type=list[Pruned])

@@ -8,7 +8,7 @@ WHERE member.status = 'active'
 
 -- name: known
 -- What was accepted before, by the ids of the events.
-SELECT wanted.event_id, snapshot.seq, snapshot.accepted_at, snapshot.superseded_seq, snapshot.event IS NOT NULL
+SELECT wanted.event_id, snapshot.seq, snapshot.superseded_seq, snapshot.event IS NOT NULL
 FROM wanted
 JOIN snapshot ON snapshot.event_id = wanted.event_id
 
@@ -19,10 +19,10 @@ JOIN snapshot ON snapshot.author = wanted.author AND snapshot.d = wanted.d AND s
 ORDER BY snapshot.seq
 
 -- name: pruned
-SELECT wanted.author, wanted.d, document.pruned_clocks
+SELECT wanted.author, wanted.d, document.pruned
 FROM wanted
 JOIN document ON document.author = wanted.author AND document.d = wanted.d
-WHERE document.pruned_clocks IS NOT NULL
+WHERE document.pruned IS NOT NULL
 
 -- name: supersede
 UPDATE snapshot SET superseded_seq = :by WHERE seq = :seq AND superseded_seq IS NULL
@@ -57,7 +57,7 @@ SELECT author, count(*) FROM document WHERE puts = 0 AND currents > 0 GROUP BY a
 
 -- name: oldest_deleted
 -- Late comers that changed nothing are rows of the document, too: readers must have passed all of them.
-SELECT d, pruned_clocks FROM document
+SELECT d, pruned FROM document
 WHERE author = :author AND puts = 0 AND currents > 0 AND changed_seq <= :passed
   AND NOT EXISTS (
       SELECT 1 FROM snapshot
@@ -66,14 +66,14 @@ WHERE author = :author AND puts = 0 AND currents > 0 AND changed_seq <= :passed
 ORDER BY changed_seq
 LIMIT :limit
 
--- name: clocks_of
-SELECT clock FROM snapshot WHERE author = :author AND d = :d AND superseded_seq IS NULL ORDER BY seq
+-- name: currents_of
+SELECT event_id, seq, clock FROM snapshot WHERE author = :author AND d = :d AND superseded_seq IS NULL ORDER BY seq
 
 -- name: last_of
 SELECT max(seq), count(*) FROM snapshot WHERE author = :author AND d = :d
 
 -- name: forget_document
-UPDATE document SET currents = 0, pruned_clocks = :clocks, pruned_seq = :pruned_seq WHERE author = :author AND d = :d
+UPDATE document SET currents = 0, pruned = :pruned, pruned_seq = :pruned_seq WHERE author = :author AND d = :d
 
 -- name: delete_snapshots
 DELETE FROM snapshot WHERE author = :author AND d = :d

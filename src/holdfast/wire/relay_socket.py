@@ -7,27 +7,27 @@ connection is one exception that says why: a refusal with its code where the rel
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from msgspec import Raw
 from websockets.asyncio.client import ClientConnection
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.uri import parse_uri
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import Identifier, LogId, Position
 from holdfast.protocol.connection_auth import sign_connection_auth
 from holdfast.protocol.event import encode
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import REFUSALS, Refusal, refusal_in
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock, Random
+from holdfast.wire import queue_frames
 from holdfast.wire.client import CONNECT_TIMEOUT_S, DETAIL_CHARACTERS_MAX
 from holdfast.wire.network import Network
+from holdfast.wire.queue_frames import AckUnknown, Frame, QueueStatus
 
 ANSWER_TIMEOUT_S = 15.0  # for the relay's next word to something that was asked
 PING_INTERVAL_S = 20.0  # of a connection on which nothing else moves
@@ -49,64 +49,6 @@ class SocketClosed(Exception):
         self.fault = fault
         self.detail = detail
         self.refusal = refusal
-
-
-class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """A restoration of the relay's log: what `log_id` had after `seq` is gone."""
-
-    log_id: LogId
-    seq: Position
-
-
-class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the relay says when a queue is opened."""
-
-    pending_count: int
-    log_id: LogId
-    seq: Position
-    highest_sequence: int | None = None
-    forks: tuple[Fork, ...] = ()
-
-
-class _Facts(msgspec.Struct, frozen=True, kw_only=True):
-    was_stored: bool
-    message_id: str
-    sender: Identifier
-    accepted_at: int
-    replayed: bool = False
-
-
-class Queued(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of the queue: its place in the relay's history, what the relay says of it, and the event's bytes."""
-
-    seq: int
-    message_id: str
-    sender: str
-    was_stored: bool
-    accepted_at: int
-    replayed: bool
-    event: bytes
-
-
-class Live(msgspec.Struct, frozen=True):
-    """Everything up to this position was sent; what follows comes as it is accepted."""
-
-    seq: int
-
-
-class Acknowledged(msgspec.Struct, frozen=True):
-    """These are closed at the relay, on its disk."""
-
-    seqs: tuple[int, ...]
-
-
-class AckUnknown(msgspec.Struct, frozen=True):
-    """The relay does not know some of what was acknowledged as ours."""
-
-    detail: str
-
-
-Frame = QueueStatus | Queued | Live | Acknowledged | AckUnknown
 
 
 class RelaySocket:
@@ -216,19 +158,15 @@ class RelaySocket:
     def _read(self, raw: bytes) -> Frame:
         """A frame of our queue; anything else ends the connection, for it was not asked for."""
         try:
-            head = _head_decoder.decode(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._list(raw)  # a notice says more than a decoder
-            raise self._not_understood("it says something else than was asked") from None
-        if head.word == "ERR":
-            return self._told(raw)
-        read = _READERS.get(head.word)
-        if read is None:
-            raise self._not_understood("it uses a word of a queue that is not known here")
-        try:
-            return read(raw)
+            if queue_frames.word_of(raw) == "ERR":
+                return self._told(raw)
+            frame = queue_frames.read(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._list(raw)  # a notice says more than a decoder
             raise self._not_understood(str(error)) from error
+        if frame is None:
+            raise self._not_understood("it uses a word of a queue that is not known here")
+        return frame
 
     def _told(self, raw: bytes) -> AckUnknown:
         text = _text(self._list(raw), "QUEUE", 3, self.url)
@@ -250,75 +188,6 @@ class RelaySocket:
             return SocketClosed(self.url, FaultKind.CONNECTION_LOST, "the connection broke")
         detail = f"it closed the connection ({code}{f' {reason}' if reason else ''})"
         return SocketClosed(self.url, FaultKind.CONNECTION_LOST, detail, _refusal_of(code, reason))
-
-
-class _Head(msgspec.Struct, array_like=True, tag="QUEUE"):
-    subscription: str
-    word: str
-
-
-class _StatusFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
-    subscription: str
-    word: str
-    status: QueueStatus
-
-
-class _MessageFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
-    subscription: str
-    word: str
-    seq: Position
-    facts: _Facts
-    event: Raw
-
-
-class _LiveFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
-    subscription: str
-    word: str
-    seq: Position
-
-
-class _AckedFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
-    subscription: str
-    word: str
-    seqs: tuple[Position, ...]
-
-
-_head_decoder = msgspec.json.Decoder(_Head)
-_message_decoder = msgspec.json.Decoder(_MessageFrame)
-
-
-def _queued(raw: bytes) -> Queued:
-    frame = _message_decoder.decode(raw)
-    facts = frame.facts
-    return Queued(
-        seq=frame.seq,
-        message_id=facts.message_id,
-        sender=facts.sender,
-        was_stored=facts.was_stored,
-        accepted_at=facts.accepted_at,
-        replayed=facts.replayed,
-        event=bytes(frame.event),
-    )
-
-
-def _status(raw: bytes) -> QueueStatus:
-    return msgspec.json.decode(raw, type=_StatusFrame).status
-
-
-def _live(raw: bytes) -> Live:
-    return Live(msgspec.json.decode(raw, type=_LiveFrame).seq)
-
-
-def _acknowledged(raw: bytes) -> Acknowledged:
-    return Acknowledged(msgspec.json.decode(raw, type=_AckedFrame).seqs)
-
-
-_READERS: Mapping[str, Callable[[bytes], Frame]] = {
-    "STATUS": _status,
-    "MSG": _queued,
-    "LIVE": _live,
-    "ACKED": _acknowledged,
-}
 
 
 @asynccontextmanager

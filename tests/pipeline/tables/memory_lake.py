@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, load, parameters, table_of
@@ -46,7 +47,7 @@ class MemoryLake:
     spark: SparkSession
     wanted: Sequence[str] | None = None
     rows: dict[str, Rows] = field(default_factory=dict)
-    breaches: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    breaches: list[tuple[str, str]] = field(default_factory=list)
     at: int = 0
     number: int = 0
 
@@ -69,10 +70,17 @@ class MemoryLake:
         call = _Call(self, batch, parts, state, later)
         for table in self.tables.values():
             call.write(table)
+        self.breaches += self._broken_rules(call)
+
+    def _broken_rules(self, call: "_Call") -> list[tuple[str, str]]:
+        """Rows that break a table's rule, of all tables in one query."""
+        found: DataFrame | None = None
         for table in self.tables.values():
             if table.invariant is not None and self._can_check(table.invariant):
-                for row in call.frame(table.invariant).collect():
-                    self.breaches.append((table.name, row.asDict(recursive=True)))
+                rows = call.frame(table.invariant)
+                told = rows.select(F.lit(table.name).alias("table"), F.to_json(F.struct("*")).alias("row"))
+                found = told if found is None else found.unionByName(told)
+        return [] if found is None else [(row.table, row.row) for row in found.collect()]
 
     def findings(self) -> list[tuple[str, str, bool]]:
         """(kind, key, is_violation) of everything that was found, in order."""

@@ -120,30 +120,18 @@ def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame) ->
     signed = distinct.mapInArrow(_verified, f"{_ddl(distinct)}, is_signed boolean")
     joined = signed.join(entries, on=["relay_origin", "relay_seq"], how="left")
     differs = F.coalesce(F.col("chain") != F.col("relay_chain"), F.lit(True))
-    mismatch = joined.where(F.col("is_signed") & differs).select(
-        F.col("relay_origin").alias("origin"),
-        F.lit("anchor_mismatch").alias("kind"),
-        key_of(text_of("relay_log_id"), "relay_seq").alias("key"),
-        F.concat(
-            F.lit("entry "), F.col("relay_seq"), F.lit(" has another chain than the relay signed for "), F.col("device")
-        ).alias("detail"),
-        F.col("relay_seq").alias("seq"),
-        "at",
-        F.lit(True).alias("is_violation"),
+    is_forged = ~F.col("is_signed")
+    forged = F.concat(F.lit("entry "), F.col("device_seq"), F.lit(" keeps an anchor that its relay did not sign"))
+    mismatch = F.concat(
+        F.lit("entry "), F.col("relay_seq"), F.lit(" has another chain than the relay signed for "), F.col("device")
     )
-    return mismatch.unionByName(_forged(joined))
-
-
-def _forged(joined: DataFrame) -> DataFrame:
-    return joined.where(~F.col("is_signed")).select(
-        F.col("device").alias("origin"),
-        F.lit("anchor_forged").alias("kind"),
+    return joined.where(is_forged | differs).select(
+        F.when(is_forged, F.col("device")).otherwise(F.col("relay_origin")).alias("origin"),
+        F.when(is_forged, "anchor_forged").otherwise("anchor_mismatch").alias("kind"),
         key_of(text_of("relay_log_id"), "relay_seq").alias("key"),
-        F.concat(F.lit("entry "), F.col("device_seq"), F.lit(" keeps an anchor that its relay did not sign")).alias(
-            "detail"
-        ),
-        F.col("device_seq").alias("seq"),
-        F.lit(None).cast("timestamp").alias("at"),
+        F.when(is_forged, forged).otherwise(mismatch).alias("detail"),
+        F.when(is_forged, F.col("device_seq")).otherwise(F.col("relay_seq")).alias("seq"),
+        F.when(~is_forged, F.col("at")).alias("at"),
         F.lit(True).alias("is_violation"),
     )
 

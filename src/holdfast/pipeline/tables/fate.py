@@ -1,8 +1,9 @@
 """What a batch does to deliveries: those that open, those that close, and closings that nothing was open for."""
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     LongType,
@@ -54,6 +55,9 @@ _OPENED = [field.name for field in OPENED]
 _CLOSED = [field.name for field in CLOSED]
 
 
+_SAID = (*_CLOSED, "mesh", "sender", "client_message_id", "event_id")  # what a closing tells
+
+
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING)
 def fate(
     old_fate_open: DataFrame,
@@ -64,52 +68,52 @@ def fate(
     new_history: DataFrame,
 ) -> DataFrame:
     """What this batch opens, leaves open and closes."""
-    accepted = _accepted(new_history)
-    at_once = accepted.where(F.col("outcome") != "queued")
-    opened = accepted.where(F.col("outcome") == "queued").select(*_OPENED, F.lit(False).alias("passed_over"))
-    held = _with_cut(old_fate_open, extent)
-    rolled_back = held.where(_is_cut()).select(*_OPENED, *_rolled_back(), F.lit(False).alias("passed_over"))
-    waiting = held.where(~_is_cut()).select(*_OPENED, "passed_over").unionByName(opened)
+    held = _with_cut(old_fate_open, extent).select(
+        *_OPENED, "passed_over", F.lit(False).alias("was_closed"), F.when(_is_cut(), _rolled_back()).alias("given")
+    )
     reopened = _reopened(old_fate_reopened, old_message_fate, logs_of(old_extent), extent)
-    met = _met(waiting, reopened, _closings(new_history))
-    return _shown(met).unionByName(_tagged(at_once, "closed")).unionByName(_tagged(rolled_back, "closed"))
+    waiting = held.unionByName(_accepted(new_history)).unionByName(reopened)
+    met = waiting.join(_closings(new_history), on=KEY, how="full_outer")
+    return _overtaken(_shown(met)).select(*SCHEMA.fieldNames())
 
 
 def _accepted(new_history: DataFrame) -> DataFrame:
     """A row per recipient of what was accepted. Who was full or blocked is done with at once."""
     accepts = new_history.where(of_relay() & F.col("kind").isin("accepted", "receipt"))
     exploded = accepts.withColumn("one", F.explode("recipients"))
+    at_once = _closing(F.col("log_id"), F.col("seq"), F.col("at"), F.col("one.outcome"))
     return exploded.select(
-        "origin",
-        "log_id",
-        "mesh",
-        "message_id",
+        *("origin", "log_id", "mesh", "message_id"),
         F.col("one.member").alias("recipient"),
         F.when(F.col("kind") == "receipt", "receipt").otherwise("message").alias("kind"),
         *("sender", "client_message_id", "event_id", "destination_kind", "destination_ref", "size"),
         F.col("seq").alias("accepted_seq"),
         F.col("at").alias("accepted_at"),
-        F.col("log_id").alias("closed_log_id"),
-        F.col("seq").alias("closed_seq"),
-        F.col("at").alias("closed_at"),
-        F.col("one.outcome").alias("outcome"),
-        F.lit(None).cast("boolean").alias("was_stored"),
-        F.lit(None).cast("string").alias("reason"),
         F.lit(False).alias("passed_over"),
+        F.lit(False).alias("was_closed"),
+        F.when(F.col("one.outcome") != "queued", at_once).alias("given"),
     )
+
+
+def _closing(log_id: Column, seq: Column, at: Column, outcome: Column) -> Column:
+    """An end that no entry of its own tells of, in the shape of those that have one."""
+    given = {"closed_seq": seq, "closed_log_id": log_id, "closed_at": at, "outcome": outcome}
+    types = {"was_stored": "boolean", "event_id": "binary"}
+    return F.struct(
+        *(given.get(name, F.lit(None).cast(types.get(name, "string"))).alias(name) for name in _CLOSING_ORDER)
+    )
+
+
+_CLOSING_ORDER = ("closed_seq", *(name for name in _SAID if name != "closed_seq"))  # sorted by its first
 
 
 def _closings(new_history: DataFrame) -> DataFrame:
     """The closings of one delivery in their order: the first counts, and there should be no other."""
-    closing = F.struct(
-        F.col("seq").alias("closed_seq"),
-        F.col("log_id").alias("closed_log_id"),
-        F.col("at").alias("closed_at"),
-        F.col("kind").alias("outcome"),
-        *("was_stored", "reason", "mesh", "sender", "client_message_id", "event_id"),
-    )
+    named = {"closed_seq": "seq", "closed_log_id": "log_id", "closed_at": "at", "outcome": "kind"}
+    closing = F.struct(*(F.col(named.get(name, name)).alias(name) for name in _CLOSING_ORDER))
     is_closing = of_relay() & F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
-    return new_history.where(is_closing).groupBy(*KEY).agg(F.sort_array(F.collect_list(closing)).alias("closings"))
+    told = new_history.where(is_closing).groupBy(*KEY)
+    return told.agg(F.sort_array(F.collect_list(closing)).alias("closings"))
 
 
 def _with_cut(rows: DataFrame, extent: DataFrame) -> DataFrame:
@@ -122,15 +126,8 @@ def _is_cut() -> Column:
     return F.coalesce(F.col("accepted_seq") > F.col("valid_until"), F.lit(False))
 
 
-def _rolled_back() -> list[Column]:
-    return [
-        F.col("log_id").alias("closed_log_id"),
-        F.col("cut_seq").alias("closed_seq"),
-        F.col("cut_at").alias("closed_at"),
-        F.lit("rolled_back").alias("outcome"),
-        F.lit(None).cast("boolean").alias("was_stored"),
-        F.lit(None).cast("string").alias("reason"),
-    ]
+def _rolled_back() -> Column:
+    return _closing(F.col("log_id"), F.col("cut_seq"), F.col("cut_at"), F.lit("rolled_back"))
 
 
 def _reopened(
@@ -140,7 +137,7 @@ def _reopened(
 
     Only here old fates are read, and only those past a fork that was not known before.
     """
-    known = _with_cut(old_fate_reopened, extent).where(~_is_cut()).select(*_OPENED)
+    known = old_fate_reopened.select(*_OPENED)
     before = {(log.origin, log.log_id): log.valid_until for log in old_logs}
     for log in logs_of(extent):
         if log.valid_until is None or before.get((log.origin, log.log_id)) == log.valid_until:
@@ -151,67 +148,73 @@ def _reopened(
             & (F.col("closed_seq") > log.valid_until)
             & F.col("outcome").isin(*CLOSINGS)
         )
-        undone = _with_cut(old_message_fate.where(is_undone), extent).where(~_is_cut()).select(*_OPENED)
-        known = known.unionByName(undone)
-    return known.dropDuplicates(KEY)  # two forks may both lie before one closing
-
-
-def _met(waiting: DataFrame, reopened: DataFrame, closings: DataFrame) -> DataFrame:
-    """Whatever is open beside whatever closes it."""
-    both = waiting.withColumn("was_closed", F.lit(False)).unionByName(
-        reopened.withColumn("passed_over", F.lit(False)).withColumn("was_closed", F.lit(True))
+        known = known.unionByName(old_message_fate.where(is_undone).select(*_OPENED))
+    return (
+        _with_cut(known, extent)
+        .where(~_is_cut())
+        .dropDuplicates(KEY)  # two forks may both lie before one closing
+        .select(
+            *_OPENED,
+            F.lit(False).alias("passed_over"),
+            F.lit(True).alias("was_closed"),
+            F.lit(None).cast(_closing_type()).alias("given"),
+        )
     )
-    return both.join(closings, on=KEY, how="full_outer")
+
+
+def _closing_type() -> StructType:
+    types = {field.name: field.dataType for field in (*OPENED, *CLOSED)}
+    return StructType([StructField(name, types[name]) for name in _CLOSING_ORDER])
 
 
 def _shown(met: DataFrame) -> DataFrame:
-    """Each row with its state; closings that found nothing open are rows of their own."""
-    is_open, is_closing = F.col("accepted_seq").isNotNull(), F.col("closings").isNotNull()
-    left = met.where(is_open & ~is_closing)
-    first = met.withColumn("closing", F.col("closings")[0])
-    closed = first.where(is_open & is_closing & ~F.col("was_closed")).select(
-        *_OPENED, *(F.col(f"closing.{name}").alias(name) for name in _CLOSED), "passed_over"
+    """Each row with its state, made in one pass; closings that found nothing open become rows of their own."""
+    is_open, is_given = F.col("accepted_seq").isNotNull(), F.col("given").isNotNull()
+    closings = F.coalesce("closings", F.array().cast(met.schema["closings"].dataType))
+    first, rest = F.get(closings, 0), F.slice(closings, 2, F.greatest(F.size(closings) - 1, F.lit(0)))
+    left = F.when(F.col("was_closed"), "reopened").otherwise("open")
+    nothing = F.lit(None).cast(_closing_type())
+    own = (
+        F.when(~is_open, F.array().cast(_states()))
+        .when(is_given, F.array(_state(F.lit("closed"), F.col("given"))))
+        .when(F.size(closings) == 0, F.array(_state(left, nothing)))
+        .when(F.col("was_closed"), F.array().cast(_states()))
+        .otherwise(F.array(_state(F.lit("closed"), first)))
     )
-    still = left.where(~F.col("was_closed")).select(*_OPENED, *_nothing(CLOSED), "passed_over")
-    again = left.where(F.col("was_closed")).select(*_OPENED, *_nothing(CLOSED), "passed_over")
-    return (
-        _tagged(closed, "closed")
-        .unionByName(_tagged(_overtaken(still, closed), "open"))
-        .unionByName(_tagged(again, "reopened"))
-        .unionByName(_tagged(_unmatched(met), "unmatched"))
+    loose = F.transform(
+        F.when(is_open & ~is_given, rest).otherwise(closings), lambda one: _state(F.lit("unmatched"), one)
+    )
+    told = met.select("*", F.explode(F.concat(own, loose)).alias("told"))
+    is_loose = F.col("told.state") == "unmatched"
+    opened = [
+        (F.col(name) if name in KEY else F.when(~is_loose, F.col(name)).otherwise(_from_closing(name))).alias(name)
+        for name in _OPENED
+    ]
+    closed = [F.col(f"told.closing.{name}").alias(name) for name in _CLOSED]
+    return told.select(
+        F.col("told.state").alias("state"),
+        *opened,
+        *closed,
+        F.coalesce("passed_over", F.lit(False)).alias("passed_over"),
     )
 
 
-def _overtaken(still: DataFrame, closed: DataFrame) -> DataFrame:
+def _states() -> ArrayType:
+    return ArrayType(StructType([StructField("state", StringType()), StructField("closing", _closing_type())]))
+
+
+def _state(state: Column, closing: Column) -> Column:
+    return F.struct(state.alias("state"), closing.alias("closing"))
+
+
+def _from_closing(name: str) -> Column:
+    return F.col(f"told.closing.{name}") if name in _SAID else F.lit(None)
+
+
+def _overtaken(rows: DataFrame) -> DataFrame:
     """Rows that stay open though their recipient acknowledged something younger: a queue is taken in order."""
-    delivered = closed.where((F.col("outcome") == "delivered") & (F.col("kind") == "message"))
-    latest = delivered.groupBy("origin", "mesh", "recipient").agg(F.max("accepted_seq").alias("latest_seq"))
-    overtaken = F.col("passed_over") | F.coalesce(F.col("accepted_seq") < F.col("latest_seq"), F.lit(False))
-    joined = still.join(latest, on=["origin", "mesh", "recipient"], how="left")
-    return joined.select(*_OPENED, *_CLOSED, overtaken.alias("passed_over"))
-
-
-def _unmatched(met: DataFrame) -> DataFrame:
-    """Closings beyond the first, and all of those that found nothing open."""
-    extra = F.when(F.col("accepted_seq").isNull(), F.col("closings")).otherwise(
-        F.slice("closings", 2, F.greatest(F.size("closings") - 1, F.lit(0)))
-    )
-    closing = met.where(F.col("closings").isNotNull()).select(*KEY, F.explode(extra).alias("closing"))
-    given = {"mesh", "sender", "client_message_id", "event_id", *_CLOSED}
-    return closing.select(
-        *(
-            F.col(name)
-            if name in KEY
-            else (F.col(f"closing.{name}") if name in given else F.lit(None).cast(type_)).alias(name)
-            for name, type_ in ((field.name, field.dataType) for field in (*OPENED, *CLOSED))
-        ),
-        F.lit(False).alias("passed_over"),
-    )
-
-
-def _nothing(fields: list[StructField]) -> list[Column]:
-    return [F.lit(None).cast(field.dataType).alias(field.name) for field in fields]
-
-
-def _tagged(rows: DataFrame, state: str) -> DataFrame:
-    return rows.select(F.lit(state).alias("state"), *_OPENED, *_CLOSED, "passed_over")
+    is_taken = (F.col("state") == "closed") & (F.col("outcome") == "delivered") & (F.col("kind") == "message")
+    recipient = Window.partitionBy("origin", "mesh", "recipient")
+    latest_seq = F.max(F.when(is_taken, F.col("accepted_seq"))).over(recipient)
+    is_overtaken = (F.col("state") == "open") & F.coalesce(F.col("accepted_seq") < latest_seq, F.lit(False))
+    return rows.withColumn("passed_over", F.col("passed_over") | is_overtaken)

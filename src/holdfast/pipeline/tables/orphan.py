@@ -1,13 +1,23 @@
 """State against history: a row of the relay exists if and only if its history says so, up to the position it was read at.
 
 An accept leaves an id, a message, deliveries and mentions together. What a batch touched is compared with every batch,
-everything when it is full. A key that is touched again while the state is read is left to the next run.
+everything when it is full. A key that is touched again while the state is read is left to the next run. What the history
+says of a message is gathered once; from it and from the rows of all tables come facts of one shape, which must pair.
 """
-
-from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Batch, Writing, table
@@ -17,7 +27,37 @@ from holdfast.pipeline.tables.extent import logs_of
 from holdfast.pipeline.tables.sequence import ACCEPTS
 
 _MESSAGE = ["origin", "message_id"]
-_MEMBER = ["origin", "message_id", "member"]
+
+# What is compared of a row. A table has some of it; the rest is null on both sides.
+_COMPARED: dict[str, DataType] = {
+    "event_id": BinaryType(),
+    "sender": StringType(),
+    "client_message_id": StringType(),
+    "destination_kind": StringType(),
+    "destination_ref": StringType(),
+    "size": LongType(),
+    "history_available": BooleanType(),
+    "state": StringType(),
+    "was_stored": BooleanType(),
+}
+_OF_TABLE = {
+    "dedupe": ("event_id", "sender", "client_message_id", "destination_kind", "destination_ref", "history_available"),
+    "message": ("event_id", "sender", "client_message_id", "destination_kind", "destination_ref", "size"),
+    "delivery": ("state", "was_stored"),
+    "mention": (),
+}
+_FACT = StructType(
+    [
+        StructField("table", StringType()),
+        StructField("member", StringType()),  # null where the row is the message's own
+        StructField("mesh", StringType()),
+        StructField("seq", LongType()),  # of the accept; null where that is older than what is looked at
+        StructField("at", TimestampType()),
+        StructField("compared", StructType([StructField(name, type_) for name, type_ in _COMPARED.items()])),
+        StructField("sender", StringType()),  # for the key that people read
+        StructField("client_message_id", StringType()),
+    ]
+)
 
 
 def orphans_are_told_once(new_orphan: DataFrame) -> DataFrame:
@@ -47,166 +87,162 @@ def orphan(
     batch: Batch,
 ) -> DataFrame:
     """Rows of a relay that its history does not account for, and rows that it should have and has not."""
-    logs = logs_of(extent)
-    entries = (alive(history, logs) if batch.full else new_history).where(of_relay())
-    accepted = entries.where(F.col("kind").isin(*ACCEPTS) & F.col("message_id").isNotNull())
-    pruned = _ids(entries, "pruned")
-    kept = accepted.join(pruned, on=_MESSAGE, how="left_anti")
-    scope = _Scope(extent, later_entry, state_range, batch)
-    found = (
-        scope.compare(
-            "dedupe", _MESSAGE, _dedupe(accepted, pruned, _ids(entries, "dedupe_expired")), _dedupe_rows(state_dedupe)
-        )
-        .unionByName(scope.compare("message", _MESSAGE, _messages(kept), _message_rows(state_message)))
-        .unionByName(
-            scope.compare(
-                "delivery",
-                _MEMBER,
-                _deliveries(kept, _closed(entries, new_fate), pruned),
-                _delivery_rows(state_delivery),
-            )
-        )
-        .unionByName(scope.compare("mention", _MEMBER, _mentions(kept), _mention_rows(state_mention)))
-        .unionByName(_unmatched(new_fate, extent))
-    )
+    entries = (alive(history, logs_of(extent)) if batch.full else new_history).where(of_relay())
+    rows = {"dedupe": state_dedupe, "message": state_message, "delivery": state_delivery, "mention": state_mention}
+    found = _row_facts("dedupe", state_dedupe)
+    for name in ("message", "delivery", "mention"):
+        found = found.unionByName(_row_facts(name, rows[name]))
+    paired = _paired(_expected(_records(entries, new_fate), batch), found)
+    later = later_entry.where(F.col("message_id").isNotNull()).select(*_MESSAGE).distinct()
+    looked_at = F.broadcast(_looked_at(extent, state_range, batch))
+    settled = paired.join(later, on=_MESSAGE, how="left_anti").join(looked_at, on="origin", how="inner")
+    wrong = settled.where(_is_in_scope()).withColumn("wrong", _wrong()).where(F.col("wrong").isNotNull())
     told = ["origin", "kind", "key"]
-    return found.join(old_orphan.select(*told), on=told, how="left_anti").select(*SCHEMA.fieldNames())
+    all_of_them = _told(wrong).unionByName(_unmatched(new_fate, extent))
+    return all_of_them.join(old_orphan.select(*told), on=told, how="left_anti").select(*SCHEMA.fieldNames())
 
 
-def _ids(entries: DataFrame, kind: str) -> DataFrame:
-    is_one = (F.col("kind") == kind) & F.col("message_id").isNotNull()
-    return entries.where(is_one).select(*_MESSAGE).distinct()
-
-
-def _fact(name: Column, **facts: Column) -> list[Column]:
-    """What is compared: the key that people read, the position, and everything else that must agree."""
-    parts = [value.alias(column) for column, value in facts.items()]
-    return [F.struct(name.alias("name"), F.col("seq").alias("seq"), *parts).alias("fact")]
-
-
-def _columns(*names: str) -> dict[str, Column]:
-    return {name: F.col(name) for name in names}
-
-
-def _dedupe(accepted: DataFrame, pruned: DataFrame, forgotten: DataFrame) -> DataFrame:
-    known = accepted.join(forgotten, on=_MESSAGE, how="left_anti")
-    gone = pruned.withColumn("is_pruned", F.lit(True))
-    joined = known.join(gone, on=_MESSAGE, how="left")
-    return joined.select(*_MESSAGE, "at", *_dedupe_fact(F.col("is_pruned").isNull()))
-
-
-def _dedupe_rows(state_dedupe: DataFrame) -> DataFrame:
-    return state_dedupe.select(*_MESSAGE, *_dedupe_fact(F.col("history_available")))
-
-
-def _dedupe_fact(history_available: Column) -> list[Column]:
-    name = key_of("mesh", "sender", "client_message_id")
-    return _fact(
-        name, **_columns("event_id", "destination_kind", "destination_ref"), history_available=history_available
-    )
-
-
-def _messages(kept: DataFrame) -> DataFrame:
-    return kept.select(*_MESSAGE, "at", *_message_fact())
-
-
-def _message_rows(state_message: DataFrame) -> DataFrame:
-    return state_message.select(*_MESSAGE, *_message_fact())
-
-
-def _message_fact() -> list[Column]:
-    columns = ("mesh", "sender", "client_message_id", "event_id", "destination_kind", "destination_ref", "size")
-    return _fact(F.col("message_id"), **_columns(*columns))
-
-
-def _closed(entries: DataFrame, new_fate: DataFrame) -> DataFrame:
-    """How each delivery was closed first, without closings that nothing was open for: those are findings themselves."""
-    is_closing = F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
+def _records(entries: DataFrame, new_fate: DataFrame) -> DataFrame:
+    """What the history says of each message: its accept, its closings, whether its bytes and its id went."""
     loose = new_fate.where(F.col("state") == "unmatched").select(
-        *_MESSAGE, F.col("recipient").alias("member"), F.col("closed_seq").alias("seq")
+        *_MESSAGE, F.lit("loose").alias("kind"), "recipient", F.col("closed_seq").alias("seq")
     )
-    closings = entries.where(is_closing).withColumnRenamed("recipient", "member")
-    closing = F.struct("seq", F.col("kind").alias("state"), "was_stored", "mesh", "at")
-    matched = closings.join(loose, on=[*_MEMBER, "seq"], how="left_anti")
-    return matched.groupBy(*_MEMBER).agg(F.min_by(closing, "seq").alias("closing"))
-
-
-def _deliveries(kept: DataFrame, closed: DataFrame, pruned: DataFrame) -> DataFrame:
-    """Open from the accept on, then as the closing says; of older messages only what was closed is known here."""
-    queued = kept.where(F.col("kind") != "admin").select("*", F.explode("recipients").alias("one"))
-    opened = queued.where(F.col("one.outcome") == "queued").select(
-        "origin", "message_id", F.col("one.member").alias("member"), "mesh", F.col("seq").alias("accepted_seq"), "at"
+    about = entries.where(
+        F.col("message_id").isNotNull() & F.col("kind").isin(*ACCEPTS, *CLOSINGS, "pruned", "dedupe_expired")
     )
-    both = opened.join(closed.join(pruned, on=_MESSAGE, how="left_anti"), on=_MEMBER, how="full_outer")
-    return both.select(
-        *_MEMBER,
-        F.coalesce("at", "closing.at").alias("at"),
-        F.struct(
-            F.concat_ws("/", F.coalesce("mesh", "closing.mesh"), "member").alias("name"),
-            F.col("accepted_seq").alias("seq"),
-            F.coalesce("closing.state", F.lit("open")).alias("state"),
-            F.col("closing.was_stored").alias("was_stored"),
-        ).alias("fact"),
+    kind, is_closing = F.col("kind"), F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
+    accept = F.struct(
+        *("seq", "at", "mesh", "sender", "client_message_id", "event_id", "destination_kind", "destination_ref"),
+        *("size", "recipients", "mentions"),
+    )
+    closing = F.struct("seq", "recipient", F.col("kind").alias("state"), "was_stored", "at", "mesh")
+    both = about.unionByName(loose, allowMissingColumns=True)
+    return both.groupBy(*_MESSAGE).agg(
+        F.min_by(F.when(kind.isin(*ACCEPTS), accept), F.when(kind.isin(*ACCEPTS), F.col("seq"))).alias("accept"),
+        F.sort_array(F.collect_list(F.when(is_closing, closing))).alias("closings"),
+        F.collect_list(F.when(kind == "loose", F.struct("recipient", "seq"))).alias("loose"),
+        F.max(kind == "pruned").alias("is_pruned"),
+        F.max(kind == "dedupe_expired").alias("is_forgotten"),
     )
 
 
-def _delivery_rows(state_delivery: DataFrame) -> DataFrame:
-    return state_delivery.select(
-        *_MEMBER, *_fact(F.concat_ws("/", "mesh", "member"), **_columns("state", "was_stored"))
+def _expected(records: DataFrame, batch: Batch) -> DataFrame:
+    """The facts that follow. Where the accept is not among the entries, only what was closed is known."""
+    matched = F.filter(
+        "closings", lambda one: ~F.array_contains(F.col("loose"), F.struct(one["recipient"], one["seq"]))
     )
-
-
-def _mentions(kept: DataFrame) -> DataFrame:
-    exploded = kept.select("*", F.explode(F.array_distinct("mentions")).alias("member"))
-    return exploded.select(*_MEMBER, "at", *_fact(F.concat_ws("/", "mesh", "member")))
-
-
-def _mention_rows(state_mention: DataFrame) -> DataFrame:
-    return state_mention.select(*_MEMBER, *_fact(F.concat_ws("/", "mesh", "member")))
-
-
-class _Scope:
-    """Which rows are compared in this batch."""
-
-    def __init__(self, extent: DataFrame, later_entry: DataFrame, state_range: DataFrame, batch: Batch) -> None:
-        self._later = later_entry.where(F.col("message_id").isNotNull()).select(*_MESSAGE).distinct()
-        looked_at = state_range.select("origin").distinct()
-        began = extent.groupBy("origin").agg(F.min("first_seq").alias("began_seq"))
-        rows = [(one.origin, 0 if batch.full else one.after, one.until) for one in batch.ranges]
-        ranges = extent.sparkSession.createDataFrame(rows, "origin string, after long, until long")
-        self._ranges = F.broadcast(
-            ranges.join(looked_at, on="origin", how="inner").join(began, on="origin", how="left")
+    known = records.withColumn("closings", matched)
+    accept, nothing = F.col("accept"), F.array().cast(ArrayType(_FACT))
+    dedupe = F.array(_accept_fact("dedupe", history_available=~F.col("is_pruned")))
+    of_accept = F.concat(F.array(_accept_fact("message")), _opened(), _mentioned())
+    facts = F.when(
+        accept.isNull(), nothing if batch.full else F.when(~F.col("is_pruned"), _closed()).otherwise(nothing)
+    )
+    facts = facts.otherwise(
+        F.concat(
+            F.when(F.col("is_forgotten"), nothing).otherwise(dedupe),
+            F.when(F.col("is_pruned"), nothing).otherwise(of_accept),
         )
+    )
+    return known.select(*_MESSAGE, F.explode(facts).alias("fact")).select(
+        *_MESSAGE, "fact.*", F.lit(True).alias("is_expected")
+    )
 
-    def compare(self, what: str, key: Sequence[str], expected: DataFrame, found: DataFrame) -> DataFrame:
-        """What should be and is not, what is and should not be, and what is otherwise."""
-        nothing = F.lit(None)
-        sides = expected.select(*key, "at", "fact", F.lit(True).alias("is_expected")).unionByName(
-            found.select(*key, nothing.cast("timestamp").alias("at"), "fact", F.lit(False).alias("is_expected"))
-        )
-        met = sides.groupBy(*key).agg(
-            F.max(F.when(F.col("is_expected"), F.col("fact"))).alias("expected"),
-            F.max(F.when(~F.col("is_expected"), F.col("fact"))).alias("found"),
-            F.max("at").alias("at"),
-        )
-        left = met.join(self._later, on=_MESSAGE, how="left_anti").join(self._ranges, on="origin", how="inner")
-        return _told(what, left.where(self._is_in_scope()).withColumn("wrong", _wrong()).where("wrong IS NOT NULL"))
 
-    def _is_in_scope(self) -> Column:
-        """Rows that nothing is expected of count where the lake knows everything that was accepted."""
-        seq = F.col("found.seq")
-        is_known = (seq > F.col("after")) & (seq <= F.col("until")) & (seq >= F.coalesce("began_seq", F.lit(1)))
-        return F.col("expected").isNotNull() | is_known
+def _fact(table_name: str, given: dict[str, Column]) -> Column:
+    """A fact of one table; what that table has not is null."""
+    own = _OF_TABLE[table_name]
+    compared = F.struct(
+        *((given[name] if name in own else F.lit(None)).cast(type_).alias(name) for name, type_ in _COMPARED.items())
+    )
+    given = {**given, "table": F.lit(table_name), "compared": compared}
+    return F.struct(*(given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name) for field in _FACT))
+
+
+def _accept_fact(table_name: str, **more: Column) -> Column:
+    names = (
+        "seq",
+        "at",
+        "mesh",
+        "sender",
+        "client_message_id",
+        "event_id",
+        "destination_kind",
+        "destination_ref",
+        "size",
+    )
+    return _fact(table_name, {**{name: F.col(f"accept.{name}") for name in names}, **more})
+
+
+def _opened() -> Column:
+    """A delivery for each recipient who had room: open, or as it was closed first."""
+    queued = F.filter("accept.recipients", lambda one: one["outcome"] == "queued")
+
+    def delivery(one: Column) -> Column:
+        closing = F.get(F.filter("closings", lambda other: other["recipient"] == one["member"]), 0)
+        state = F.coalesce(closing["state"], F.lit("open"))
+        return _accept_fact("delivery", member=one["member"], state=state, was_stored=closing["was_stored"])
+
+    return F.transform(queued, delivery)
+
+
+def _mentioned() -> Column:
+    return F.transform(F.array_distinct("accept.mentions"), lambda member: _accept_fact("mention", member=member))
+
+
+def _closed() -> Column:
+    """The deliveries of an older message that were closed."""
+
+    def delivery(one: Column) -> Column:
+        given = {name: one[name] for name in ("at", "mesh", "state", "was_stored")}
+        return _fact("delivery", {**given, "member": one["recipient"]})
+
+    return F.transform("closings", delivery)
+
+
+def _row_facts(table_name: str, rows: DataFrame) -> DataFrame:
+    """The facts that stand in a table."""
+    columns = set(rows.columns)
+    given = {name: F.col(name) for name in (*_COMPARED, "seq", "mesh", "member", "sender") if name in columns}
+    fact = _fact(table_name, {**given, "client_message_id": given.get("client_message_id", F.lit(None))})
+    return rows.select(*_MESSAGE, fact.alias("fact")).select(*_MESSAGE, "fact.*", F.lit(False).alias("is_expected"))
+
+
+def _paired(expected: DataFrame, found: DataFrame) -> DataFrame:
+    """For each row that is or should be: what is expected of it, and what was found."""
+    sides = expected.unionByName(found)
+    fact = F.struct("seq", "compared", "mesh", "at", "sender", "client_message_id")
+    return sides.groupBy(*_MESSAGE, "table", "member").agg(
+        F.max(F.when(F.col("is_expected"), fact)).alias("expected"),
+        F.max(F.when(~F.col("is_expected"), fact)).alias("found"),
+    )
+
+
+def _looked_at(extent: DataFrame, state_range: DataFrame, batch: Batch) -> DataFrame:
+    """Per history whose state was read: where the batch lies, and where the lake begins."""
+    rows = [(one.origin, 0 if batch.full else one.after, one.until) for one in batch.ranges]
+    ranges = extent.sparkSession.createDataFrame(rows, "origin string, after long, until long")
+    began = extent.groupBy("origin").agg(F.min("first_seq").alias("began_seq"))
+    return ranges.join(state_range.select("origin").distinct(), on="origin", how="inner").join(
+        began, on="origin", how="left"
+    )
+
+
+def _is_in_scope() -> Column:
+    """A row that nothing is expected of counts where the lake knows everything that was accepted."""
+    seq = F.col("found.seq")
+    is_known = (seq > F.col("after")) & (seq <= F.col("until")) & (seq >= F.coalesce("began_seq", F.lit(1)))
+    return F.col("expected").isNotNull() | is_known
 
 
 def _wrong() -> Column:
-    """`missing`, `unknown` or `differs`. Where the accept is older than the batch its position is not compared."""
+    """`missing`, `unknown` or `differs`; the position is compared where it is known."""
     expected, found = F.col("expected"), F.col("found")
-    comparable = F.when(expected["seq"].isNull(), found.withField("seq", F.lit(None).cast("bigint"))).otherwise(found)
+    moved = expected["seq"].isNotNull() & (expected["seq"] != found["seq"])
     return (
         F.when(found.isNull(), "missing")
         .when(expected.isNull(), "unknown")
-        .when(~expected.eqNullSafe(comparable), "differs")
+        .when(moved | ~expected["compared"].eqNullSafe(found["compared"]), "differs")
     )
 
 
@@ -217,18 +253,23 @@ _DETAILS = {
 }
 
 
-def _told(what: str, wrong: DataFrame) -> DataFrame:
-    seq = F.coalesce("expected.seq", "found.seq")
-    name = F.coalesce("expected.name", "found.name")
-    key = F.concat_ws("/", name, seq.cast("string")) if what in ("delivery", "mention") else name
+def _told(wrong: DataFrame) -> DataFrame:
+    def either(name: str) -> Column:
+        return F.coalesce(F.col(f"expected.{name}"), F.col(f"found.{name}"))
+
+    key = (
+        F.when(F.col("table") == "dedupe", key_of(either("mesh"), either("sender"), either("client_message_id")))
+        .when(F.col("table") == "message", F.col("message_id"))
+        .otherwise(key_of(either("mesh"), "member", F.coalesce(either("seq").cast("string"), F.col("message_id"))))
+    )
     detail = F.create_map(*(F.lit(text) for pair in _DETAILS.items() for text in pair))[F.col("wrong")]
     return wrong.select(
         "origin",
-        F.concat(F.lit(f"{what}_"), F.col("wrong")).alias("kind"),
+        F.concat_ws("_", "table", "wrong").alias("kind"),
         key.alias("key"),
-        F.concat(F.lit(f"{what} of message "), F.col("message_id"), F.lit(": "), detail).alias("detail"),
-        seq.alias("seq"),
-        "at",
+        F.concat(F.col("table"), F.lit(" of message "), F.col("message_id"), F.lit(": "), detail).alias("detail"),
+        either("seq").alias("seq"),
+        either("at").alias("at"),
         F.lit(True).alias("is_violation"),
     )
 

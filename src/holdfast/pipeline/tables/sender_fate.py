@@ -28,7 +28,7 @@ def sends_end_once(new_sender_fate: DataFrame) -> DataFrame:
         | ((F.col("status") == "aborted") & F.col("superseded_by").isNull())
     )
     first = new_sender_fate.where(~F.col("is_late"))
-    twice = first.groupBy(*KEY, "log_id").count().where(F.col("count") > 1)
+    twice = first.groupBy(*KEY, "log_id", "enqueued_seq").count().where(F.col("count") > 1)
     return new_sender_fate.where(is_wrong).select(*KEY).unionByName(twice.select(*KEY))
 
 

@@ -13,8 +13,9 @@ SCHEMA = StructType([*KEY_FIELDS, *ENQUEUED, *TRIED])
 def sends_wait_once(sender_open: DataFrame, new_sender_fate: DataFrame) -> DataFrame:
     """A sequence waits once, and what this batch settled waits no longer."""
     twice = sender_open.groupBy(*KEY).count().where(F.col("count") > 1).select(*KEY)
-    settled = new_sender_fate.where(~F.col("is_late") & (F.col("status") != "rolled_back")).select(*KEY)
-    return twice.unionByName(sender_open.join(settled, on=KEY, how="left_semi").select(*KEY))
+    settled = new_sender_fate.where(~F.col("is_late") & (F.col("status") != "rolled_back")).select(*KEY, "closed_seq")
+    both = sender_open.join(settled, on=KEY, how="inner")  # what a relay lost is open again, after it was settled
+    return twice.unionByName(both.where(F.col("closed_seq") > F.col("enqueued_seq")).select(*KEY))
 
 
 @table(

@@ -57,7 +57,9 @@ def accepted_sends(history: DataFrame) -> DataFrame:
 def _relayed(new_anchor: DataFrame) -> DataFrame:
     """What devices were told is accepted, as soon as the relay's history reaches so far."""
     met = (F.col("state") == "met") & F.col("epoch").isNotNull() & F.col("sequence").isNotNull()
-    return new_anchor.where(met).select(
+    # A snapshot is an author's, not a device's: its entry at the relay names no sequence, so none is missed there.
+    counts = ~F.col("destination_kind").eqNullSafe("feed")
+    return new_anchor.where(met & counts).select(
         F.col("relay_origin").alias("origin"),
         *("mesh", "sender", "epoch"),
         F.lit("relayed").alias("claim"),

@@ -41,18 +41,18 @@ CREATE INDEX snapshot_compaction ON snapshot (compact_at) WHERE event IS NOT NUL
 CREATE INDEX snapshot_retained ON snapshot (created_at) WHERE event IS NOT NULL;
 
 -- A document that somebody made. `puts` of the current snapshots are no deletions; without one the document is deleted since
--- `changed_seq`. When its rows were pruned, up to `pruned_seq`, `pruned_clocks` still tells what it knew, so that nothing old
--- comes back.
+-- `changed_seq`. When its rows were pruned, up to `pruned_seq`, `pruned` still tells what was current and what that knew, so
+-- that nothing old comes back.
 CREATE TABLE document (
-    author        TEXT NOT NULL,
-    d             TEXT NOT NULL,
-    currents      INTEGER NOT NULL CHECK (currents >= 0),
-    puts          INTEGER NOT NULL CHECK (puts >= 0),
-    changed_seq   INTEGER NOT NULL,
-    pruned_clocks TEXT,
-    pruned_seq    INTEGER,
+    author      TEXT NOT NULL,
+    d           TEXT NOT NULL,
+    currents    INTEGER NOT NULL CHECK (currents >= 0),
+    puts        INTEGER NOT NULL CHECK (puts >= 0),
+    changed_seq INTEGER NOT NULL,
+    pruned      TEXT,
+    pruned_seq  INTEGER,
     PRIMARY KEY (author, d),
-    CHECK ((pruned_clocks IS NULL) = (pruned_seq IS NULL))
+    CHECK ((pruned IS NULL) = (pruned_seq IS NULL))
 ) STRICT;
 
 CREATE INDEX document_deleted ON document (author, changed_seq) WHERE puts = 0 AND currents > 0;

@@ -4,6 +4,9 @@ ALTER TABLE delivery ADD COLUMN is_receipt INTEGER NOT NULL DEFAULT 0 CHECK (is_
 -- When the recipient's receipt for this delivery was taken: it is taken once.
 ALTER TABLE delivery ADD COLUMN receipted_at INTEGER;
 
+-- sha256 of event_id and event, so that a change by the disk is found before the bytes go out; older messages have none.
+ALTER TABLE message ADD COLUMN digest BLOB CHECK (length(digest) = 32);
+
 -- Receipts name messages by the ids of their events.
 CREATE INDEX message_by_event ON message (event_id);
 

@@ -1,0 +1,104 @@
+"""The demo's first chapter: an operation log whose writer and whose reader are killed in the middle of their work."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from holdfast.cli.demo_story import chapter, fact, verdict
+from holdfast.device.operation_log import OperationLog
+from holdfast.device.operations import SequenceTaken
+
+OBJECTS = {name: name.encode().ljust(32, b"\x00") for name in ("clipboard", "shopping-list", "diary")}
+
+APPENDS = 300
+"""How many appends the writer reports before it is killed."""
+
+
+def tell(path: Path) -> None:
+    """The whole chapter."""
+    chapter("A log that survives", "A process appends as fast as it can, with no relay in reach. We kill -9 it.")
+    reported = _killed_after("append", path, APPENDS)
+    _reopen(path, reported)
+    pushed = _killed_after("replay", path, APPENDS // 2)
+    _replay_the_rest(path, pushed)
+    _repeat(path)
+
+
+def _reopen(path: Path, reported: list[int]) -> None:
+    with OperationLog(path) as log:
+        waiting = [entry.sequence for entry in log.outbox()]
+    missing = set(reported) - set(waiting)
+    fact(f"{len(reported)} appends returned; {len(waiting)} are in the file")
+    verdict(not missing, "every append that returned is there", f"lost: {sorted(missing)}")
+    verdict(waiting == list(range(len(waiting))), "once, and in order", f"found: {waiting}")
+
+
+def _replay_the_rest(path: Path, pushed: list[int]) -> None:
+    with OperationLog(path) as log:
+        rest = log.outbox()
+        for entry in rest:
+            log.mark_delivered(entry.object_id, entry.sequence)
+        received = {*pushed, *(entry.sequence for entry in rest)}
+        fact(f"a process that replays the outbox was killed after {len(pushed)}; the next one did {len(rest)}")
+        verdict(received == set(range(log.next_sequence())), "the other end got every one", "some never arrived")
+
+
+def _repeat(path: Path) -> None:
+    with OperationLog(path) as log:
+        first = log.entries_from(OBJECTS["diary"], 0)[0]
+        try:
+            log.append(OBJECTS["clipboard"], first.sequence, b"mine now")
+        except SequenceTaken as taken:
+            verdict(True, f"a sequence is never given to two objects: {taken}", "")
+        else:
+            verdict(False, "", "a taken sequence was given away")
+
+
+def _killed_after(role: str, path: Path, count: int) -> list[int]:
+    """What a process of ours reported until it was killed."""
+    reported = []
+    with _process(role, path) as lines:
+        for line in lines:
+            reported.append(int(line))
+            if len(reported) == count:
+                break
+    return reported
+
+
+@contextmanager
+def _process(role: str, path: Path) -> Iterator[Iterator[str]]:
+    """A process of ours that prints a sequence for each thing it did, until the block ends: then it is killed."""
+    child = subprocess.Popen(  # noqa: S603 - this very module
+        [sys.executable, "-m", "holdfast.cli.demo_log", role, str(path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert child.stdout is not None  # noqa: S101 - it is a pipe
+        yield iter(child.stdout)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        if child.stdout is not None:
+            child.stdout.close()
+
+
+def _append(path: Path) -> None:
+    with OperationLog(path) as log:
+        for number in range(1_000_000):
+            name = random.choice(list(OBJECTS))  # noqa: S311 - any object will do
+            print(log.append_next(OBJECTS[name], f"{name} entry {number}".encode()), flush=True)
+
+
+def _replay(path: Path) -> None:
+    with OperationLog(path) as log:
+        for entry in log.outbox():
+            print(entry.sequence, flush=True)  # the push; the reader of this pipe stands for the relay
+            log.mark_delivered(entry.object_id, entry.sequence)
+
+
+if __name__ == "__main__":
+    {"append": _append, "replay": _replay}[sys.argv[1]](Path(sys.argv[2]))

@@ -1,0 +1,33 @@
+"""What a monitor wants to know of a lake, as a file that Prometheus' node exporter picks up."""
+
+from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.runner import Outcome
+from holdfast.store import files
+
+METRICS_FILE = "metrics.prom"
+
+_METRICS = {
+    "batch": "number of the last complete batch",
+    "at_seconds": "latest time of an entry in the lake",
+    "violations": "findings that break a rule",
+    "findings": "all findings",
+    "open": "deliveries that are open",
+    "batch_seconds": "how long the last batch took",
+}
+
+
+def write(lake: Lake, outcome: Outcome, seconds: float) -> None:
+    """Replace the file, whole."""
+    values = {
+        "batch": outcome.number,
+        "at_seconds": outcome.at / 1_000_000,
+        "violations": outcome.violations,
+        "findings": outcome.findings,
+        "open": outcome.balance["open"],
+        "batch_seconds": round(seconds, 3),
+    }
+    lines = []
+    for name, meaning in _METRICS.items():
+        lines += [f"# HELP holdfast_pipeline_{name} {meaning}", f"# TYPE holdfast_pipeline_{name} gauge"]
+        lines.append(f"holdfast_pipeline_{name} {values[name]}")
+    files.replace(lake.path / METRICS_FILE, ("\n".join(lines) + "\n").encode())

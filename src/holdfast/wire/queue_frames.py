@@ -1,0 +1,146 @@
+"""The frames of a queue as the relay sends them, read strictly: what is not one of them is not understood."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Raw
+
+from holdfast.protocol.action import Identifier, LogId, Position
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """A restoration of the relay's log: what `log_id` had after `seq` is gone."""
+
+    log_id: LogId
+    seq: Position
+
+
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What the relay says when a queue is opened."""
+
+    pending_count: int
+    log_id: LogId
+    seq: Position
+    highest_sequence: int | None = None
+    forks: tuple[Fork, ...] = ()
+
+
+class _Facts(msgspec.Struct, frozen=True, kw_only=True):
+    was_stored: bool
+    message_id: str
+    sender: Identifier
+    accepted_at: int
+    replayed: bool = False
+
+
+class Queued(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the queue: its place in the relay's history, what the relay says of it, and the event's bytes."""
+
+    seq: int
+    message_id: str
+    sender: str
+    was_stored: bool
+    accepted_at: int
+    replayed: bool
+    event: bytes
+
+
+class Live(msgspec.Struct, frozen=True):
+    """Everything up to this position was sent; what follows comes as it is accepted."""
+
+    seq: int
+
+
+class Acknowledged(msgspec.Struct, frozen=True):
+    """These are closed at the relay, on its disk."""
+
+    seqs: tuple[int, ...]
+
+
+class AckUnknown(msgspec.Struct, frozen=True):
+    """The relay does not know some of what was acknowledged as ours."""
+
+    detail: str
+
+
+Frame = QueueStatus | Queued | Live | Acknowledged | AckUnknown
+
+
+class _Head(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+
+
+class _StatusFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    status: QueueStatus
+
+
+class _MessageFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    seq: Position
+    facts: _Facts
+    event: Raw
+
+
+class _LiveFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    seq: Position
+
+
+class _AckedFrame(msgspec.Struct, array_like=True, tag="QUEUE"):
+    subscription: str
+    word: str
+    seqs: tuple[Position, ...]
+
+
+_head_decoder = msgspec.json.Decoder(_Head)
+_message_decoder = msgspec.json.Decoder(_MessageFrame)
+
+
+def _queued(raw: bytes) -> Queued:
+    frame = _message_decoder.decode(raw)
+    facts = frame.facts
+    return Queued(
+        seq=frame.seq,
+        message_id=facts.message_id,
+        sender=facts.sender,
+        was_stored=facts.was_stored,
+        accepted_at=facts.accepted_at,
+        replayed=facts.replayed,
+        event=bytes(frame.event),
+    )
+
+
+def _status(raw: bytes) -> QueueStatus:
+    return msgspec.json.decode(raw, type=_StatusFrame).status
+
+
+def _live(raw: bytes) -> Live:
+    return Live(msgspec.json.decode(raw, type=_LiveFrame).seq)
+
+
+def _acknowledged(raw: bytes) -> Acknowledged:
+    return Acknowledged(msgspec.json.decode(raw, type=_AckedFrame).seqs)
+
+
+_READERS: Mapping[str, Callable[[bytes], Frame]] = {
+    "STATUS": _status,
+    "MSG": _queued,
+    "LIVE": _live,
+    "ACKED": _acknowledged,
+}
+
+
+def word_of(raw: bytes) -> str:
+    """The word that says what a frame of a queue is about; raises `msgspec.DecodeError` if it is none."""
+    return _head_decoder.decode(raw).word
+
+
+def read(raw: bytes) -> Frame | None:
+    """A frame of a queue; None if its word is not known here."""
+    reader = _READERS.get(word_of(raw))
+    return None if reader is None else reader(raw)

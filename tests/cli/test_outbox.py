@@ -1,0 +1,131 @@
+"""`holdfast outbox`: what was given up is seen, and sent again under a new id, one by one or in bulk."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import outbox
+from holdfast.device.client import Client
+from tests.cli.person import PATIENCE_S, Person, founder, member_of
+from tests.proxy import proxy_to
+from tests.relay.running import RunningRelay, running
+
+MANY = 7
+
+
+@pytest.fixture(scope="module")
+def far_relay(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A relay beside 127.0.0.1, where a proxy finds room."""
+    with running(tmp_path_factory.mktemp("far") / "relay", 'host = "127.0.0.3"') as started:
+        yield started
+
+
+def _dead(person: Person, count: int) -> list[Any]:
+    """What was given up, as soon as it is so much."""
+
+    def look(client: Client) -> list[Any]:
+        found = list(client.outbox(status="dead").items)
+        return found if len(found) >= count else []
+
+    return person.until(look)
+
+
+def test_what_the_relay_refuses_for_good_is_dead_and_its_content_goes_on_under_a_new_id(
+    resident: Callable[[str], Person], far_relay: RunningRelay, tmp_path: Path
+) -> None:
+    """Ben leaves while Ann, who writes to him, cannot reach the relay."""
+    with proxy_to(far_relay.address, "127.0.0.1") as proxy:
+        ann = founder(resident("ann"), proxy.url)
+        ben = member_of(resident("ben"), ann)
+        with ann.daemon():
+            ann.until(lambda client: len(client.peers().peers) == 2)
+            proxy.cut()
+            with ann.client() as client:
+                for number in range(MANY):
+                    client.send("ben", f"message {number}", client_message_id=f"id-{number}")
+        proxy.restore()
+        ben.run("member", "revoke", "ben")
+        with ann.daemon():
+            _look_at_what_is_dead(ann, tmp_path)
+
+
+def _look_at_what_is_dead(ann: Person, tmp_path: Path) -> None:
+    _dead(ann, MANY)
+    found = ann.json("outbox", "list", "--status", "dead")
+    assert [item["client_message_id"] for item in found["items"]] == [f"id-{n}" for n in range(MANY)]
+    assert {item["last_error"].partition(":")[0] for item in found["items"]} == {"destination_unknown"}
+    dead = ann.fails(4, "send", "ben", "message 0", "--id", "id-0")
+    assert "belongs to an earlier request" in dead
+    first = found["items"][0]["id"]
+    patch = tmp_path / "patch.txt"
+    patch.write_text("another message")
+    done = ann.json("outbox", "requeue", first, "--new-client-id", "again", "--patch-payload", str(patch))
+    assert [(one["aborted_row_id"], one["new_client_message_id"]) for one in done["requeued"]] == [(first, "again")]
+    chain = ann.json("outbox", "inspect", "id-0")["chain"]
+    assert (chain[0]["client_message_id"], chain[0]["status"]) == ("id-0", "aborted")
+    assert chain[0]["superseded_by"] == chain[1]["id"]
+    assert "→" in ann.says("outbox", "inspect", "id-0")
+    assert "goes on as" in ann.says("trace", "id-0")
+    assert "requeued before" in ann.fails(4, "outbox", "requeue", "id-0")
+    _dead(ann, MANY)
+    bulk = ann.json("outbox", "requeue", "--where", "status=dead", "--rate", "100")
+    assert {one["aborted_row_id"] for one in bulk["requeued"]} == {
+        item["id"] for item in [*found["items"][1:], chain[1]]
+    }
+    counts = ann.json("outbox", "list")["counts"]
+    assert counts["aborted"] == MANY + 1
+
+
+def test_a_row_that_the_relay_may_have_is_not_sent_twice_without_force(
+    resident: Callable[[str], Person], far_relay: RunningRelay
+) -> None:
+    with proxy_to(far_relay.address, "127.0.0.1") as proxy:
+        ann = founder(resident("ann"), proxy.url)
+        ben = member_of(resident("ben"), ann)
+        with ann.daemon():
+            ann.until_connected()
+            proxy.swallow(b"4201")
+            sent = ann.json("send", "ben", "once")["client_message_id"]
+            assert proxy.swallowed.wait(PATIENCE_S), "the relay has it, and its answer is lost"
+            proxy.cut()
+            ann.until(lambda client: (row := client.inspect(sent).item).attempts and row.status == "pending")
+            said = ann.fails(5, "outbox", "requeue", sent)
+            assert "--force" in said
+            proxy.restore()
+            ann.until(lambda client: client.inspect(sent).item.status == "done")
+            assert "The relay has this message" in ann.fails(4, "outbox", "requeue", sent)
+        with ben.daemon():
+            messages = ben.until(lambda client: client.inbox().messages)
+            assert [message.body for message in messages] == ["once"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("x", "--where", "status=dead"),
+        ("--where", "status=done"),
+        ("--where", "colour=red"),
+        ("x", "y", "--new-client-id", "z"),
+    ],
+)
+def test_a_requeue_that_names_nothing_or_too_much_is_wrong_usage(ann: Person, options: tuple[str, ...]) -> None:
+    with ann.daemon():
+        assert json.loads(ann.fails(2, "outbox", "requeue", *options, "--json"))["error"] == "usage"
+
+
+def test_bulk_goes_at_the_pace_that_was_asked_for() -> None:
+    """On a clock that only moves when somebody sleeps or works."""
+    now = [100.0]
+    begun: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+
+    for _ in outbox.paced(list(range(5)), 4.0, clock=lambda: now[0], sleep=sleep):
+        begun.append(now[0] - 100.0)
+        now[0] += 0.1
+    assert begun == pytest.approx([0.0, 0.25, 0.5, 0.75, 1.0])

@@ -1,0 +1,175 @@
+"""`holdfast send`, `inbox`, `mentions` and `trace`: two homes, a relay, and everything that a person types."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from holdfast.device.client import Client
+from holdfast.protocol import keys
+from tests.cli.person import PATIENCE_S, Person
+
+
+@pytest.fixture
+def awake(ann: Person, ben: Person) -> Iterator[tuple[Person, Person]]:
+    """Ann and Ben with their daemons."""
+    with ExitStack() as daemons:
+        for person in (ann, ben):
+            daemons.enter_context(person.daemon())
+        yield ann, ben
+
+
+def _bodies(person: Person, count: int) -> list[str | None]:
+    """What has arrived, as soon as it is so much."""
+
+    def look(client: Client) -> list[str | None]:
+        found = [message.body for message in client.inbox().messages]
+        return found if len(found) >= count else []
+
+    return person.until(look)
+
+
+def _delivered(person: Person, name: str) -> Any:
+    """The trace of a send that has arrived, once its receipt has."""
+
+    def look(client: Client) -> Any:
+        found = client.trace(name)
+        rungs = {rung["what"] for recipient in found["sent"]["recipients"] for rung in recipient["rungs"]}
+        return found if "receipt" in rungs else None
+
+    return person.until(look)
+
+
+def test_a_message_goes_from_home_to_home_and_its_trace_shows_every_rung_at_both_ends(
+    awake: tuple[Person, Person],
+) -> None:
+    ann, ben = awake
+    sent = ann.json("send", "ben", "lunch?", "--id", "lunch", "--meta", '{"n": 1}', "--priority", "now")
+    assert sent == {"client_message_id": "lunch", "status": "queued", "duplicate": False}
+    _bodies(ben, 1)
+    (message,) = ben.json("inbox")["messages"]
+    assert (message["body"], message["meta"], message["priority"]) == ("lunch?", {"n": 1}, "now")
+    assert (message["sender_name"], message["client_message_id"]) == ("ann", "lunch")
+    told = _delivered(ann, "lunch")
+    assert [rung["what"] for rung in told["sent"]["rungs"]] == ["accepted", "attempted", "relayed"]
+    assert told["sent"]["state"] == "delivered"
+    assert ben.json("inbox", "ack", message["id"]) == {"applied": [message["id"]], "already": [], "unknown": []}
+    received = ben.json("trace", "lunch")["received"]
+    assert [(one["state"], one["rungs"][0]["what"]) for one in received] == [("applied", "stored")]
+    shown = ann.says("trace", "lunch")
+    assert "sent lunch to ben: delivered" in shown
+    assert shown.count("\n") >= 5
+    assert "applied" in ben.says("trace", "lunch")
+    again = ann.json("send", "ben", "lunch?", "--id", "lunch", "--meta", '{"n": 1}', "--priority", "now")
+    assert (again["duplicate"], again["broker_message_id"]) == (True, told["sent"]["broker_message_id"])
+    assert "belongs to an earlier request" in ann.fails(4, "send", "ben", "dinner?", "--id", "lunch")
+    assert len(ben.json("inbox")["messages"]) == 1
+
+
+def test_a_member_is_named_in_many_ways_and_the_message_may_come_from_stdin(awake: tuple[Person, Person]) -> None:
+    ann, ben = awake
+    pubkey = ben.json("daemon", "status")["member_pubkey"]
+    for to in ("ben", pubkey, pubkey.upper(), keys.npub(pubkey)):
+        assert ann.json("send", to, f"to {to}")["status"] == "queued"
+    piped = subprocess.run(
+        ann.command("send", "ben", "-", "--json"),
+        input="line one\nline two\n",
+        capture_output=True,
+        text=True,
+        env=ann.environment,
+    )
+    assert json.loads(piped.stdout)["status"] == "queued"
+    assert _bodies(ben, 5)[-1] == "line one\nline two\n"
+    assert "no member is called" in ann.fails(3, "send", "nobody", "x")
+    assert "no topic" in ann.fails(3, "send", "@nowhere", "x")
+
+
+def test_a_topic_is_posted_to_and_mentions_are_found(awake: tuple[Person, Person]) -> None:
+    ann, ben = awake
+    ann.until_connected()
+    ben.until_connected()
+    ann.run("topic", "create", "news")
+    ben.run("topic", "subscribe", "news")
+    ann.run("topic", "grant")
+    ben.until(lambda client: client.topics().topics[0].key == "ready")
+    ann.run("topic", "subscribe", "news")
+    ann.run("send", "@news", "hello ben", "--mention", "ben")
+    ann.run("send", "@news", "hello all")
+    _bodies(ben, 2)
+    posted = ben.json("inbox", "--topic", "news")["messages"]
+    assert [(message["body"], message["topic"]) for message in posted] == [("hello ben", "news"), ("hello all", "news")]
+    assert [message["body"] for message in ben.json("mentions")["messages"]] == ["hello ben"]
+    assert "ann @news" in ben.says("inbox")
+
+
+def test_a_reply_and_a_time_are_kept_and_a_scheduled_send_waits(awake: tuple[Person, Person]) -> None:
+    ann, ben = awake
+    ann.run("send", "ben", "now", "--reply-to", "earlier", "--object-id", "ab" * 32)
+    ann.run("send", "ben", "much later", "--at", "+1d", "--id", "tomorrow")
+    _bodies(ben, 1)
+    (message,) = ben.json("inbox")["messages"]
+    assert (message["body"], message["reply_to"], message["object_id"]) == ("now", "earlier", "ab" * 32)
+    assert "not before 20" in ann.says("trace", "tomorrow")
+    soon = ann.json("send", "ben", "in a second", "--at", "+1s")
+    assert soon["status"] == "queued"
+    assert _bodies(ben, 2) == ["now", "in a second"]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--meta", "{"), "--meta is not JSON"),
+        (("--meta", "[]"), "--meta is not a JSON object"),
+        (("--at", "tomorrow"), "is not a time"),
+        (("--priority", "urgent"), "urgent"),
+    ],
+)
+def test_what_a_command_cannot_mean_is_said_before_anything_is_sent(
+    ann: Person, options: tuple[str, ...], reason: str
+) -> None:
+    with ann.daemon():
+        assert reason in ann.fails(2, "send", "ann", "x", *options)
+        assert ann.json("outbox", "list")["items"] == []
+
+
+def test_without_a_daemon_the_command_says_what_to_do(ann: Person) -> None:
+    for command in (("send", "ann", "x"), ("inbox",), ("mentions",), ("trace", "x"), ("outbox", "list")):
+        assert "holdfast daemon up" in ann.fails(5, *command)
+        assert json.loads(ann.fails(5, *command, "--json"))["error"] == "no_daemon"
+
+
+def test_what_arrives_can_be_followed(awake: tuple[Person, Person]) -> None:
+    ann, ben = awake
+    ann.run("send", "ben", "before")
+    _bodies(ben, 1)
+    follower = subprocess.Popen(
+        ben.command("inbox", "--follow", "--json"), env=ben.environment, stdout=subprocess.PIPE, text=True
+    )
+    assert follower.stdout is not None
+    try:
+        ben.until(lambda client: "event_streams 1.0" in _metrics(ben))
+        for body in ("one", "two"):
+            ann.run("send", "ben", body)
+        assert [json.loads(follower.stdout.readline())["body"] for _ in range(2)] == ["one", "two"]
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(PATIENCE_S) == 130
+    finally:
+        follower.kill()
+        follower.wait()
+        follower.stdout.close()
+
+
+def _metrics(person: Person) -> str:
+    curl = ["curl", "-s", "--unix-socket", str(person.home / "daemon.sock"), "http://localhost/v1/metrics"]
+    return subprocess.run(curl, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_name_that_nothing_has_is_not_found(ann: Person) -> None:
+    with ann.daemon():
+        assert "not in the inbox" in ann.run("inbox", "ack", "no-such-id", code=3).stderr
+        assert "nothing was sent or received here" in ann.fails(3, "trace", "no-such-id")
+        assert "no operation" in ann.fails(3, "outbox", "inspect", "no-such-id")

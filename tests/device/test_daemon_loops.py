@@ -1,0 +1,397 @@
+"""Whole daemons and a relay that is a process of its own: what one sends the others have, whatever happens on the way."""
+
+import asyncio
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2 as httpx
+import pytest
+
+from holdfast.device import directory, inbox, link, sending, topics
+from holdfast.device.daemon import Daemon, Ended
+from holdfast.device.device import at_work
+from holdfast.device.home import Home
+from holdfast.export.exporter import Exporter
+from holdfast.protocol.action import RevokeMember
+from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay.service import Service
+from holdfast.relay.settings import Settings
+from holdfast.store import faults
+from holdfast.store.world import wall_clock
+from holdfast.wire.client import Unreachable
+from tests.device.company import Friend, at_home, company, gather_in_mesh, until
+from tests.proxy import RoughProxy, proxy_to
+from tests.relay.place import Place as RelayPlace
+from tests.relay.running import RunningRelay, running
+from tests.wire.memory import MemoryNetwork
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Iterator[RunningRelay]:
+    with running(tmp_path / "relay") as relay:
+        yield relay
+
+
+@pytest.fixture
+def far_relay(tmp_path: Path) -> Iterator[RunningRelay]:
+    """A relay to which a road leads."""
+    with running(tmp_path / "relay", 'host = "127.0.0.2"\n') as relay:
+        yield relay
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Daemons look at their mesh, and ask for fates, more often than they would."""
+    monkeypatch.setattr(link, "LOOK_S", 0.2)
+    monkeypatch.setattr(link, "FATES_S", 0.3)
+
+
+def _together(url: str, place: Path, act: Callable[[Friend, Friend], Awaitable[None]]) -> None:
+    async def meet() -> None:
+        async with company(url, place, "ann", "bob") as (ann, bob):
+            await act(ann, bob)
+
+    asyncio.run(meet())
+
+
+def test_what_one_sends_the_other_has_and_the_sender_gets_its_receipt(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        sent = [await ann.send("bob", f"{number}") for number in range(30)]
+        await until(lambda: len(bob.messages()) == 30, lambda: ann.receipted() == 30)
+        assert [message.client_message_id for message in bob.messages()] == sent
+        assert bob.bodies() == [str(number) for number in range(30)]
+        await bob.send("ann", "back")
+        await until(lambda: ann.bodies() == ["back"], lambda: bob.receipted() == 1)
+        assert ann.rows("SELECT DISTINCT log_id IS NOT NULL FROM operation_log WHERE status = 'done'") == [(1,)]
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_what_became_of_a_send_is_known_by_the_relays_word_as_well(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        await ann.send("bob", "hello")
+        await until(lambda: ann.rows("SELECT kind, recipient FROM fate") == [("delivered", bob.daemon.facts.member)])
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_topics_key_is_granted_without_anybodys_doing_and_posts_are_read(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        async with ann.daemon.session() as session:
+            await topics.create(session, "news")
+        async with bob.daemon.session() as session:
+            assert await topics.subscribe(session, "news") is topics.KeyState.WAITING
+        await until(lambda: bob.rows("SELECT count(*) FROM topic_key WHERE source = 'granted'") == [(1,)])
+        await ann.send("@news", "to all")
+        await until(lambda: bob.bodies() == ["to all"], lambda: ann.receipted() == 1)
+        assert bob.messages()[0].topic == "news"
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_send_at_a_later_time_waits_for_it(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        at = ann.device.clock() + SECOND // 2
+        await ann.send("bob", "later", not_before=at)
+        await ann.send("bob", "now")
+        await until(lambda: bob.bodies() == ["now", "later"])
+        assert ann.rows(
+            f"SELECT min(enqueued_at) >= {at} FROM operation_log WHERE client_message_id IN "
+            "(SELECT client_message_id FROM scheduled_send)"
+        ) == [(1,)]
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_the_directory_follows_the_mesh(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        assert {known.name for known in ann.daemon.directory.members.values()} == {"ann", "bob"}
+        async with bob.daemon.session() as session:
+            await topics.create(session, "sport")
+        await until(lambda: "sport" in ann.daemon.directory.topics)
+        assert ann.device.look(directory.load) == ann.daemon.directory
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_what_is_sent_while_the_relay_is_away_arrives_in_order_when_it_is_back(
+    far_relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        await ann.send("bob", "0")
+        await until(lambda: ann.receipted() == 1)
+        proxy.cut()
+        await until(lambda: not ann.is_connected)
+        with pytest.raises(Unreachable):
+            async with ann.daemon.session():
+                pass
+        for number in range(1, 150):
+            await ann.send("bob", f"{number}")
+        proxy.restore()
+        await until(lambda: len(bob.messages()) == 150, lambda: ann.receipted() == 150)
+        assert bob.bodies() == [str(number) for number in range(150)]
+        assert ann.daemon.counters["disconnections"] == 1
+
+    with proxy_to(far_relay.address, "127.0.0.1") as proxy:
+        _together(proxy.url, tmp_path, act)
+
+
+def test_a_relay_that_is_killed_midway_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """The relay's answers to what it committed are lost with it; the same bytes are offered again."""
+
+    async def act(ann: Friend, bob: Friend) -> None:
+        for number in range(200):
+            await ann.send("bob", f"{number}")
+            if number == 120:
+                first.stop(signal.SIGKILL)
+        await until(lambda: not ann.is_connected)
+        with running(tmp_path / "relay", options=("--port", str(first.address[1]))):
+            await until(lambda: len(bob.messages()) == 200, lambda: ann.receipted() == 200)
+            assert bob.bodies() == [str(number) for number in range(200)]
+
+    with running(tmp_path / "relay") as first:
+        _together(first.url, tmp_path, act)
+
+
+def test_through_a_network_that_loses_delays_repeats_and_cuts_everything_arrives_once_and_in_order(
+    far_relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        proxy.is_rough = True
+        for number in range(120):
+            await ann.send("bob", f"{number}")
+            await bob.send("ann", f"{number}")
+            if number % 10 == 0:
+                await asyncio.sleep(0.1)
+        await until(
+            lambda: len(bob.messages()) == 120,
+            lambda: len(ann.messages()) == 120,
+            lambda: ann.receipted() == bob.receipted() == 120,
+        )
+        proxy.is_rough = False
+        assert ann.bodies() == bob.bodies() == [str(number) for number in range(120)]
+        assert ann.statuses() == bob.statuses() == {"done"}
+        assert min(proxy.counts.values()) > 0, proxy.counts
+
+    with RoughProxy.to(far_relay.address, "127.0.0.1", random.Random(6)) as proxy:
+        _together(proxy.url, tmp_path, act)
+
+
+def test_a_second_home_with_the_same_key_ends_the_daemon_of_the_first_for_good(
+    relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        shutil.copytree(tmp_path / "ann", tmp_path / "copy", ignore=shutil.ignore_patterns("lock", "*.sock"))
+        async with at_home(Home(tmp_path / "copy")) as copy:
+            await until(lambda: copy.is_connected, ann.running.done)
+            ended = ann.running.exception()
+            assert isinstance(ended, Ended)
+            assert ended.refusal is Refusal.REPLACED_BY_NEWER_CONNECTION
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_member_who_is_revoked_is_told_and_its_daemon_ends_for_good(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        async with ann.daemon.session() as session:
+            await session.ask(RevokeMember(member=bob.daemon.facts.member))
+        await until(bob.running.done)
+        ended = bob.running.exception()
+        assert isinstance(ended, Ended)
+        assert ended.refusal in (Refusal.MEMBER_REVOKED, Refusal.NOT_A_MEMBER)
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_home_that_went_back_in_time_goes_on_as_another_sender(relay: RunningRelay, tmp_path: Path) -> None:
+    """Its sequences of the lost time are known to the relay: under the old epoch they would be two sends in one place."""
+    ann, bob = (Home(tmp_path / name) for name in ("ann", "bob"))
+
+    async def meet() -> None:
+        await gather_in_mesh(relay.url, [ann, bob])
+        shutil.copytree(ann.path, tmp_path / "earlier")
+        async with at_home(bob) as b:
+            async with at_home(ann) as a:
+                epoch = a.device.epoch
+                await a.send("bob", "lost")
+                await until(lambda: a.receipted() == 1)
+            shutil.rmtree(ann.path)
+            shutil.copytree(tmp_path / "earlier", ann.path)
+            async with at_home(ann) as a:
+                await a.send("bob", "after")
+                await until(lambda: a.receipted() == 1)
+                assert a.device.epoch != epoch
+                assert a.rows("SELECT count(*) FROM history WHERE kind = 'restored'") == [(1,)]
+            assert b.bodies() == ["lost", "after"]
+            first, second = b.messages()
+            assert (first.sequence, first.epoch) != (second.sequence, second.epoch)
+            assert first.sequence == second.sequence  # the same place of the log, in two epochs
+
+    asyncio.run(meet())
+
+
+def test_a_home_that_lost_its_inbox_is_brought_it_again_and_nothing_fires_twice(
+    relay: RunningRelay, tmp_path: Path
+) -> None:
+    ann, bob = (Home(tmp_path / name) for name in ("ann", "bob"))
+
+    async def meet() -> None:
+        await gather_in_mesh(relay.url, [ann, bob])
+        shutil.copytree(bob.path, tmp_path / "earlier")
+        async with at_home(ann) as a:
+            async with at_home(bob):
+                await a.send("bob", "one")
+                await a.send("bob", "two")
+                await until(lambda: a.receipted() == 2)
+            await a.send("bob", "three")
+            await until(lambda: a.statuses() == {"done"})
+            shutil.rmtree(bob.path)
+            shutil.copytree(tmp_path / "earlier", bob.path)
+            async with at_home(bob, replay=True) as b:
+                await until(lambda: b.bodies() == ["one", "two", "three"], lambda: a.receipted() == 3)
+                assert [message.replayed for message in b.messages()] == [True, True, False]
+                assert len(b.device.look(lambda tx: inbox.unfired(tx, 10))) == 1
+
+    asyncio.run(meet())
+
+
+def test_a_disk_that_is_full_for_a_moment_is_waited_out(
+    relay: RunningRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The relay has the message and the device could not note it: the same bytes are offered again, and recognised."""
+    settle, failed = sending.settle_all, [faults.DiskFull("the disk")]
+
+    def fail_once(*arguments: Any) -> Any:
+        if failed:
+            raise failed.pop()
+        return settle(*arguments)
+
+    async def act(ann: Friend, bob: Friend) -> None:
+        monkeypatch.setattr(sending, "settle_all", fail_once)
+        await ann.send("bob", "hello")
+        await until(lambda: not failed, lambda: ann.receipted() == 1, lambda: ann.statuses() == {"done"})
+        assert bob.bodies() == ["hello"]
+        kinds = ann.rows("SELECT kind, reason FROM history WHERE destination_kind = 'dm' AND kind = 'attempted'")
+        assert kinds == [("attempted", None), ("attempted", "restarted"), ("attempted", None)]
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_disk_that_failed_ends_the_daemon(
+    relay: RunningRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise faults.DiskFailed("the disk")
+
+    async def act(ann: Friend, bob: Friend) -> None:
+        monkeypatch.setattr(sending, "settle_all", fail)
+        await ann.send("bob", "hello")
+        await until(ann.running.done)
+        assert isinstance(ann.running.exception(), faults.DiskFailed)
+        monkeypatch.undo()
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_daemon_that_stops_settles_what_is_in_flight(relay: RunningRelay, tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        for number in range(50):
+            await ann.send("bob", f"{number}")
+        await ann.stop()
+        assert ann.running.exception() is None
+        assert "inflight" not in ann.statuses()
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_a_relay_and_daemons_meet_on_a_network_that_has_no_sockets(tmp_path: Path) -> None:
+    """All of them know the world as arguments only, so that a simulation can be one."""
+
+    async def meet() -> None:
+        network = MemoryNetwork()
+        network.caller = ("127.0.0.1", 1)
+        relay = RelayPlace(tmp_path / "relay.db", Settings(host="127.0.0.1", port=7447))
+        relay.now = wall_clock()
+        service = Service(relay.relay, Exporter("nowhere", "nobody"), clock=wall_clock)
+        await service.start(network)
+        homes = [Home(tmp_path / name) for name in ("ann", "bob")]
+        try:
+            await gather_in_mesh(service.url, homes, network=network)
+            async with at_home(homes[0], network=network) as ann, at_home(homes[1], network=network) as bob:
+                await until(lambda: ann.is_connected, lambda: bob.is_connected)
+                await ann.send("bob", "hello")
+                await until(lambda: bob.bodies() == ["hello"], lambda: ann.receipted() == 1)
+        finally:
+            await service.close()
+
+    asyncio.run(meet())
+
+
+def _shown(pubkey: str, days: int) -> httpx.AsyncBaseTransport:
+    """A relay that shows this key and remembers ids for so long, and answers nothing else."""
+    document = {"pubkey": pubkey, "features": {"dedupe": {"mode": "retention_scoped", "days": days}}}
+    return httpx.MockTransport(lambda request: httpx.Response(200, json=document))
+
+
+def test_a_relay_that_forgets_too_soon_is_not_sent_to(relay: RunningRelay, tmp_path: Path) -> None:
+    async def meet() -> None:
+        home = Home(tmp_path / "ann")
+        await gather_in_mesh(relay.url, [home])
+        with at_work(home, threaded=True) as device:
+            daemon = Daemon(device)
+            daemon.client._http = httpx.AsyncClient(transport=_shown(daemon.membership.relay_pubkey, 3))
+            with pytest.raises(Ended, match="at least 7 needed") as ended:
+                await daemon.run()
+            assert ended.value.refusal is Refusal.FEATURE_PARAM_BELOW_FLOOR
+
+    asyncio.run(meet())
+
+
+def test_another_relay_under_the_known_address_is_told_and_gets_nothing(relay: RunningRelay, tmp_path: Path) -> None:
+    async def meet() -> None:
+        home = Home(tmp_path / "ann")
+        await gather_in_mesh(relay.url, [home])
+        with at_work(home, threaded=True) as device:
+            friend = Friend(device)
+            friend.daemon.client._http = httpx.AsyncClient(transport=_shown("ab" * 32, 30))
+            await until(lambda: "shows the key" in friend.daemon.state.detail)
+            assert not friend.is_connected
+            await friend.stop()
+
+    asyncio.run(meet())
+
+
+def test_what_a_restored_relay_has_lost_is_offered_again_and_nobody_gets_it_twice(tmp_path: Path) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        await ann.send("bob", "before")
+        await until(lambda: ann.receipted() == 1)
+        _relay_command("backup", str(tmp_path / "copy"), "--data", str(data))
+        await ann.send("bob", "after")
+        await until(lambda: ann.receipted() == 2)
+        first.stop(signal.SIGKILL)
+        shutil.rmtree(data)
+        _relay_command("restore", str(tmp_path / "copy"), "--data", str(data))
+        with running(data, options=("--port", str(first.address[1]))):
+            await until(
+                lambda: ann.rows("SELECT count(DISTINCT log_id) FROM operation_log WHERE log_id NOT NULL") == [(2,)]
+            )
+            await until(lambda: ann.statuses() == {"done"})
+            await ann.send("bob", "later")
+            await until(lambda: ann.receipted() == 3)
+            assert bob.bodies() == ["before", "after", "later"]
+
+    data = tmp_path / "relay"
+    with running(data) as first:
+        _together(first.url, tmp_path, act)
+
+
+def _relay_command(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "holdfast.cli", "relay", *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,46 @@
+"""The bytes that a chain covers, made by Spark: the same as ours for whatever an entry may hold."""
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline.tables._entry import encoded
+from holdfast.protocol.history import Draft, Entry, Kind, encode, link
+from tests.pipeline.tables.memory_lake import Part, entry_frame
+
+TEXT = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
+BYTES = st.none() | st.binary(max_size=40)
+NUMBER = st.none() | st.integers(-(2**63), 2**63 - 1)
+NAME = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=5)
+
+DRAFT = st.builds(
+    Draft,
+    kind=st.sampled_from(Kind),
+    mesh=TEXT,
+    message_id=TEXT,
+    client_message_id=TEXT,
+    sender=TEXT,
+    epoch=BYTES,
+    sequence=NUMBER,
+    recipient=TEXT,
+    recipients=st.lists(st.tuples(NAME, NAME), max_size=3).map(tuple),
+    mentions=st.lists(NAME, max_size=3).map(tuple),
+    destination_kind=TEXT,
+    destination_ref=TEXT,
+    event_id=BYTES,
+    size=NUMBER,
+    was_stored=st.none() | st.booleans(),
+    reason=TEXT,
+    detail=st.binary(max_size=40),
+)
+
+
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(drafts=st.lists(DRAFT, min_size=40, max_size=40))
+def test_spark_makes_the_same_bytes(spark: SparkSession, drafts: list[Draft]) -> None:
+    entries: list[Entry] = []
+    for number, draft in enumerate(drafts, 1):
+        entries.append(link(bytes(32), number, 1_780_000_000_000_000 + number, draft))
+    frame = entry_frame(spark, [Part("relay:x", b"A" * 16, 0, len(entries), entries)])
+    found = [bytes(row.bytes) for row in frame.orderBy("seq").select(encoded().alias("bytes")).collect()]
+    assert found == [encode(entry.seq, entry.at, entry) for entry in entries]

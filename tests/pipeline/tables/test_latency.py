@@ -1,0 +1,48 @@
+"""Buckets of latencies: exact at their edges, the same in Spark and in Python, and percentiles that stay close."""
+
+import math
+from collections import Counter
+from random import Random
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+from holdfast.pipeline.latency import EDGES, bucket_of, middle, percentile
+from holdfast.pipeline.tables._latency import bucket
+
+
+def _latencies() -> list[int]:
+    """Both sides of every edge of some octaves, and a few beside them."""
+    octaves = (0, 1, 5, 10, 20, 33, 45)
+    around = [(edge >> (52 - octave)) + step for octave in octaves for edge in EDGES for step in (-1, 0, 1)]
+    return sorted({*range(200), *around, *(Random(1).randrange(1 << 45) for _ in range(500))} - {-1})
+
+
+def test_an_octave_has_32_buckets_and_its_edges_are_exact() -> None:
+    assert EDGES[0] == 1 << 52
+    assert all((edge - 1) ** 32 < 2 ** (part + 52 * 32) <= edge**32 for part, edge in enumerate(EDGES))
+
+
+def test_a_bucket_is_32_times_the_binary_logarithm_rounded_down() -> None:
+    for latency in _latencies():
+        assert bucket_of(latency) == math.floor(32 * math.log2(max(1, latency))), latency
+
+
+def test_spark_and_python_agree_on_every_edge(spark: SparkSession) -> None:
+    latencies = _latencies()
+    frame = spark.createDataFrame([(latency,) for latency in latencies], "latency long")
+    found = [row.bucket for row in frame.select(bucket(F.col("latency")).alias("bucket")).collect()]
+    assert found == [bucket_of(latency) for latency in latencies]
+
+
+def test_a_percentile_is_within_a_bucket_of_the_exact_one() -> None:
+    random = Random(2)
+    latencies = sorted(round(random.lognormvariate(11, 2)) + 1 for _ in range(5000))
+    counts = Counter(map(bucket_of, latencies))
+    for share in (0.5, 0.9, 0.99, 0.999):
+        exact = latencies[math.ceil(share * len(latencies)) - 1]
+        found = percentile(counts, share)
+        assert found is not None
+        assert abs(found / exact - 1) < 0.03
+    assert percentile({}, 0.5) is None
+    assert bucket_of(round(middle(700))) == 700

@@ -1,0 +1,128 @@
+"""All tables over a relay and two devices: however the histories are cut into batches, the lake is the same."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline.lake import BATCH_APPLICATION, Lake
+from holdfast.pipeline.plan import find_sources
+from holdfast.pipeline.table import load
+from holdfast.pipeline.verify import verify
+from tests.pipeline import lakes
+from tests.pipeline.worlds import World, generated
+
+BATCHES = int(os.environ.get("HOLDFAST_PIPELINE_BATCHES", "3"))  # fifty take minutes, so `make crash` asks for them
+BOUNDED = ("history", "fate_open", "message_fate", "receipt", "sender_open", "sender_fate")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with generated(tmp_path_factory.mktemp("world"), 150, homes=2) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("whole") / "lake"
+    lakes.run(spark, path, world.place, world.devices)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cut(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cut") / "lake"
+    entries = sum(source.head.seq for source in find_sources(world.place, world.devices))
+    number = 0
+    while number < BATCHES:
+        outcome = lakes.run(spark, path, world.place, world.devices, entries_max=-(-entries // BATCHES))
+        number = outcome.number
+    lakes.run(spark, path, world.place, world.devices)  # what was left to the histories with more than their share
+    return path
+
+
+@pytest.mark.timeout(1200)
+def test_many_batches_leave_the_rows_that_one_leaves(whole: Path, cut: Path) -> None:
+    once, often = lakes.contents(whole), lakes.contents(cut)
+    for name, rows in once.items():
+        assert often[name] == rows, name
+    assert lakes.shelf_of(cut).last_run().number > BATCHES
+
+
+def test_no_rule_is_broken_and_every_recipient_is_accounted_for(whole: Path, cut: Path) -> None:
+    for path in (whole, cut):
+        assert lakes.violations(path) == []
+        shelf = lakes.shelf_of(path)
+        said = shelf.certificates()[-1].said
+        assert said["balance_holds"]
+        assert said["balance"]["delivered"] > 0
+        assert (said["scope"], len(said["devices"])) == ("relay and devices", 2)
+        assert verify(shelf) == []
+
+
+def test_a_batch_writes_no_more_than_it_brings_and_what_is_open(cut: Path) -> None:
+    shelf = lakes.shelf_of(cut)
+    explode = "SELECT sum(greatest(1, len(recipients)))::BIGINT AS rows FROM {rows} WHERE "
+    runs = shelf.query("run", shelf.last_run().versions["run"], "SELECT * FROM {rows} ORDER BY number")
+    changed = {name: _changed_rows(Lake(cut), name) for name in BOUNDED}
+    for run in runs:
+        ranges = " OR ".join(
+            f"(origin = '{one['origin']}' AND seq > {one['after']} AND seq <= {one['until']})" for one in run["ranges"]
+        )
+        brought = shelf.query("history", shelf.last_run().versions["history"], explode + ranges)[0]["rows"] or 0
+        for name in BOUNDED:
+            added, removed, left_open = changed[name].get(run["number"], (0, 0, 0))
+            assert added + removed <= 3 * (brought + max(left_open, removed)), (name, run["number"])
+
+
+def test_no_row_of_an_append_only_table_ever_changes(cut: Path) -> None:
+    for name in ("history", "message_fate", "receipt", "sender_fate"):
+        for actions in _log(Lake(cut), name):
+            assert not [one for one in actions if "remove" in one and one["remove"]["dataChange"]]
+
+
+def test_duckdb_and_polars_read_every_table(cut: Path) -> None:
+    shelf = lakes.shelf_of(cut)
+    versions = shelf.last_run().versions
+    for name, table in shelf.tables.items():
+        if table.is_stored:
+            rows = shelf.rows(name, versions[name])
+            found = polars.scan_delta(str(Lake(cut).root(name)), version=versions[name]).collect()
+            assert (found.height, found.columns) == (rows, table.schema.fieldNames()), name
+
+
+def test_the_tables_are_read_in_an_order_in_which_they_can_be() -> None:
+    assert next(iter(load())) == "history"
+
+
+def _log(lake: Lake, name: str) -> list[list[dict[str, Any]]]:
+    """The actions of every commit of a table."""
+    files = sorted((lake.root(name) / "_delta_log").glob("*.json"))
+    return [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
+
+
+def _changed_rows(lake: Lake, name: str) -> dict[int, tuple[int, int, int]]:
+    """Per batch: rows added, rows removed, rows that are there afterwards; from the log alone."""
+    sizes: dict[str, int] = {}
+    live: dict[str, int] = {}
+    found: dict[int, tuple[int, int, int]] = {}
+    for actions in _log(lake, name):
+        added = removed = 0
+        for one in actions:
+            if "add" in one:
+                count = json.loads(one["add"]["stats"])["numRecords"]
+                sizes[one["add"]["path"]] = live[one["add"]["path"]] = count
+                added += count if one["add"]["dataChange"] else 0
+            if "remove" in one:
+                removed += sizes[one["remove"]["path"]] if one["remove"]["dataChange"] else 0
+                live.pop(one["remove"]["path"], None)
+        for one in actions:
+            if "txn" in one and one["txn"]["appId"] == BATCH_APPLICATION:
+                left_open = sum(live.values()) if name.endswith("_open") else 0
+                found[one["txn"]["version"]] = (added, removed, left_open)
+    return found

@@ -1,0 +1,205 @@
+"""A certificate holds as long as nobody changed a value, and only as long."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import lake as lakes_of_ours
+from holdfast.pipeline.certificate import KEY_FILE, PROVED, KeyExposed, lake_key
+from holdfast.pipeline.lake import Lake, live_files
+from holdfast.pipeline.pages import Place
+from holdfast.pipeline.verify import verify
+from tests.pipeline import lakes
+from tests.pipeline.toys import TOYS
+from tests.pipeline.worlds import generated
+
+PROOF = lakes.with_what_they_need(*PROVED)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with generated(tmp_path_factory.mktemp("world"), 120) as world:
+        yield world.place
+
+
+@pytest.fixture(scope="module")
+def certified(spark: SparkSession, place: Place, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of two batches."""
+    path = tmp_path_factory.mktemp("certified") / "lake"
+    lakes.run(spark, path, place, tables=PROOF, entries_max=300)
+    lakes.run(spark, path, place, tables=PROOF)
+    return path
+
+
+def wrong(path: Path) -> list[str]:
+    return verify(lakes.shelf_of(path, PROOF))
+
+
+def test_an_untouched_lake_is_as_certified(certified: Path) -> None:
+    assert wrong(certified) == []
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_one_changed_value_in_any_column_shows(certified: Path, tmp_path: Path, name: str) -> None:
+    rows = lakes.shelf_of(certified, PROOF).rows(name, None if name not in PROOF else _version(certified, name))
+    assert rows > 0
+    for column in PROOF[name].schema.fieldNames():
+        copy = tmp_path / column
+        shutil.copytree(certified, copy)
+        file = _largest(copy, name)
+        if column == PROOF[name].partition_by:
+            _move_to_another_day(copy, name, file)
+        else:
+            _rewrite(file, partial(_with_one_other, column=column))
+        assert wrong(copy), f"{name}.{column}"
+        shutil.rmtree(copy)
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_a_row_taken_away_or_repeated_shows(certified: Path, tmp_path: Path, name: str) -> None:
+    def shorter(table: Any) -> Any:
+        return table.slice(1)
+
+    def longer(table: Any) -> Any:
+        return pa.concat_tables([table, table.slice(0, 1)])
+
+    for change in (shorter, longer):
+        copy = tmp_path / change.__name__
+        shutil.copytree(certified, copy)
+        _rewrite(_largest(copy, name), change)
+        assert any("rows" in one for one in wrong(copy))
+
+
+def test_two_values_that_changed_places_show(certified: Path, tmp_path: Path) -> None:
+    def swapped(table: Any) -> Any:
+        chains = table.column("chain").to_pylist()
+        chains[0], chains[1] = chains[1], chains[0]
+        return table.set_column(table.schema.get_field_index("chain"), "chain", [chains])
+
+    shutil.copytree(certified, tmp_path / "lake")
+    _rewrite(_largest(tmp_path / "lake", "history"), swapped)
+    assert wrong(tmp_path / "lake") == ["history: a value is not what was certified"]
+
+
+def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
+    def other(old: str, new: str) -> Callable[[Any], Any]:
+        def change(table: Any) -> Any:
+            documents = [text.replace(old, new) for text in table.column("document").to_pylist()]
+            return table.set_column(table.schema.get_field_index("document"), "document", [documents])
+
+        return change
+
+    for number, (old, new) in enumerate(
+        (('"violations":0', '"violations":1'), ('"open":', '"open":1'), ('"batch":1', '"batch":3'))
+    ):
+        copy = tmp_path / str(number)
+        shutil.copytree(certified, copy)
+        for file in live_files(_handle(copy, "certificate")):
+            _rewrite(file, other(old, new))
+        assert any("not signed" in one for one in wrong(copy)), (old, new)
+
+
+def test_a_missing_certificate_shows(certified: Path, tmp_path: Path) -> None:
+    for number in range(2):
+        copy = tmp_path / str(number)
+        shutil.copytree(certified, copy)
+        file = sorted(live_files(_handle(copy, "certificate")))[number]
+        _rewrite(file, lambda table: table.slice(0, 0))
+        assert wrong(copy)
+
+
+def test_another_key_than_the_pinned_one_shows(certified: Path) -> None:
+    shelf = lakes.shelf_of(certified, PROOF)
+    key = shelf.certificates()[0].pubkey
+    assert verify(shelf, key) == []
+    assert len(verify(shelf, key[::-1])) == 2
+
+
+def test_compaction_and_vacuum_leave_the_certificate_good(
+    spark: SparkSession, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lake"
+    for _ in range(4):
+        lakes.run(spark, path, place, tables=TOYS, entries_max=50)
+    monkeypatch.setattr(lakes_of_ours, "SMALL_FILES_MAX", 1)
+    lakes.run(spark, path, place, tables=TOYS, entries_max=50)
+    before = lakes.contents(path, TOYS)
+    lake = Lake(path)
+    removed = [
+        file
+        for table in TOYS.values()
+        if table.is_stored
+        for file in lake.vacuum(table, [_version(path, table.name)], hours=0)
+    ]
+    assert any(file.startswith("day=") for file in removed)
+    assert verify(lakes.shelf_of(path, TOYS)) == []
+    assert lakes.contents(path, TOYS) == before
+
+
+def test_the_key_is_its_owners_alone(tmp_path: Path) -> None:
+    assert lake_key(tmp_path) == lake_key(tmp_path)
+    assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    (tmp_path / KEY_FILE).chmod(0o640)
+    with pytest.raises(KeyExposed):
+        lake_key(tmp_path)
+
+
+def _version(path: Path, name: str) -> int:
+    return lakes.shelf_of(path).last_run().versions[name]
+
+
+def _handle(path: Path, name: str) -> Any:
+    return Lake(path).delta(name, _version(path, name))
+
+
+def _largest(path: Path, name: str) -> Path:
+    return max(live_files(_handle(path, name)), key=lambda file: (file.stat().st_size, file.name))
+
+
+def _rewrite(file: Path, change: Callable[[Any], Any]) -> None:
+    table = pq.ParquetFile(file).read()
+    pq.write_table(change(table).cast(table.schema), file)
+
+
+def _with_one_other(table: Any, column: str) -> Any:
+    """The table with another value in one row; in one that has a value, if any has."""
+    values = table.column(column).to_pylist()
+    row = next((index for index, value in enumerate(values) if value is not None), 0)
+    kind = table.schema.field(column).type
+    values[row] = _other(values[row], kind)
+    return table.set_column(table.schema.get_field_index(column), column, pa.array(values, kind))
+
+
+def _other(value: Any, kind: Any) -> Any:
+    if pa.types.is_boolean(kind):
+        return not value
+    if pa.types.is_integer(kind):
+        return (value or 0) + 1
+    if pa.types.is_timestamp(kind):
+        return (value or datetime(2026, 1, 1, tzinfo=UTC)) + timedelta(microseconds=1)
+    if pa.types.is_date(kind):
+        return (value or date(2026, 1, 1)) + timedelta(days=1)
+    if pa.types.is_list(kind):
+        return [*(value or []), _other(None, kind.value_type)]
+    if pa.types.is_struct(kind):
+        return {field.name: _other((value or {}).get(field.name), field.type) for field in kind}
+    if pa.types.is_binary(kind):
+        return bytes([*(value or b""), 0])
+    return f"{value or ''} "
+
+
+def _move_to_another_day(path: Path, name: str, file: Path) -> None:
+    """Let the log say that a file's rows are of another day, wherever the file lies."""
+    for entry in (Lake(path).root(name) / "_delta_log").glob("*.json"):
+        text = entry.read_text()
+        if file.name in text:
+            day = file.parent.name.removeprefix("day=")
+            entry.write_text(text.replace(f'"day":"{day}"', '"day":"2001-01-01"'))

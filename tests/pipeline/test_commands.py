@@ -1,0 +1,167 @@
+"""`holdfast pipeline …` as a person uses it: real processes, on the Java that comes as a package, killed in the middle."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from holdfast.cli import pipeline
+from holdfast.cli.output import ExitCode
+from holdfast.pipeline.lake import Lake
+from tests.pipeline import lakes
+from tests.pipeline.worlds import World, generated
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with generated(tmp_path_factory.mktemp("world"), 60) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def without_java(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a machine that has no Java of its own."""
+    folder = tmp_path_factory.mktemp("bin")
+    for directory in os.environ["PATH"].split(os.pathsep):
+        for program in Path(directory).glob("*"):
+            if program.name != "java" and not (folder / program.name).exists():
+                (folder / program.name).symlink_to(program)
+    kept = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    return {**kept, "PATH": str(folder)}
+
+
+@pytest.fixture(scope="module")
+def lake(world: World, without_java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake whose first run was killed after its history, and whose second run was told that it was not alone."""
+    path = tmp_path_factory.mktemp("lakes") / "lake"
+    first = subprocess.Popen(
+        command("run", path, *source_of(world)), env=without_java, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    while not (path / "history" / "_delta_log" / f"{1:020d}.json").exists():
+        assert first.poll() is None, first.communicate()
+        time.sleep(0.05)
+    second = subprocess.run(command("run", path, *source_of(world), "--json"), capture_output=True, text=True)
+    assert second.returncode == ExitCode.UNAVAILABLE
+    assert f"process {first.pid}" in json.loads(second.stderr)["message"]
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    assert Lake(path).delta("run") is None  # it had not come so far
+    third = subprocess.run(
+        command("run", path, *source_of(world), "--json"), env=without_java, capture_output=True, text=True
+    )
+    assert third.returncode == ExitCode.OK, third.stderr
+    (told,) = [json.loads(line) for line in third.stdout.splitlines()]
+    assert (told["number"], told["violations"], told["entries"] > 0) == (1, 0, True)
+    return path
+
+
+def command(name: str, lake: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "holdfast.cli", "pipeline", name, *options, "--lake", str(lake)]
+
+
+def source_of(world: World) -> list[str]:
+    return ["--relay", world.place.url, "--token-file", str(world.place.token_file)]
+
+
+def ask(name: str, lake: Path, *options: str) -> Any:
+    """What a command prints, on a machine where no Java could be started."""
+    told = subprocess.run(
+        command(name, lake, *options, "--json"),
+        capture_output=True,
+        text=True,
+        env={**os.environ, "JAVA_HOME": "/nowhere", "PATH": "/nowhere"},
+    )
+    assert told.returncode == ExitCode.OK, told.stderr
+    return json.loads(told.stdout)
+
+
+def test_verify_finds_every_row_as_certified_without_java(lake: Path) -> None:
+    assert ask("verify", lake) == {"batch": 1, "ok": True, "wrong": []}
+
+
+def test_verify_of_a_changed_lake_ends_with_4(lake: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "lake"
+    shutil.copytree(lake, copy)
+    next((copy / "history").glob("day=*/*.parquet")).unlink()
+    told = subprocess.run(command("verify", copy, "--json"), capture_output=True, text=True)
+    assert told.returncode == ExitCode.VIOLATION
+    assert json.loads(told.stdout)["ok"] is False
+
+
+def test_show_lists_the_tables_and_their_rows_without_java(lake: Path) -> None:
+    tables = {one["table"]: one for one in ask("show", lake)["tables"]}
+    assert tables["run"]["rows"] == tables["certificate"]["rows"] == 1
+    assert len(ask("show", lake, "history", "--limit", "3")["rows"]) == 3
+
+
+def test_sql_answers_from_this_lake_and_nothing_else_without_java(lake: Path, tmp_path: Path) -> None:
+    told = ask("sql", lake, "SELECT count(*) AS entries FROM history")
+    assert told["rows"][0]["entries"] == lakes.shelf_of(lake).rows("history", 1)
+    (tmp_path / "other.csv").write_text("a\n1\n")
+    query = f"SELECT * FROM read_csv('{tmp_path}/other.csv')"
+    refused = subprocess.run(command("sql", lake, query), capture_output=True, text=True)
+    assert refused.returncode == ExitCode.ERROR
+    assert "disabled" in refused.stderr
+
+
+def test_the_report_is_one_page_that_asks_for_nothing(lake: Path, tmp_path: Path) -> None:
+    told = ask("report", lake)
+    assert told["balance_holds"] is True
+    assert told["findings"] == [] or {"kind", "key", "detail"} <= set(told["findings"][0])
+    assert told["latency"]
+    subprocess.run(command("report", lake, "--out", str(tmp_path / "page.html")), check=True, capture_output=True)
+    page = (tmp_path / "page.html").read_text()
+    assert "<svg" in page
+    assert "Every recipient of every message is accounted for" in page
+    for outside in ("http://", "https://", "<script", "src=", "@import", "url("):
+        assert outside not in page
+
+
+def test_a_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
+    told = subprocess.run(command("show", tmp_path / "none"), capture_output=True, text=True)
+    assert told.returncode == ExitCode.ERROR
+    assert "there is no lake here" in told.stderr
+
+
+def test_a_run_that_finds_a_violation_ends_with_4(
+    spark: Any, world: World, lake: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In this process, whose Spark is warm."""
+    copy = tmp_path / "lake"
+    shutil.copytree(lake, copy)
+    plan = copy / ".holdfast" / "plan.json"
+    assert plan.exists()
+    with pytest.raises(typer.Exit) as ended:
+        pipeline.run(
+            relay=world.place.url,
+            lake=_ahead(copy),
+            token_file=Path(str(world.place.token_file)),
+            on_violation=f"touch {tmp_path / 'alarm'}",
+            as_json=True,
+        )
+    assert ended.value.exit_code == ExitCode.VIOLATION
+    assert json.loads(capsys.readouterr().out)["violations"] == 1
+    assert (tmp_path / "alarm").exists()
+
+
+def _ahead(path: Path) -> Path:
+    """A lake that has read more of the log than there is."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]  # the package ships no types
+
+    (file,) = (path / "run").glob("*.parquet")
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    rows[0]["heads"][0]["seq"] += 5
+    pq.write_table(type(table).from_pylist(rows, schema=table.schema), file)
+    return path

@@ -1,0 +1,87 @@
+"""A run that is killed at any of its writes and commits leaves a lake that the next run completes, as if nothing had been."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline.pages import Place
+from holdfast.pipeline.verify import verify
+from tests.pipeline import lakes
+from tests.pipeline.toys import TOYS
+from tests.relay.running import RunningRelay, running
+
+
+class Killed(BaseException):
+    """As good as a kill: nothing of ours catches it."""
+
+
+class Steps:
+    """Notes the steps of a run, and ends it before or after the one of a name."""
+
+    def __init__(self, kill: str | None = None, *, after: bool = False) -> None:
+        self.names: list[str] = []
+        self._kill = kill
+        self._after = after
+
+    def __call__(self, name: str, action: Callable[[], Any]) -> Any:
+        self.names.append(name)
+        if name == self._kill and not self._after:
+            raise Killed
+        result = action()
+        if name == self._kill:
+            raise Killed
+        return result
+
+
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+    with running(tmp_path_factory.mktemp("relay") / "data") as found:
+        found.found_mesh("anna", "ben")
+        for number in range(80):
+            body = f"message {number}".encode()
+            assert found.publish(found.person("anna").message(found.person("ben"), body)).status == 201
+        yield found
+
+
+@pytest.fixture(scope="module")
+def place(relay: RunningRelay, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return lakes.place_of(relay, tmp_path_factory.mktemp("token"))
+
+
+def test_killed_at_every_step_a_lake_ends_as_if_nothing_had_been(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    first, second = Steps(), Steps()
+    lakes.run(spark, whole, place, tables=TOYS, entries_max=20, step=first)
+    lakes.run(spark, whole, place, tables=TOYS, step=second)
+    for number, steps in ((1, first), (2, second)):
+        # Each run takes up what the last one left, and dies one step further.
+        for name in steps.names:
+            for after in (False, True) if number == 2 else (True,):
+                with pytest.raises(Killed):
+                    lakes.run(
+                        spark, killed, place, tables=TOYS, entries_max=20 * number**9, step=Steps(name, after=after)
+                    )
+        assert lakes.shelf_of(killed, TOYS).last_run().number == number  # died after its last step, which was its last
+    assert lakes.contents(killed, TOYS) == lakes.contents(whole, TOYS)
+    assert verify(lakes.shelf_of(killed, TOYS)) == []
+
+
+def test_every_write_and_every_commit_is_a_step(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    steps = Steps()
+    lakes.run(spark, tmp_path, place, tables=TOYS, step=steps)
+    stored = [table for table in TOYS if TOYS[table].is_stored] + ["breach", "certificate", "run"]
+    expected = {f"{what} {name}" for what in ("create", "write", "move", "commit") for name in stored}
+    assert set(steps.names) == expected | {"write plan", "write seen"}
+    assert steps.names[-1] == "commit run"
+
+
+def test_a_batch_taken_up_again_reads_what_it_had_planned_to(spark: SparkSession, place: Place, tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        lakes.run(spark, tmp_path, place, tables=TOYS, entries_max=3, step=Steps("commit history", after=True))
+    outcome = lakes.run(spark, tmp_path, place, tables=TOYS)  # which alone would read everything
+    assert (outcome.number, outcome.entries) == (1, 3)

@@ -1,0 +1,187 @@
+"""What a batch reads of histories that were restored, cut off, pruned or exchanged."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline import plan, watch
+from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.pages import Place
+from holdfast.pipeline.plan import Mark, OtherHistory, Plan, SourceTwice
+from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.verify import verify
+from holdfast.relay import copy
+from holdfast.relay.database import open_relay
+from holdfast.store import history
+from tests.pipeline import lakes
+from tests.pipeline.toys import TOYS
+from tests.relay.running import RunningRelay, running
+
+
+def send(relay: RunningRelay, count: int) -> None:
+    for _ in range(count):
+        assert relay.publish(relay.person("anna").message(relay.person("ben"))).status == 201
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The directory of a relay that has run."""
+    with running(tmp_path / "data") as relay:
+        relay.found_mesh("anna", "ben")
+        send(relay, 7)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def relay(data: Path) -> Iterator[RunningRelay]:
+    with running(data) as found:
+        yield found
+
+
+def test_a_restored_relay_is_followed_from_where_it_left_the_old_log(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    copy.backup(data, tmp_path / "backup")  # 10 entries
+    with running(data) as relay:
+        _send_later(relay)
+        lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+    copy.restore(tmp_path / "backup", tmp_path / "restored")
+    with running(tmp_path / "restored") as relay:
+        outcome = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+    shelf = lakes.shelf_of(lake, TOYS)
+    rows = shelf.query(
+        "history", shelf.last_run().versions["history"], "SELECT hex(log_id) AS log, seq, kind FROM {rows}"
+    )
+    logs = [sorted(row["seq"] for row in rows if row["log"] == log) for log in {row["log"] for row in rows}]
+    assert sorted(logs, key=len) == [[11], list(range(1, 12))]
+    assert [row["kind"] for row in rows if row["seq"] == 11 and [row["log"]] != [_first_log(rows)]] == ["restored"]
+    assert outcome.entries == 1
+    assert (outcome.violations, verify(shelf)) == (0, [])
+
+
+def _first_log(rows: list[dict[str, object]]) -> object:
+    return next(row["log"] for row in rows if row["seq"] == 1)
+
+
+def test_a_log_that_lost_its_tail_is_a_violation(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with running(data) as relay:
+        place = lakes.place_of(relay, tmp_path)
+        lakes.run(spark, lake, place, tables=TOYS)
+        head = relay.head_seq()
+    _cut_off(data, head - 2)
+    with running_damaged(data) as relay:
+        outcome = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+        again = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+    assert outcome.violations == again.violations == 1
+    ((kind, key),) = lakes.findings(lake)
+    assert (kind, key.rpartition("/")[2]) == ("log_truncated", str(head - 2))
+
+
+@contextmanager
+def running_damaged(data: Path) -> Iterator[RunningRelay]:
+    """A relay that runs on a database that breaks its rules, which is the point."""
+    with pytest.raises(AssertionError), running(data) as relay:
+        yield relay
+
+
+def _cut_off(data: Path, until: int) -> None:
+    engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        ((at, chain),) = transaction.rows("SELECT at, chain FROM history WHERE seq = :seq", {"seq": until})
+        transaction.run("DELETE FROM history WHERE seq > :seq", {"seq": until})
+        transaction.run(
+            "UPDATE history_head SET seq = :seq, at = :at, chain = :chain", {"seq": until, "at": at, "chain": chain}
+        )
+    engine.close()
+
+
+def test_entries_that_were_pruned_before_the_lake_had_them_are_a_violation(data: Path, tmp_path: Path) -> None:
+    _prune(data, 5)
+    with running(data) as relay:
+        (source,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+    behind = Mark(source.origin, source.head.log_id, 3, b"chain")
+    made = plan.make_plan(2, [source], {source.origin: behind}, full=True)
+    assert [(loss.kind, loss.key.rpartition("/")[2], loss.is_violation) for loss in made.losses] == [
+        ("pruned_unread", "4-5", True)
+    ]
+    assert [(one.after, one.until, one.chain) for one in made.ranges] == [(5, source.head.seq, None)]
+    begun = plan.make_plan(1, [source], {}, full=True)
+    assert [(loss.kind, loss.is_violation) for loss in begun.losses] == [("began_late", False)]
+    at_it = Mark(source.origin, source.head.log_id, 5, b"chain")
+    assert plan.make_plan(2, [source], {source.origin: at_it}, full=True).losses == ()
+
+
+def _prune(data: Path, through: int) -> None:
+    engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        history.prune(transaction, 0, through)
+    engine.close()
+
+
+def test_another_log_at_the_same_address_is_refused(relay: RunningRelay, tmp_path: Path) -> None:
+    (source,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+    other = Mark(source.origin, bytes(16), 3, None)
+    with pytest.raises(OtherHistory, match="begin another lake"):
+        plan.make_plan(2, [source], {source.origin: other}, full=True)
+
+
+def test_one_history_is_not_read_twice(relay: RunningRelay, tmp_path: Path) -> None:
+    place = lakes.place_of(relay, tmp_path)
+    found = plan.find_sources(place, [])[0]
+    with pytest.raises(SourceTwice, match=found.origin):
+        plan.check_once([found, found])
+
+
+def test_a_plan_survives_being_written_down(relay: RunningRelay, tmp_path: Path) -> None:
+    sources = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+    made = plan.make_plan(1, sources, {}, full=True, entries_max=4)
+    assert Plan.decode(made.encode()) == made
+    assert (made.entries, made.full) == (4, False)
+
+
+def test_once_goes_on_until_everything_is_read(spark: SparkSession, relay: RunningRelay, tmp_path: Path) -> None:
+    runner, sources = _runner(spark, relay, tmp_path)
+    assert [outcome.entries for outcome in watch.once(runner, sources, full=True)] == [4, 4, 2]
+
+
+def test_every_waits_until_there_is_something_and_the_time_has_passed(
+    spark: SparkSession, relay: RunningRelay, tmp_path: Path
+) -> None:
+    runner, sources = _runner(spark, relay, tmp_path, entries_max=1000)
+    slept: list[float] = []
+
+    class Enough(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) > 70:
+            raise Enough
+
+    world = watch.World(clock=lambda: float(sum(slept)), sleep=sleep)
+    batches = watch.every(runner, sources, 60.0, world)
+    assert (next(batches).entries, sum(slept)) == (10, 0)  # the first one at once
+    _send_later(relay)
+    assert (next(batches).entries, sum(slept)) == (1, 60)  # the next one when its time has come
+    with pytest.raises(Enough):
+        next(batches)
+
+
+def _send_later(relay: RunningRelay) -> None:
+    person = relay.person("anna")
+    person.sequences = iter(range(500, 600))
+    assert relay.publish(person.message(relay.person("ben"))).status == 201
+
+
+def _runner(
+    spark: SparkSession, relay: RunningRelay, tmp_path: Path, entries_max: int = 4
+) -> tuple[Runner, list[plan.Source]]:
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    place: Place = lakes.place_of(relay, tmp_path)
+    return Runner(spark, lake, TOYS, batch_entries_max=entries_max), plan.find_sources(place, [])

@@ -1,0 +1,55 @@
+"""A relay and devices with some weeks of traffic behind them, running."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from holdfast.cli.generate import make
+from holdfast.pipeline.pages import Place
+from tests.pipeline import lakes
+from tests.relay.running import ANSWER_S, RunningRelay, running
+
+ENDED_AT = 1_780_000_000_000_000  # µs: long ago, so that nothing of it changes while a test runs
+
+
+@dataclass(frozen=True)
+class World:
+    """What the pipeline is pointed at."""
+
+    relay: RunningRelay
+    place: Place
+    devices: tuple[Place, ...]
+
+
+@contextmanager
+def generated(folder: Path, messages: int, *, homes: int = 0, devices: int = 6, seed: int = 7) -> Iterator[World]:
+    """A world of this many messages, with a daemon for some of its members."""
+    made = make(folder / "world", messages, Random(seed), devices, homes, ENDED_AT, as_json=True)
+    with ExitStack() as stack:
+        relay = stack.enter_context(running(Path(made["relay"])))
+        sockets = [stack.enter_context(_daemon(Path(home))) for home in made["homes"]]
+        places = tuple(Place(f"unix:{socket}", None, lakes.PATIENCE_S) for socket in sockets)
+        yield World(relay, lakes.place_of(relay, folder), places)
+
+
+@contextmanager
+def _daemon(home: Path) -> Iterator[str]:
+    """A daemon that finds no relay and so changes nothing."""
+    environment = {**os.environ, "HOLDFAST_HOME": str(home)}
+    with (home.parent / f"{home.name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", "daemon", "run"], stdout=subprocess.PIPE, stderr=log, env=environment
+        )
+    assert process.stdout is not None
+    try:
+        yield json.loads(process.stdout.readline())["socket"]
+    finally:
+        process.terminate()
+        process.wait(ANSWER_S)
+        process.stdout.close()
