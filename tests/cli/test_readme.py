@@ -6,12 +6,18 @@ import re
 import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 CHANGING = [
     (re.compile(r"http://127\.0\.0\.1:\d+"), "URL"),
     (re.compile(r"holdfast1\.[\w-]+…?"), "INVITE"),
@@ -19,6 +25,8 @@ CHANGING = [
     (re.compile(r"npub1\w+"), "NPUB"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r'"(enqueued_at|expires_at)": \d+'), r'"\1": TIME'),
+    (re.compile(r"\b\d+ entries\b"), "N entries"),
+    (re.compile(r"\(\d+\.\d s\)"), "(SECONDS)"),
 ]
 
 
@@ -33,12 +41,12 @@ def _run(program: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def test_the_tour_prints_what_the_readme_says(tmp_path: Path) -> None:
+def test_the_operation_log_prints_what_the_readme_says(tmp_path: Path) -> None:
     blocks = [(kind, body) for kind, body in BLOCK.findall(README)]
-    first, second = (body for kind, body in blocks if kind == "python")
-    session = next(body for kind, body in blocks if kind == "console")
+    _, first, second = (body for kind, body in blocks if kind == "python")
+    session = [body for kind, body in blocks if kind == "console"][3]
     assert _run([sys.executable, "-c", first], tmp_path) == ""
-    commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
+    commands = COMMAND.findall(session)
     assert len(commands) == 5
     for command, expected in commands:
         name, *arguments = shlex.split(command)
@@ -50,45 +58,89 @@ def test_the_tour_prints_what_the_readme_says(tmp_path: Path) -> None:
     assert _run([sys.executable, "-c", names + second], tmp_path) == expected
 
 
+@pytest.mark.timeout(600)  # Spark starts in it
 def test_the_relay_and_two_homes_do_what_the_readme_says(tmp_path: Path) -> None:
-    session = [body for kind, body in BLOCK.findall(README) if kind == "console"][1]
-    (_, first_line), *commands = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
-    relay = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli", "relay", "run", "--data", "relay", "--port", "0"],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    blocks = BLOCK.findall(README)
+    first, again, proof = [body for kind, body in blocks if kind == "console"][:3]
+    (_, first_line), *commands = COMMAND.findall(first)
+    with _relay(tmp_path) as said:
+        assert _comparable(said) == _comparable(first_line)
+        session = Session(json.loads(said)["url"], tmp_path)
+        try:
+            session.run(commands)
+            session.run(COMMAND.findall(again))
+            python = next(body for kind, body in blocks if kind == "python")
+            assert _run([sys.executable, "-c", python], tmp_path) == "hello bob\n"
+            session.run(COMMAND.findall(proof))
+        finally:
+            session.down()
+    assert (len(commands), len(COMMAND.findall(proof))) == (9, 4)
+
+
+@contextmanager
+def _relay(folder: Path) -> Iterator[str]:
+    """A relay that runs; yields its first line."""
+    program = [sys.executable, "-m", "holdfast.cli", "relay", "run", "--data", "relay", "--port", "0"]
+    relay = subprocess.Popen(program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert relay.stdout is not None
-        said = relay.stdout.readline()
-        assert _comparable(said) == _comparable(first_line)
-        _run_session(commands, json.loads(said)["url"], tmp_path)
+        yield relay.stdout.readline()
     finally:
         relay.terminate()
         relay.communicate()
-    assert len(commands) == 10
 
 
-def _run_session(commands: list[tuple[str, str]], url: str, folder: Path) -> None:
-    environment, invite = dict(os.environ), ""
-    for command, expected in commands:
-        if command.startswith("export "):
-            name, _, value = command.removeprefix("export ").partition("=")
-            environment[name] = value
-            continue
-        words = shlex.split(command)
-        given = environment | dict(word.split("=") for word in words if re.match(r"[A-Z_]+=", word))
-        arguments = words[words.index("holdfast") + 1 :]
-        arguments = [invite if word.startswith("holdfast1.") else word for word in arguments]
-        arguments = [re.sub(r"http://127\.0\.0\.1:\d+", url, word) for word in arguments]
-        program = [sys.executable, "-m", "holdfast.cli", *arguments]
-        done = subprocess.run(program, cwd=folder, env=given, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        assert _comparable(done.stdout) == _comparable(expected), command
-        if "invite" in words:
-            invite = json.loads(done.stdout)["invite"]
+class Session:
+    """Somebody who types what the README shows, and waits where a person would."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
+        self._environment = dict(os.environ)
+        self._invite = ""
+
+    def run(self, commands: list[tuple[str, str]]) -> None:
+        for command, expected in commands:
+            if command.startswith("export "):
+                name, _, value = command.removeprefix("export ").partition("=")
+                self._environment[name] = value
+            else:
+                self._type(command, expected)
+
+    def down(self) -> None:
+        """Whatever happened, no daemon stays."""
+        for home in ("./alice", "./bob"):
+            program = [sys.executable, "-m", "holdfast.cli", "daemon", "down"]
+            environment = {**self._environment, "HOLDFAST_HOME": home}
+            subprocess.run(program, cwd=self._folder, env=environment, capture_output=True, check=False)
+
+    def _type(self, command: str, expected: str) -> None:
+        """A command until it prints what it should: things travel, and nobody types as fast as a test."""
+        give_up_at = time.monotonic() + 30
+        while True:
+            printed = self._say(command)
+            if _comparable(printed) == _comparable(expected):
+                return
+            assert time.monotonic() < give_up_at, f"{command}\n{printed}"
+            assert command.split()[-1] in ("inbox", "greeting"), f"{command}\n{printed}"
+            time.sleep(0.2)
+
+    def _say(self, command: str) -> str:
+        words, _, target = command.partition(" > ")
+        parts = [self._invite if word.startswith("holdfast1.") else word for word in shlex.split(words)]
+        parts = [re.sub(r"http://127\.0\.0\.1:\d+", self._url, word) for word in parts]
+        at = parts.index("holdfast")
+        environment = self._environment | dict(word.split("=") for word in parts[:at])
+        program = [sys.executable, "-m", "holdfast.cli", *parts[at + 1 :]]
+        done = subprocess.run(program, cwd=self._folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        if "invite" in parts:
+            self._invite = json.loads(done.stdout)["invite"]
+        if target:
+            (self._folder / target).write_text(done.stdout)
+            (self._folder / target).chmod(0o600)
+            return ""
+        return done.stdout
 
 
 def test_every_make_target_that_the_readme_names_exists() -> None:

@@ -17,6 +17,7 @@ from holdfast.device import directory, inbox, link, sending, topics
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
+from holdfast.device.publish import PutOff
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.action import RevokeMember
 from holdfast.protocol.refusal import Refusal
@@ -298,6 +299,22 @@ def test_a_disk_that_failed_ends_the_daemon(
         monkeypatch.undo()
 
     _together(relay.url, tmp_path, act)
+
+
+def test_a_home_whose_founding_got_no_answer_is_a_member_when_its_daemon_has_asked_again(
+    far_relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def meet() -> None:
+        home = Home(tmp_path / "ann")
+        proxy.swallow(b"create_mesh")
+        with pytest.raises(PutOff):
+            await gather_in_mesh(proxy.url, [home])
+        async with at_home(home) as ann:
+            await until(lambda: ann.is_connected)
+            await until(lambda: [known.name for known in ann.daemon.directory.members.values()] == ["ann"])
+
+    with proxy_to(far_relay.address, "127.0.0.1") as proxy:
+        asyncio.run(meet())
 
 
 def test_a_daemon_that_stops_settles_what_is_in_flight(relay: RunningRelay, tmp_path: Path) -> None:

@@ -207,6 +207,28 @@ def test_behind_a_row_that_is_put_off_its_destination_waits_and_no_other(
     assert place.rows("attempts") == [1 + len(again), 1, 1]
 
 
+def test_once_there_is_room_all_that_was_held_back_goes_together(place: Place, relay: PlainRelay, clock: Clock) -> None:
+    place.fill(["bob"], 60)
+    relay.rule = lambda tags: no(Refusal.QUEUE_FULL)
+
+    def make_room() -> None:
+        relay.rule = lambda tags: None
+
+    place.runs(
+        lambda: place.rows("attempts")[0] == 1,
+        make_room,
+        place.after(clock, 30, lambda: _all(place, "done")),
+    )
+    assert [len(batch) for batch in relay.batches] == [60, 1, 59]
+
+
+def test_a_send_made_while_the_clock_was_ahead_does_not_wait_for_that_time(place: Place, clock: Clock) -> None:
+    clock.now += 48 * HOUR
+    place.send("bob")
+    clock.now -= 48 * HOUR
+    place.runs(lambda: _all(place, "done"))
+
+
 def test_the_wait_that_the_relay_asks_for_is_kept(place: Place, relay: PlainRelay) -> None:
     place.send("bob")
     relay.rule = lambda tags: no(Refusal.QUEUE_FULL, retry_after_s=90)

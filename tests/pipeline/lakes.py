@@ -30,6 +30,7 @@ def run(
     relay: Place,
     devices: Sequence[Place] = (),
     *,
+    sources: Sequence[plan.Source] | None = None,
     full: bool = True,
     step: Step[Any] = plainly,
     entries_max: int = plan.BATCH_ENTRIES_MAX,
@@ -40,7 +41,7 @@ def run(
     lake.create()
     with lake.hold():
         runner = Runner(spark, lake, tables or load(), batch_entries_max=entries_max)
-        return runner.run_batch(plan.find_sources(relay, devices), full=full)
+        return runner.run_batch(sources or plan.find_sources(relay, devices), full=full)
 
 
 def shelf_of(path: Path, tables: Mapping[str, Table] | None = None) -> Shelf:

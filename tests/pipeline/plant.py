@@ -195,6 +195,30 @@ def _delete_and_chain_anew(files: Files, connection: apsw.Connection) -> Found:
     return undone | cut | {one for one in unmet_anchors(files, old.seq) if int(one[1].split("/")[1]) <= head}
 
 
+def _delete_operation(files: Files, connection: apsw.Connection) -> Found:
+    """A device forgets that it sent something."""
+    home, (mesh, member) = files.homes[0], files.device_members()[0]
+    with closing(apsw.Connection(str(home / "device.db"))) as device:
+        (sequence,) = _row(
+            device, "SELECT sequence FROM operation_log WHERE status = 'done' ORDER BY sequence LIMIT 1 OFFSET 3"
+        )
+        device.execute("DELETE FROM operation_log WHERE sequence = ?", (sequence,))
+    return {("operation_missing", f"{mesh}/{member}/{sequence}")}
+
+
+def _revive_operation(files: Files, connection: apsw.Connection) -> Found:
+    """A send that the relay confirmed waits again, and nobody is told why."""
+    home, (mesh, member) = files.homes[1], files.device_members()[1]
+    with closing(apsw.Connection(str(home / "device.db"))) as device:
+        (sequence,) = _row(
+            device, "SELECT sequence FROM operation_log WHERE status = 'done' ORDER BY sequence LIMIT 1 OFFSET 5"
+        )
+        device.execute(
+            "UPDATE operation_log SET status = 'pending', delivered_at = NULL WHERE sequence = ?", (sequence,)
+        )
+    return {("operation_differs", f"{mesh}/{member}/{sequence}")}
+
+
 def chain_anew(connection: apsw.Connection, entries: Sequence[Entry]) -> None:
     """Write entries with links that fit, from the first that does not, and the head with them."""
     chain, at = _row(connection, "SELECT anchor_chain, at FROM history_head")
@@ -229,6 +253,8 @@ ROWS = (
     Plant("a mention is deleted", _delete_mention),
     Plant("a message is deleted", _delete_message),
     Plant("a message is invented", _add_message),
+    Plant("a device's send is deleted", _delete_operation),
+    Plant("a device's send is set back", _revive_operation),
     Plant("two positions are swapped", _swap_positions),
     Plant("a byte is flipped", _flip_byte),
 )

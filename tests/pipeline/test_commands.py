@@ -46,16 +46,18 @@ def lake(world: World, without_java: dict[str, str], tmp_path_factory: pytest.Te
     """A lake whose first run was killed after its history, and whose second run was told that it was not alone."""
     path = tmp_path_factory.mktemp("lakes") / "lake"
     first = subprocess.Popen(
-        command("run", path, *source_of(world)), env=without_java, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command("run", path, *source_of(world)), env=without_java, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
-    while not (path / "history" / "_delta_log" / f"{1:020d}.json").exists():
-        assert first.poll() is None, first.communicate()
-        time.sleep(0.05)
-    second = subprocess.run(command("run", path, *source_of(world), "--json"), capture_output=True, text=True)
+    try:
+        while not (path / "history" / "_delta_log" / f"{1:020d}.json").exists():
+            assert first.poll() is None
+            time.sleep(0.05)
+        second = subprocess.run(command("run", path, *source_of(world), "--json"), capture_output=True, text=True)
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
     assert second.returncode == ExitCode.UNAVAILABLE
     assert f"process {first.pid}" in json.loads(second.stderr)["message"]
-    first.send_signal(signal.SIGKILL)
-    first.communicate()
     assert Lake(path).delta("run") is None  # it had not come so far
     third = subprocess.run(
         command("run", path, *source_of(world), "--json"), env=without_java, capture_output=True, text=True

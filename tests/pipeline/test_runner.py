@@ -14,6 +14,7 @@ from holdfast.pipeline.pages import Place
 from holdfast.pipeline.table import Table, Writing, in_order, table
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
+from tests.pipeline.between import between, without_row
 from tests.pipeline.toys import LATEST, TOYS
 from tests.relay.running import RunningRelay, running
 
@@ -62,18 +63,24 @@ def test_a_row_that_breaks_a_rule_is_told_once(spark: SparkSession, place: Place
     assert (kind, key) == ("invariant", 'listed/{"seq":4,"kind":"accepted"}')
 
 
-def test_a_table_that_has_more_of_a_log_than_the_lake_knows_is_an_error(
-    spark: SparkSession, place: Place, lake_path: Path
+@pytest.mark.parametrize("missing", [0, 3, 11])
+def test_an_entry_that_the_export_leaves_out_is_a_violation(
+    spark: SparkSession, relay: RunningRelay, place: Place, lake_path: Path, missing: int
 ) -> None:
-    lakes.run(spark, lake_path, place, tables=TOYS, entries_max=4)
-    for name in TOYS:  # as if somebody had put an old copy of all but one table back
-        if name not in ("history", "seen"):
-            for later in (lake_path / name / "_delta_log").glob(f"{1:020d}.json"):
-                later.unlink()
-    for name in ("run", "certificate", "breach"):
-        (lake_path / name / "_delta_log" / f"{1:020d}.json").unlink()
-    (lake_path / ".holdfast" / "plan.json").unlink()
-    with pytest.raises((OffsetGap, FileNotFoundError)):
+    with between(relay.address) as middle:
+        middle.spoil = lambda answer: without_row(answer, missing) if answer.has_rows else answer
+        outcome = lakes.run(spark, lake_path, replace(place, url=middle.url), tables=TOYS, entries_max=12)
+    assert outcome.violations == 1
+    ((kind, key),) = lakes.findings(lake_path, TOYS)
+    assert (kind, key.partition("/")[0]) == ("invariant", "history")
+
+
+def test_a_lake_that_was_put_back_in_part_is_refused(spark: SparkSession, place: Place, lake_path: Path) -> None:
+    for _ in range(3):
+        lakes.run(spark, lake_path, place, tables=TOYS, entries_max=2)
+    for version in (2, 3):  # `run` as it was after the first batch, everything else as it is
+        (lake_path / "run" / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(OffsetGap, match="history has batch 3, the last complete one is 1"):
         lakes.run(spark, lake_path, place, tables=TOYS)
 
 

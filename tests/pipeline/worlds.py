@@ -12,30 +12,32 @@ from random import Random
 
 from holdfast.cli.generate import make
 from holdfast.pipeline.pages import Place
+from holdfast.pipeline.plan import Source, find_sources
+from holdfast.store.world import wall_clock
 from tests.pipeline import lakes
 from tests.relay.running import ANSWER_S, RunningRelay, running
-
-ENDED_AT = 1_780_000_000_000_000  # µs: long ago, so that nothing of it changes while a test runs
 
 
 @dataclass(frozen=True)
 class World:
-    """What the pipeline is pointed at."""
+    """What the pipeline is pointed at, and where its histories stood when it began."""
 
     relay: RunningRelay
     place: Place
     devices: tuple[Place, ...]
+    sources: tuple[Source, ...]
 
 
 @contextmanager
 def generated(folder: Path, messages: int, *, homes: int = 0, devices: int = 6, seed: int = 7) -> Iterator[World]:
     """A world of this many messages, with a daemon for some of its members."""
-    made = make(folder / "world", messages, Random(seed), devices, homes, ENDED_AT, as_json=True)
+    made = make(folder / "world", messages, Random(seed), devices, homes, wall_clock(), as_json=True)
     with ExitStack() as stack:
         relay = stack.enter_context(running(Path(made["relay"])))
         sockets = [stack.enter_context(_daemon(Path(home))) for home in made["homes"]]
         places = tuple(Place(f"unix:{socket}", None, lakes.PATIENCE_S) for socket in sockets)
-        yield World(relay, lakes.place_of(relay, folder), places)
+        place = lakes.place_of(relay, folder)
+        yield World(relay, place, places, tuple(find_sources(place, places)))
 
 
 @contextmanager

@@ -182,9 +182,10 @@ class ServedRelay(RunningRelay):
 
 
 @contextmanager
-def open_feed(data: Path, settings: str = "") -> Iterator[Feed]:
-    """A relay that takes snapshots of anybody and shows them to anybody."""
-    with served(data, f"{QUICK}{settings}", is_open=True) as relay:
+def open_feed(data: Path, settings: str = "", *, poll_interval_s: int = 86_400) -> Iterator[Feed]:
+    """A relay that takes snapshots of anybody and shows them to anybody; no poll helps a wake-up that was missed."""
+    polling = f"[queue]\npoll_interval_s = {poll_interval_s}\n"
+    with served(data, f"{polling}{QUICK}{settings}", is_open=True) as relay:
         yield Feed(relay)
 
 

@@ -10,6 +10,7 @@ from holdfast.protocol.event import decode
 from holdfast.relay.database import open_relay
 from holdfast.relay.settings import FeedSettings
 from holdfast.relay.snapshots import Intake, SnapshotOffer
+from holdfast.store.engine import Engine
 from tests.relay.feed_client import NOTE, Author
 
 AT_S = 1_700_000_000
@@ -20,12 +21,17 @@ def fill(data: Path, author: Author, documents: int, versions: int = 1) -> None:
     """A data directory with documents of one author, each in so many versions."""
     data.mkdir()
     engine = open_relay(data / "relay.db")
+    shelve(engine, author, documents, versions)
+    engine.close()
+
+
+def shelve(engine: Engine, author: Author, documents: int, versions: int) -> None:
+    """The same in a database that is open."""
     offers = _offers(author, documents, versions)
     while batch := list(islice(offers, TOGETHER)):
         with engine.write() as transaction:
             answers = Intake(transaction, AT_S * 1_000_000, FeedSettings(open=True)).take(batch)
         assert {answer.http_status for answer in answers} == {201}
-    engine.close()
 
 
 def _offers(author: Author, documents: int, versions: int) -> Iterator[SnapshotOffer]:

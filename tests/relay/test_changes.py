@@ -283,11 +283,12 @@ def test_a_bound_that_others_reach_ends_it_too(feed: Feed, client: FeedClient, a
     client.expect(["CLOSED", "s", "until_seq is reached"])
 
 
-def test_a_bound_that_messages_reach_ends_it_within_a_moment(feed: Feed, client: FeedClient, author: Author) -> None:
-    client.changes(tail(author, until_seq=1, live=True))
-    client.expect_eose(0)
-    feed.relay.found_mesh("alice")
-    client.expect(["CLOSED", "s", "until_seq is reached"])
+def test_a_bound_that_messages_reach_ends_it_within_a_moment(tmp_path: Path, author: Author) -> None:
+    with open_feed(tmp_path / "relay", poll_interval_s=1) as feed, feed.client() as client:
+        client.changes(tail(author, until_seq=1, live=True))
+        client.expect_eose(0)
+        feed.relay.found_mesh("alice")
+        client.expect(["CLOSED", "s", "until_seq is reached"])
 
 
 def test_a_bound_that_is_reached_already_ends_it_at_once(feed: Feed, client: FeedClient, author: Author) -> None:

@@ -16,6 +16,7 @@ from holdfast.relay.settings import FeedSettings, Limits, Settings
 from holdfast.store.check import check
 from tests.relay.feed_client import NOTE, Author, Feed, bootstrap, open_feed, tail
 from tests.relay.feed_watch import put, watch
+from tests.relay.library import shelve
 from tests.relay.place import Place
 
 SETTINGS = Settings(
@@ -42,7 +43,8 @@ def turns(count: int = 100) -> Any:
     return lambda: next(left, None) is None
 
 
-def test_the_state_and_its_position_are_of_one_moment(place: Place, author: Author) -> None:
+@pytest.mark.parametrize("asked", [{}, {"#d": ["doc"]}, {"#d": ["doc", "another"]}], ids=str)
+def test_the_state_and_its_position_are_of_one_moment(place: Place, author: Author, asked: dict[str, Any]) -> None:
     """If the position were taken first and the snapshots a moment later, what came between would be in the state and come
     again behind it; worse, what it replaced would be missing from a state that claims to be older."""
     old, new = author.snapshot("doc"), author.snapshot("doc")
@@ -50,9 +52,9 @@ def test_the_state_and_its_position_are_of_one_moment(place: Place, author: Auth
 
     async def meddle(frame: list[Any]) -> None:
         if frame[2] == "STATUS":
-            await put(place, new, author.snapshot("another"))
+            await put(place, new, author.snapshot("doc"))
 
-    seen = watch(place, bootstrap(author, live=True), meddle, until=turns())
+    seen = watch(place, bootstrap(author, live=True, **asked), meddle, until=turns())
     assert (seen.snapshots, seen.eose, seen.positions) == ([old.id], 1, [2, 3])
 
 
@@ -111,8 +113,7 @@ def test_filters_apply_to_everything_and_after_it_is_known_what_is_current(place
 
 def test_a_long_replay_is_not_cut_short(place: Place, author: Author) -> None:
     """A cap that nobody is told of, ten thousand say, and everything behind it is lost to whoever believes EOSE."""
-    events = [author.snapshot(f"doc-{number % 50}") for number in range(10_050)]
-    place.expect(201, *events)
+    shelve(place.engine, author, documents=50, versions=201)
     seen = watch(place, tail(author))
     assert len(seen.positions) == 10_050 == seen.eose
 

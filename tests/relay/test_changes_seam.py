@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from holdfast.protocol.event import Event
 from holdfast.relay.feed import PAGE_ROWS
 from holdfast.relay.settings import FeedSettings, Limits, Settings
-from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, tail
+from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, shown, tail
 from tests.relay.feed_watch import put, watch
 from tests.relay.place import Place
 
@@ -62,16 +62,17 @@ def test_what_comes_at_any_moment_of_a_bootstrap_is_not_in_it_and_follows_it(pla
     frames, turns = itertools.count(), itertools.count()
 
     async def meddle(frame: list[Any]) -> None:
-        """One that supersedes the last, one that was current before the first, and one from years ago."""
+        """Two that supersede the last, and one the other, one that supersedes the first, and one from years ago."""
         if next(frames) == at_frame:
-            last = author.snapshot("doc-00011", {"A": 2}, at_s=author.now_s)
+            await put(place, author.snapshot("doc-00011", {"A": 3}, at_s=author.now_s + 1))
+            last = author.snapshot("doc-00011", {"A": 4}, at_s=author.now_s + 2)
             first = author.snapshot("doc-00000", {"A": 2}, at_s=author.now_s - 1)
             await put(place, last, first, author.snapshot("new", at_s=1))
 
     seen = watch(place, bootstrap(author, live=True), meddle, until=lambda: next(turns) > 100)
     assert seen.snapshots == sorted(event.id for event in first)
     assert (seen.frames[0][3]["snapshot_seq"], seen.eose) == (12, 12)
-    assert seen.positions == [13, 14, 15]
+    assert seen.positions == [13, 14, 15, 16]
 
 
 def test_a_reader_that_is_slower_than_the_writers_hears_eose_all_the_same(place: Place) -> None:
@@ -85,6 +86,32 @@ def test_a_reader_that_is_slower_than_the_writers_hears_eose_all_the_same(place:
 
     seen = watch(place, tail(author), meddle)
     assert (seen.positions, seen.eose) == ([1, 2], 2)
+
+
+def test_a_live_reader_that_fell_behind_by_pages_gets_all_of_them(place: Place) -> None:
+    author = Author(now_s=place.now // 1_000_000)
+    place.expect(201, author.snapshot())
+
+    async def meddle(frame: list[Any]) -> None:
+        if frame[2] == "EOSE":
+            await put(place, *numbered(author, 17, LARGE))
+
+    turns = itertools.count()
+    seen = watch(place, tail(author, live=True), meddle, until=lambda: next(turns) > 100)
+    assert seen.positions == list(range(1, 19))
+
+
+def test_no_wake_up_is_missed(tmp_path: Path) -> None:
+    """Two publish at the same moment, again and again, and each time both are heard before anything else happens."""
+    author = Author()
+    with open_feed(tmp_path / "relay") as feed, feed.client() as one, feed.client() as two, feed.client() as reader:
+        reader.changes(tail(author, live=True))
+        reader.expect_eose(0)
+        for number in range(1, 401):
+            for client, device in ((one, "A"), (two, "B")):
+                client.say("EVENT", shown(author.snapshot(device, {device: number})))
+            assert [reader.hear()[3] for _ in range(2)] == [2 * number - 1, 2 * number]
+            assert [client.hear()[2] for client in (one, two)] == [True, True]
 
 
 @pytest.mark.parametrize("count", [PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 2 * PAGE_ROWS])

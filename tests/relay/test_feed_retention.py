@@ -263,6 +263,14 @@ def test_the_oldest_deletions_go_first_whatever_was_made_first(place: Place, aut
     assert min_seq(place) == 5
 
 
+def test_a_deletion_counts_from_when_it_came_though_it_came_with_what_it_deleted(place: Place, author: Author) -> None:
+    made = [author.snapshot(name) for name in ("one", "two", "three")]
+    gone = [author.snapshot(name, o="del") for name in ("two", "three", "one")]
+    place.expect(201, *made, *gone)  # in one request
+    swept(place)
+    assert place.rows("SELECT d FROM document WHERE pruned_seq IS NOT NULL") == [("two",)]
+
+
 def test_a_document_that_lives_on_beside_its_deletion_is_not_pruned(place: Place, author: Author) -> None:
     place.expect(201, author.snapshot("alive", {"A": 1}), author.snapshot("alive", {"B": 1}, o="del"))
     place.expect(201, *deleted(author, "one", "two"))

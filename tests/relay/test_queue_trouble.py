@@ -49,7 +49,8 @@ def damage(
 
 CHANGES = {
     "another kind": "CAST(replace(CAST(event AS TEXT), '4201', '4207') AS BLOB)",
-    "another signature": 'CAST(replace(CAST(event AS TEXT), \'"sig":"\', \'"sig":"00\') AS BLOB)',
+    "another signature": "CAST(substr(CAST(event AS TEXT), 1, length(event) - 3)"
+    " || CASE substr(CAST(event AS TEXT), -3, 1) WHEN '0' THEN '1' ELSE '0' END || '\"}' AS BLOB)",
     "cut short": "substr(event, 1, 100)",
     "empty": "x''",
     "no text": "x'ff00'",

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from uvicorn.protocols.utils import ClientDisconnected
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
@@ -473,6 +474,31 @@ HANDSHAKE = (
 )
 MASK = b"\x00\x00\x00\x00"
 PAUSED_BYTES = 65_536  # unsent, and the server is told to wait
+
+
+def test_who_speaks_on_a_websocket_after_its_close_learns_that_nobody_hears() -> None:
+    """Several may speak on one connection, and only one of them knows that it closed it."""
+    heard: list[type[BaseException]] = []
+
+    async def closing(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await send({"type": "websocket.close", "code": 4003, "reason": "enough"})
+        for late in ({"type": "websocket.send", "text": "one more thing"}, {"type": "websocket.close", "code": 4005}):
+            try:
+                await send(late)
+            except Exception as error:
+                heard.append(type(error))
+
+    async def test() -> None:
+        async with serving(closing) as server, websocket(server) as client:
+            with pytest.raises(ConnectionClosed) as caught:
+                await client.recv()
+            assert caught.value.rcvd is not None
+            assert caught.value.rcvd.code == 4003
+        assert heard == [ClientDisconnected, ClientDisconnected]
+
+    run(test())
 
 
 def test_a_websocket_message_that_does_not_end_closes_with_4007() -> None:

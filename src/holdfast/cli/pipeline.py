@@ -270,7 +270,10 @@ def _explained() -> Iterator[None]:
 
 def _failure(error: Exception) -> Exception:
     from holdfast.pipeline import failures
+    from holdfast.pipeline.lake import LakeBusy
 
+    if isinstance(error, LakeBusy):
+        return Failure(ExitCode.UNAVAILABLE, type(error).__name__, str(error))
     told = failures.told(error)
     if told is None:
         return error

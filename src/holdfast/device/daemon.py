@@ -23,7 +23,7 @@ from holdfast.device.link import Link, first_cause
 from holdfast.device.mesh import NoMesh, OtherRelay, Session, Standing, standing
 from holdfast.device.operations import Facts
 from holdfast.device.outbox import Committed
-from holdfast.device.publish import MAX_AGE_HOURS, Publisher
+from holdfast.device.publish import MAX_AGE_HOURS, Publisher, PutOff
 from holdfast.device.receiver import Receiver
 from holdfast.device.requeue import Doubt
 from holdfast.device.sealer import Sealer
@@ -262,7 +262,7 @@ class Daemon:
                 if closed.refusal in FINAL:
                     raise Ended(closed.refusal, closed.detail) from closed
                 detail = closed.detail
-            except (Unreachable, OtherRelay) as fault:
+            except (Unreachable, OtherRelay, PutOff) as fault:
                 detail = str(fault)
             except Refused as refused:
                 if refused.refusal in FINAL:

@@ -15,6 +15,8 @@ from holdfast.protocol.fingerprint import Priority
 from holdfast.protocol.lanes import BATCH_ROWS_MAX, URGENCY, Lane, Waiting, next_batch
 from holdfast.protocol.outbox import Signal, Status
 from holdfast.protocol.reaction import FaultKind
+from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.schedule import RETRY_AFTER_S_MAX, SECOND, SEND_WAIT_MAX
 from holdfast.store.engine import Row, Transaction
 from holdfast.store.statements import Statements
 
@@ -23,7 +25,10 @@ _SQL = Statements(__package__, "lanes.sql")
 SENT_KINDS = frozenset({"dm", "topic", RECEIPT})  # administration is sent by whoever asks for it, in its own order
 NEW_ROWS_MAX = 1_000  # up to that many new rows are read to find their lanes; past it the index is jumped through
 
-_NO_ANSWER = frozenset({*FaultKind, Signal.RESTARTED})  # of an attempt: says nothing about the row
+# Why a row waits, and the relay has said nothing about the row itself.
+_UNDECIDED = frozenset({*FaultKind, Signal.RESTARTED, Refusal.HELD_BACK})
+
+WAIT_MAX = max(SEND_WAIT_MAX, RETRY_AFTER_S_MAX * SECOND)  # one that is longer was measured with a wrong clock
 
 Key = tuple[str, str]  # destination_kind, destination_ref
 
@@ -89,7 +94,7 @@ class Lanes:
         taken: dict[Key, list[int]] = {}
         room = BATCH_ROWS_MAX
         for lane in self._in_turn(now):
-            rows = next_batch(self._rows(transaction, lane), frozenset(), now, room)
+            rows = next_batch(self._rows(transaction, lane, now), frozenset(), now, room)
             if rows:
                 taken[lane] = [row.sequence for row in rows]
                 room -= len(rows)
@@ -122,7 +127,7 @@ class Lanes:
             self._summarise(transaction, lane, now)
 
     def _summarise(self, transaction: Transaction, lane: Key, now: int) -> None:
-        rows = self._rows(transaction, lane) if lane[0] in SENT_KINDS else []
+        rows = self._rows(transaction, lane, now) if lane[0] in SENT_KINDS else []
         if not rows:
             self._lines.pop(lane, None)
             self._turns.pop(lane, None)
@@ -131,7 +136,7 @@ class Lanes:
         urgency = min(URGENCY[row.priority] for row in due or rows[:1])
         self._lines[lane] = _Line(rows[0].next_attempt_at, urgency, rows[0].sequence)
 
-    def _rows(self, transaction: Transaction, lane: Key) -> list[Waiting]:
+    def _rows(self, transaction: Transaction, lane: Key, now: int) -> list[Waiting]:
         """The first rows of a lane. If the relay has put its head off, that one alone: the others would be held back."""
         found = transaction.rows(
             _SQL["line"],
@@ -147,7 +152,7 @@ class Lanes:
             found = found[:1]
         named = Lane("\0".join(lane), lane[0] == RECEIPT)
         return [
-            Waiting(sequence, named, Priority(priority), next_attempt_at, Status(status))
+            Waiting(sequence, named, Priority(priority), _due_at(next_attempt_at, now), Status(status))
             for sequence, priority, next_attempt_at, status, _ in found
         ]
 
@@ -188,5 +193,10 @@ def _all(transaction: Transaction) -> Iterable[Key]:
         yield lane
 
 
+def _due_at(next_attempt_at: int, now: int) -> int:
+    """When a row is due: a wait that nobody would have set was counted from a clock that was wrong, and is over."""
+    return next_attempt_at if next_attempt_at - now <= WAIT_MAX else now
+
+
 def _was_put_off(last_error: str | None) -> bool:
-    return last_error is not None and last_error.partition(":")[0] not in _NO_ANSWER
+    return last_error is not None and last_error.partition(":")[0] not in _UNDECIDED

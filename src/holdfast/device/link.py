@@ -16,11 +16,11 @@ import structlog
 from holdfast.device import arrivals, outbox, receipts, sending, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
-from holdfast.device.mesh import OtherRelay
-from holdfast.device.publish import PutOff
+from holdfast.device.mesh import NotThatOne, OtherRelay, Standing, standing
+from holdfast.device.publish import Publisher, PutOff
 from holdfast.protocol import envelope, event
 from holdfast.protocol.payload import Payload
-from holdfast.protocol.refusal import Refused
+from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import max_age_hours
 from holdfast.store import faults
 from holdfast.wire import relay_socket
@@ -49,13 +49,14 @@ class Link:
         self._override = override
         self._replay = replay
         self._look_woken = asyncio.Event()
-        self._keys_tried = -1  # how many keys there were when what is unreadable was tried last
+        self._keys_tried: tuple[int, int] | None = None  # the keys there were when what is unreadable was tried last
         self.log_id: bytes | None = None  # of the relay that was met last
 
     async def meet(self) -> None:
         """Connect and work until the connection is lost, which raises."""
         daemon, device = self._daemon, self._daemon.device
         hours = await self._recognise()
+        await self._finish_joining()
         async with relay_socket.connected(
             daemon.client.url, device.secret, network=self._network, clock=device.clock, random=device.random
         ) as socket:
@@ -75,7 +76,7 @@ class Link:
                 await topics.collect(session)
                 for deed in await topics.tend(session):
                     _log.info("topic key", topic=deed.topic, did=str(deed.did), members=deed.members)
-        except (Unreachable, PutOff, Refused) as trouble:
+        except (Unreachable, PutOff, Refused, NotThatOne) as trouble:
             _log.warning("the mesh could not be looked at", detail=str(trouble))
         await self._reopen()
 
@@ -95,6 +96,15 @@ class Link:
             raise OtherRelay(membership.relay, membership.relay_pubkey, information.pubkey)
         dedupe = information.features.dedupe
         return max_age_hours(dedupe.mode, dedupe.days, self._override)
+
+    async def _finish_joining(self) -> None:
+        """Ask again for what got no answer when this home came to its mesh: until then it is nobody to the relay."""
+        daemon = self._daemon
+        if standing(daemon.device)[1] is not Standing.UNFINISHED:
+            return
+        await Publisher(daemon.device, daemon.client, daemon.membership.relay_pubkey).heal(daemon.membership.mesh)
+        if standing(daemon.device)[1] is not Standing.MEMBER:
+            raise Refused(Refusal.NOT_A_MEMBER, "the relay has refused to let this home into its mesh")
 
     async def _reconcile(self, status: QueueStatus) -> None:
         daemon, device = self._daemon, self._daemon.device
@@ -159,10 +169,10 @@ class Link:
     async def _reopen(self) -> None:
         """Open what could not be opened when it came, and now can; nothing can unless there are other keys than then."""
         daemon, after = self._daemon, 0
-        number = daemon.look(topic_keys.count)
-        if number == self._keys_tried:
+        keys = daemon.look(topic_keys.count)
+        if keys == self._keys_tried:
             return
-        self._keys_tried = number
+        self._keys_tried = keys
         while sealed := self._unreadable(after):
             opened = [(one.id, content) for one in sealed if (content := self._opened(one.event)) is not None]
             if opened:

@@ -18,4 +18,4 @@ LIMIT 1
 SELECT key FROM topic_key WHERE topic = :topic AND key_epoch = :key_epoch ORDER BY kept_at DESC, key
 
 -- name: count_keys
-SELECT count(*) FROM topic_key
+SELECT count(*), count(*) FILTER (WHERE source = 'granted') FROM topic_key

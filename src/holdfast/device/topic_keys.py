@@ -28,7 +28,7 @@ def of_epoch(transaction: Transaction, topic: str, key_epoch: int) -> list[bytes
     return [bytes(key) for (key,) in found]
 
 
-def count(transaction: Transaction) -> int:
-    """How many keys are here; none ever goes."""
-    ((number,),) = transaction.rows(_SQL["count_keys"])
-    return int(number)
+def count(transaction: Transaction) -> tuple[int, int]:
+    """How many keys are here, and how many of them were granted; neither number ever falls."""
+    ((all_of_them, granted),) = transaction.rows(_SQL["count_keys"])
+    return int(all_of_them), int(granted)

@@ -44,9 +44,11 @@ class Inputs:
         return function(**{name: self._input(name) for name in parameters(function)})
 
     def are_any(self, function: Function) -> bool:
-        """Whether there is anything to look at: of additions alone, none are none."""
-        names = [name for name in parameters(function) if name != "batch"]
-        return not all(name.startswith("new_") and self.added.get(name.removeprefix("new_")) == [] for name in names)
+        """Whether there is anything to look at: where only additions are asked for and none were made, there is not."""
+        added = [
+            name.startswith("new_") and self.added.get(name.removeprefix("new_")) == [] for name in parameters(function)
+        ]
+        return not all(added)
 
     def _input(self, name: str) -> Any:
         if name == "batch":
@@ -86,16 +88,17 @@ class Inputs:
         return staged
 
     def _closed_before(self) -> list[tuple[str, int]]:
-        """Origin and accepting position of what this batch closed, one for each bucket of them."""
-        if "message_fate" not in self.added:
-            return []
+        """Origin and first position of what this batch closed, one for each bucket of them."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-        bucket = F.floor((F.col("accepted_seq") - 1) / state.BUCKET)
-        closed = (
-            self._new(self._tables["message_fate"]).groupBy("origin", bucket).agg(F.min("accepted_seq").alias("seq"))
-        )
-        return [(row.origin, row.seq) for row in closed.collect()]
+        found = []
+        for name, column in (("message_fate", "accepted_seq"), ("sender_fate", "enqueued_seq")):
+            if name in self.added:
+                bucket = F.floor((F.col(column) - 1) / state.BUCKET)
+                closed = self._new(self._tables[name]).where(F.col(column).isNotNull())
+                firsts = closed.groupBy("origin", bucket).agg(F.min(column).alias("seq"))
+                found += [(row.origin, row.seq) for row in firsts.collect()]
+        return found
 
     def _later(self) -> "DataFrame":
         found = empty(self.spark, HISTORY).drop("day")

@@ -25,10 +25,7 @@ EDGES = tuple(_edge(part) for part in range(PER_OCTAVE))
 
 def bucket_of(latency: int) -> int:
     """The bucket of a latency in µs; anything under one counts as one."""
-    latency = max(1, latency)
-    octave = latency.bit_length() - 1
-    scaled = latency << BITS - octave
-    return octave * PER_OCTAVE + sum(edge <= scaled for edge in EDGES) - 1
+    return int(max(1, latency) ** PER_OCTAVE).bit_length() - 1
 
 
 def middle(found: int) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import certificate, plan, records, shelf
+from holdfast.pipeline import certificate, plan, records, session, shelf
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
@@ -75,6 +75,7 @@ class Runner:
         """The next batch, or the one that was interrupted."""
         last = self._shelf.last_run()
         agreed = self._agree(last, sources, full=full)
+        session.fit(self._spark, sum(one.until for one in agreed.ranges) if agreed.full else agreed.entries)
         self._compact(last)
         inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
         self._write_history(inputs, agreed, sources)
@@ -102,8 +103,14 @@ class Runner:
         """The plan of the batch that follows the last complete one; kept, so that an interrupted batch can go on."""
         number = last.number + 1
         path = self._lake.private / PLAN_FILE
-        if self._lake.committed("history") == number:
-            return Plan.decode(path.read_bytes())
+        committed = self._lake.committed("history")
+        if committed >= number:
+            kept = Plan.decode(path.read_bytes()) if path.exists() else None
+            if kept is None or not kept.number == committed == number:
+                raise OffsetGap(
+                    str(self._lake.path), f"history has batch {committed}, the last complete one is {last.number}"
+                )
+            return kept
         made = plan.make_plan(number, sources, last.marks, full=full, entries_max=self._batch_entries_max)
         self._lake.step("write plan", lambda: files.replace(path, made.encode()))
         return made

@@ -47,6 +47,17 @@ TEST_PROFILE = {
 """For data of a test's size: setting up parallel work would take longer than the work."""
 
 
+SMALL_ROWS = 50_000
+"""Up to so many rows, getting ready to work in parallel takes longer than the work."""
+
+_FITTED = {
+    "spark.sql.adaptive.enabled": ("false", "true"),
+    "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.shuffle.partitions": ("1", None),
+}
+"""What a session is set to for few rows, and for many; None is what it had."""
+
+
 @dataclass(frozen=True)
 class SessionSettings:
     """Where Spark runs, and with how much."""
@@ -80,6 +91,17 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
     if settings.remote is not None or not settings.master.startswith("local["):
         _ship(session, settings, cache)
     return session
+
+
+def fit(session: "SparkSession", rows: int) -> None:
+    """Set a session to the size of a batch."""
+    for name, (few, many) in _FITTED.items():
+        if rows <= SMALL_ROWS:
+            session.conf.set(name, few)
+        elif many is not None:
+            session.conf.set(name, many)
+        else:
+            session.conf.unset(name)  # goes back to what the session was opened with
 
 
 def _ship(session: "SparkSession", settings: SessionSettings, cache: Path) -> None:

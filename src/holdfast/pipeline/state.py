@@ -7,7 +7,7 @@ they were read is known to have changed.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.pipeline.plan import RELAY, Source
+from holdfast.pipeline.plan import DEVICE, RELAY, Source
 from holdfast.pipeline.table import STATE, Range, Table
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ TABLES = {
 }
 """The relay's tables and their columns; a test compares them with what a relay exports."""
 
+DEVICE_TABLES = {"operation": "seq long, sequence long, client_message_id string, status string"}
+"""The devices' tables and those of their columns that are compared."""
+
 _PAGE = ", export_log_id binary, as_of_seq long"
 RANGE = "origin string, after long, until long"
 
@@ -42,7 +45,7 @@ def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: b
     """Which positions to look at: all of them, or the batch's own and the buckets of what it closed."""
     found = []
     for one in whole:
-        if not one.origin.startswith(RELAY) or one.until == 0:
+        if one.until == 0:
             continue
         if full:
             found.append(Range(one.origin, one.log_id, 0, one.until, None))
@@ -58,11 +61,12 @@ def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: b
 
 def frame(spark: "SparkSession", name: str, sources: Sequence[Source], looked_at: Sequence[Range]) -> "DataFrame":
     """The rows of an exported table, with the origin and the page they come from."""
-    schema = TABLES[name] + _PAGE
+    prefix, declared = (DEVICE, DEVICE_TABLES[name]) if name in DEVICE_TABLES else (RELAY, TABLES[name])
+    schema = declared + _PAGE
     found = spark.createDataFrame([], f"origin string, {schema}").withColumnRenamed("export_log_id", "log_id")
-    columns = ",".join(field.strip().split(" ")[0] for field in TABLES[name].split(","))
+    columns = ",".join(field.strip().split(" ")[0] for field in declared.split(","))
     for source in sources:
-        parts = [one for one in looked_at if one.origin == source.origin]
+        parts = [one for one in looked_at if one.origin == source.origin and one.origin.startswith(prefix)]
         if not parts:
             continue
         rows = export(spark, name, source).option("columns", columns).option("log_id", source.head.log_id.hex())

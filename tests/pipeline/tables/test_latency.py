@@ -25,7 +25,9 @@ def test_an_octave_has_32_buckets_and_its_edges_are_exact() -> None:
 
 def test_a_bucket_is_32_times_the_binary_logarithm_rounded_down() -> None:
     for latency in _latencies():
-        assert bucket_of(latency) == math.floor(32 * math.log2(max(1, latency))), latency
+        found = bucket_of(latency)
+        assert 2**found <= max(1, latency) ** 32 < 2 ** (found + 1)
+    assert bucket_of(-5) == bucket_of(0) == bucket_of(1) == 0
 
 
 def test_spark_and_python_agree_on_every_edge(spark: SparkSession) -> None:

@@ -91,7 +91,8 @@ def told(seed: int, *, restored: bool, batches: int) -> Reading:
         until, head = batch[0].until, len(relay.log.entries)
         later = Part(relay.origin, relay.log.log_id, until, head, relay.log.entries[until:head])
         reading.batches.append(batch)
-        reading.states.append(relay.rows(copy.deepcopy(relay.state), head))
+        operations = [row for device in devices for row in device.rows()]
+        reading.states.append({**relay.rows(copy.deepcopy(relay.state), head), "operation": operations})
         reading.laters.append([later])
     return reading
 
@@ -133,7 +134,7 @@ def test_every_table_is_what_its_twin_says(spark: SparkSession, seed: int, resto
 def compare(lake: MemoryLake, reading: Reading) -> None:
     """All tables of the lake with all twins."""
     story = twins.Story(reading.parts)
-    fates, senders = twins.Fates(story), twins.Senders(story)
+    fates, senders, sequences = twins.Fates(story), twins.Senders(story), twins.sequences(reading.batches)
     expected: dict[str, Rows] = {
         "extent": twins.extent(story),
         "fate_open": list(fates.open.values()),
@@ -153,13 +154,13 @@ def compare(lake: MemoryLake, reading: Reading) -> None:
     )
     assert _keys(lake.rows["member_key"]) == twins.member_key(story)
     assert _runs(lake.rows["sequence_run"]) == {
-        (*key, first, last) for key, numbers in twins.sequences(story).items() for first, last in twins.runs(numbers)
+        (*key, first, last) for key, numbers in sequences.items() for first, last in twins.runs(numbers)
     }
     assert len(lake.rows["history"]) == len(story.told)
     assert lake.rows["anchor_open"] == []
     findings: dict[str, twins.Found] = {
-        "chain_break": twins.chain_break(story, reading.parts),
-        "sequence_gap": twins.sequence_gap(story),
+        "chain_break": twins.chain_break(reading.batches),
+        "sequence_gap": twins.sequence_gap(sequences),
         "sender_reset": twins.sender_reset(story),
         "equivocation": twins.equivocation(story),
         "receipt_forged": twins.receipt_forged(story),

@@ -470,6 +470,21 @@ class RandomDevice:
         for sequence in self.random.sample(over, min(1, len(over))):
             self._say(Kind.RELAYED, sequence, message_id=f"message-{sequence}", detail=b"")
 
+    def rows(self) -> list[dict[str, Any]]:
+        """The operation log as it is exported."""
+        page = {"origin": self.origin, "log_id": self.log.log_id, "as_of_seq": len(self.log.entries)}
+        return [
+            {
+                **page,
+                "seq": entry.seq,
+                "sequence": entry.sequence,
+                "client_message_id": entry.client_message_id,
+                "status": self.status[entry.sequence or 0].replace("relayed", "done"),
+            }
+            for entry in self.log.entries
+            if entry.kind is Kind.ENQUEUED
+        ]
+
     def restore(self, log_id: bytes, keep: int) -> None:
         """Go on from an older copy, under another log id and epoch."""
         entries = self.log.entries[:keep]

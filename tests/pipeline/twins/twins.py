@@ -5,7 +5,6 @@ alone, not on how they were cut into batches.
 """
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -220,7 +219,7 @@ def delivery_slo(fates: Fates) -> dict[tuple[Any, ...], int]:
         if row["outcome"] == "delivered" and row["kind"] == "message":
             hour = row["accepted_at"].replace(minute=0, second=0, microsecond=0)
             latency = (row["closed_at"] - row["accepted_at"]) // _MICROSECOND
-            bucket = math.floor(32 * math.log2(max(1, latency)))
+            bucket = (max(1, latency) ** 32).bit_length() - 1
             counts[hour.date(), row["mesh"], hour, row["was_stored"], bucket] += 1
     return dict(counts)
 
@@ -336,8 +335,10 @@ def stuck(story: Story, fates: Fates, senders: Senders) -> set[tuple[Any, ...]]:
 Found = set[tuple[str, str]]
 
 
-def chain_break(story: Story, reading: Sequence[Part]) -> Found:
-    """Breaks of each log's own chain, and anchors of devices that it does not keep to; everything was read."""
+def chain_break(batches: Sequence[Sequence[Part]]) -> Found:
+    """Breaks of each log's own chain, and anchors of devices that it did not keep to when they were read."""
+    reading = [part for batch in batches for part in batch]
+    story = Story(reading)
     found: Found = set()
     words = {"follows": "position_gap", "is": "time_goes_back", "does": "chain_mismatch"}
     for (origin, log_id), log in story.logs.items():
@@ -349,28 +350,42 @@ def chain_break(story: Story, reading: Sequence[Part]) -> Found:
         walks = [list(broken_links(first.after, start or b"", entries)) for start in starts]
         for seq, wrong in min(walks, key=len):
             found.add((words[wrong.split(" ", 1)[0]], f"{log_id.hex()}/{seq}"))
-    return found | _anchors(story)
-
-
-def _anchors(story: Story) -> Found:
-    found: Found = set()
-    chains = {(origin, entry.seq): entry.chain for origin, _, entry in story.alive("relay:")}
-    relays = {log_id: origin for origin, log_id in story.logs if origin.startswith("relay:")}
-    for _, _, entry in story.of("device:"):
-        if entry.kind is not Kind.RELAYED or len(entry.detail) != 120:
-            continue
-        log_id, seq = entry.detail[:16], int.from_bytes(entry.detail[16:24], "big")
-        chain, signature = entry.detail[24:56], entry.detail[56:]
-        origin = relays[log_id]
-        cut = story.cut(origin, log_id)
-        if cut is not None and seq > cut[0]:
-            continue
-        key = f"{log_id.hex()}/{seq}"
-        if not keys.verify(origin.removeprefix("relay:"), digest(log_id, seq, chain), signature):
-            found.add(("anchor_forged", key))
-        elif chains.get((origin, seq)) != chain:
-            found.add(("anchor_mismatch", key))
+    for known, entry in anchors(batches):
+        found |= _anchor(known, entry)
     return found
+
+
+def anchors(batches: Sequence[Sequence[Part]]) -> list[tuple[Story, Entry]]:
+    """The entries that keep an anchor, each with what was known when it was read; void ones are left out."""
+    found: list[tuple[Story, Entry]] = []
+    known: list[Part] = []
+    for batch in batches:
+        known += batch
+        story = Story(known)
+        told = [entry for part in batch if part.origin.startswith("device:") for entry in part.entries]
+        kept = [entry for entry in told if entry.kind is Kind.RELAYED and len(entry.detail) == 120]
+        found += [(story, entry) for entry in kept if not _is_void(story, entry)]
+    return found
+
+
+def _is_void(story: Story, entry: Entry) -> bool:
+    """Whether a restored relay never saw what this anchor is of."""
+    cut = story.cut(_relay_of(story, entry), entry.detail[:16])
+    return cut is not None and int.from_bytes(entry.detail[16:24], "big") > cut[0]
+
+
+def _relay_of(story: Story, entry: Entry) -> str:
+    return next(origin for origin, log_id in story.logs if origin.startswith("relay:") and log_id == entry.detail[:16])
+
+
+def _anchor(story: Story, entry: Entry) -> Found:
+    origin, log_id, seq = _relay_of(story, entry), entry.detail[:16], int.from_bytes(entry.detail[16:24], "big")
+    chain, signature = entry.detail[24:56], entry.detail[56:]
+    key = f"{log_id.hex()}/{seq}"
+    if not keys.verify(origin.removeprefix("relay:"), digest(log_id, seq, chain), signature):
+        return {("anchor_forged", key)}
+    chains = {entry.seq: entry.chain for one, _, entry in story.alive("relay:") if one == origin}
+    return set() if chains.get(seq) == chain else {("anchor_mismatch", key)}
 
 
 def _sends(story: Story) -> list[tuple[str, Entry]]:
@@ -378,20 +393,18 @@ def _sends(story: Story) -> list[tuple[str, Entry]]:
     return [(origin, entry) for origin, _, entry in story.of("relay:") if entry.kind in kinds]
 
 
-def sequences(story: Story) -> dict[tuple[str, str, str, bytes, str], set[int]]:
+Sequences = dict[tuple[str, str, str, bytes, str], set[int]]
+
+
+def sequences(batches: Sequence[Sequence[Part]]) -> Sequences:
     """The sequences of each sender's epoch: those that the relay accepted, those that the device was told of."""
-    found: dict[tuple[str, str, str, bytes, str], set[int]] = defaultdict(set)
-    for origin, entry in _sends(story):
+    found: Sequences = defaultdict(set)
+    for origin, entry in _sends(Story(part for batch in batches for part in batch)):
         found[origin, entry.mesh or "", entry.sender or "", entry.epoch or b"", "accepted"].add(entry.sequence or 0)
-    relays = {log_id: origin for origin, log_id in story.logs if origin.startswith("relay:")}
-    for device, _, entry in story.of("device:"):
-        if entry.kind is Kind.RELAYED and len(entry.detail) == 120:
-            log_id, seq = entry.detail[:16], int.from_bytes(entry.detail[16:24], "big")
-            cut = story.cut(relays[log_id], log_id)
-            if cut is None or seq <= cut[0]:
-                mesh, member = device.removeprefix("device:").split("/")
-                key = (relays[log_id], mesh, member, entry.epoch or b"", "relayed")
-                found[key].add(entry.sequence or 0)
+    member = {entry: part.origin for batch in batches for part in batch for entry in part.entries}
+    for story, entry in anchors(batches):
+        mesh, name = member[entry].removeprefix("device:").split("/")
+        found[_relay_of(story, entry), mesh, name, entry.epoch or b"", "relayed"].add(entry.sequence or 0)
     return found
 
 
@@ -406,9 +419,8 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def sequence_gap(story: Story) -> Found:
+def sequence_gap(all_of_them: Sequences) -> Found:
     found: Found = set()
-    all_of_them = sequences(story)
     for (origin, mesh, sender, epoch, claim), numbers in all_of_them.items():
         name = f"{mesh}/{sender}/{epoch.hex()}"
         if claim == "relayed":

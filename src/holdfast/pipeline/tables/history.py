@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.table import Batch, Writing, table
 
 OUTCOME = StructType([StructField("member", StringType()), StructField("outcome", StringType())])
 
@@ -47,16 +47,26 @@ SCHEMA = StructType(
 )
 
 
-def positions_are_dense(new_history: DataFrame) -> DataFrame:
-    """In one batch the positions of a log follow each other without holes or repetitions."""
-    bounds = new_history.groupBy("origin", "log_id").agg(
-        F.min("seq").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
+def positions_are_dense(new_history: DataFrame, batch: Batch) -> DataFrame:
+    """Of every log a batch has exactly the positions that it set out to read, each once."""
+    read = [(one.origin, one.log_id, one.after + 1, one.until) for one in batch.ranges if one.after < one.until]
+    wanted = new_history.sparkSession.createDataFrame(
+        read, "origin string, log_id binary, first_seq long, last_seq long"
+    )
+    found = new_history.groupBy("origin", "log_id").agg(
+        F.min("seq").alias("found_first_seq"),
+        F.max("seq").alias("found_last_seq"),
         F.count("seq").alias("entries"),
         F.count_distinct("seq").alias("positions"),
     )
     width = F.col("last_seq") - F.col("first_seq") + 1
-    return bounds.where((F.col("entries") != width) | (F.col("positions") != width))
+    is_whole = (
+        (F.col("found_first_seq") == F.col("first_seq"))
+        & (F.col("found_last_seq") == F.col("last_seq"))
+        & (F.col("entries") == width)
+        & (F.col("positions") == width)
+    )
+    return wanted.join(found, on=["origin", "log_id"], how="full_outer").where(~F.coalesce(is_whole, F.lit(False)))
 
 
 @table(

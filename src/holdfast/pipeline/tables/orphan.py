@@ -1,4 +1,4 @@
-"""State against history: a row of the relay exists if and only if its history says so, up to the position it was read at.
+"""State against history: a row of a relay, or of a device's operation log, exists if and only if its history says so, up to the position it was read at.
 
 An accept leaves an id, a message, deliveries and mentions together. What a batch touched is compared with every batch,
 everything when it is full. A key that is touched again while the state is read is left to the next run. What the history
@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import CLOSINGS, key_of, of_relay
+from holdfast.pipeline.tables._operation import operation_orphans, told_by_all, told_by_batch
 from holdfast.pipeline.tables.chain_break import alive
 from holdfast.pipeline.tables.extent import logs_of
 from holdfast.pipeline.tables.sequence import ACCEPTS
@@ -76,18 +77,21 @@ def orphan(
     history: DataFrame,
     new_history: DataFrame,
     new_fate: DataFrame,
+    new_sender: DataFrame,
     extent: DataFrame,
     state_dedupe: DataFrame,
     state_message: DataFrame,
     state_delivery: DataFrame,
     state_mention: DataFrame,
+    state_operation: DataFrame,
     state_range: DataFrame,
     later_entry: DataFrame,
     old_orphan: DataFrame,
     batch: Batch,
 ) -> DataFrame:
-    """Rows of a relay that its history does not account for, and rows that it should have and has not."""
-    entries = (alive(history, logs_of(extent)) if batch.full else new_history).where(of_relay())
+    """Rows of a relay or a device that its history does not account for, and rows that it should have and has not."""
+    whole = alive(history, logs_of(extent))
+    entries = (whole if batch.full else new_history).where(of_relay())
     rows = {"dedupe": state_dedupe, "message": state_message, "delivery": state_delivery, "mention": state_mention}
     found = _row_facts("dedupe", state_dedupe)
     for name in ("message", "delivery", "mention"):
@@ -98,7 +102,12 @@ def orphan(
     settled = paired.join(later, on=_MESSAGE, how="left_anti").join(looked_at, on="origin", how="inner")
     wrong = settled.where(_is_in_scope()).withColumn("wrong", _wrong()).where(F.col("wrong").isNotNull())
     told = ["origin", "kind", "key"]
-    all_of_them = _told(wrong).unionByName(_unmatched(new_fate, extent))
+    sends = told_by_all(whole) if batch.full else told_by_batch(new_sender, batch)
+    all_of_them = (
+        _told(wrong)
+        .unionByName(_unmatched(new_fate, extent))
+        .unionByName(operation_orphans(sends, state_operation, later_entry, state_range))
+    )
     return all_of_them.join(old_orphan.select(*told), on=told, how="left_anti").select(*SCHEMA.fieldNames())
 
 
