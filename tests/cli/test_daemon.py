@@ -78,8 +78,8 @@ def test_the_port_is_opened_on_demand_and_takes_the_token(ann: Person) -> None:
         ann.run("daemon", "down")
 
 
-def test_a_daemon_that_another_home_replaced_ends_with_a_code_of_its_own(ann: Person, ben: Person) -> None:
-    """A supervisor must not start it again: two homes with one key would throw each other out for ever."""
+def test_a_daemon_whose_member_was_revoked_ends_with_a_code_of_its_own(ann: Person, ben: Person) -> None:
+    """A supervisor must not start it again: nothing would change until somebody has decided something."""
     with ben.daemon() as process:
         ben.until_connected()
         ann.run("member", "revoke", "ben")

@@ -1,9 +1,11 @@
 """A lake and what reads into it, for tests."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline import plan
@@ -12,7 +14,7 @@ from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import Outcome, Runner
 from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import Table, load, table_of
-from tests.relay.running import RunningRelay
+from tests.relay.running import RunningRelay, running
 
 PATIENCE_S = 20.0
 
@@ -22,6 +24,13 @@ def place_of(relay: RunningRelay, folder: Path, patience_s: float = PATIENCE_S) 
     path = folder / "token"
     path.write_text(relay.token())
     return Place(relay.url, path.read_text().strip(), patience_s, str(path))
+
+
+@contextmanager
+def running_damaged(data: Path) -> Iterator[RunningRelay]:
+    """A relay that runs on a database that breaks its rules, which is the point."""
+    with pytest.raises(AssertionError), running(data) as relay:
+        yield relay
 
 
 def run(

@@ -44,7 +44,7 @@ def test_an_old_java_is_passed_over_for_the_packaged_one(tmp_path: Path) -> None
 def test_the_launcher_drops_the_module_that_the_packaged_java_lacks_and_nothing_else(tmp_path: Path) -> None:
     launcher = java.java_home({"PATH": ""}, tmp_path) / "bin" / "java"
     told = subprocess.run(
-        [launcher, java.DROPPED, "-Dword=two words", "-XshowSettings:properties", "-version"],
+        [launcher, "--add-modules=jdk.incubator.vector", "-Dword=two words", "-XshowSettings:properties", "-version"],
         capture_output=True,
         text=True,
     )

@@ -1,7 +1,6 @@
 """What a batch reads of histories that were restored, cut off, pruned or exchanged."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,19 +73,12 @@ def test_a_log_that_lost_its_tail_is_a_violation(spark: SparkSession, data: Path
         lakes.run(spark, lake, place, tables=TOYS)
         head = relay.head_seq()
     _cut_off(data, head - 2)
-    with running_damaged(data) as relay:
+    with lakes.running_damaged(data) as relay:
         outcome = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
         again = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
     assert outcome.violations == again.violations == 1
     ((kind, key),) = lakes.findings(lake)
     assert (kind, key.rpartition("/")[2]) == ("log_truncated", str(head - 2))
-
-
-@contextmanager
-def running_damaged(data: Path) -> Iterator[RunningRelay]:
-    """A relay that runs on a database that breaks its rules, which is the point."""
-    with pytest.raises(AssertionError), running(data) as relay:
-        yield relay
 
 
 def _cut_off(data: Path, until: int) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 
 from holdfast.protocol.event import Event
-from holdfast.protocol.feed_filter import read_changes
+from holdfast.protocol.feed_filter import read_changes, read_wanted
 from holdfast.protocol.refusal import Refused
-from holdfast.relay.changes import ChangesSubscription, Feeds
+from holdfast.relay.answer import ALL
+from holdfast.relay.changes import ChangesSubscription, Feeds, Subscription
+from holdfast.relay.feed_requests import RequestSubscription
 from tests.people import raw
 from tests.relay.place import Place
 
@@ -36,10 +38,7 @@ class Watch:
 
     async def run(self, until: Callable[[], bool] = lambda: False) -> None:
         """Follow it to its end, or until something is so and nothing more comes."""
-        feeds = Feeds(self.place.relay)
-        subscription = ChangesSubscription(
-            self.place.relay, "s", read_changes(json.dumps(self.asked).encode()), self.say
-        )
+        feeds, subscription = Feeds(self.place.relay), self.subscription()
         feeds.join(subscription)
         task = asyncio.create_task(self._run(subscription))
         while not task.done() and not until():
@@ -50,7 +49,11 @@ class Watch:
         await asyncio.gather(task, return_exceptions=True)
         feeds.leave(subscription)
 
-    async def _run(self, subscription: ChangesSubscription) -> None:
+    def subscription(self) -> Subscription:
+        wanted = read_changes(json.dumps(self.asked).encode())
+        return ChangesSubscription(self.place.relay, "s", wanted, self.say)
+
+    async def _run(self, subscription: Subscription) -> None:
         try:
             await subscription.run()
         except Refused as refused:
@@ -69,6 +72,14 @@ class Watch:
     def eose(self) -> int:
         (seq,) = (frame[3] for frame in self.frames if frame[2] == "EOSE")
         return int(seq)
+
+
+class RequestWatch(Watch):
+    """The same of a REQ: `asked` has its filters by any names, in order."""
+
+    def subscription(self) -> Subscription:
+        filters = [read_wanted(json.dumps(wanted).encode()) for wanted in self.asked.values()]
+        return RequestSubscription(self.place.relay, "r", filters, [ALL], self.say)
 
 
 def _has_position(frame: list[Any]) -> bool:

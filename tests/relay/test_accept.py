@@ -18,7 +18,7 @@ from holdfast.protocol.event import Event
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.relay.database import SCHEMA
-from holdfast.relay.offer import read
+from holdfast.relay.offer import Offer, read
 from holdfast.relay.relay import Relay
 from holdfast.relay.settings import Limits, Settings
 from holdfast.store.check import check
@@ -312,7 +312,9 @@ def test_in_a_lane_where_something_was_put_off_only_repetitions_are_answered(pla
         place.alice.message(place.carol),
     )
     place.expect(201, known)
-    held = frozenset({read(raw(new)).lane})
+    offer = read(raw(new))
+    assert isinstance(offer, Offer)
+    held = frozenset({offer.lane})
     answers = asyncio.run(place.relay.publish([raw(known), raw(new), raw(elsewhere)], held=held))
     assert [answer.http_status for answer in answers] == [200, 424, 201]
 

@@ -126,6 +126,37 @@ def test_close_ends_a_live_subscription_and_says_so(feed: Feed, client: FeedClie
     assert feed.subscriptions == 1
 
 
+@pytest.fixture
+def much(feed: Feed, author: Author) -> int:
+    """More than a socket holds; returns how many."""
+    events = [author.snapshot(f"doc-{number}", content="x" * 50_000) for number in range(400)]
+    return len(feed.put(*events))
+
+
+def test_close_ends_a_replay_that_is_under_way(feed: Feed, client: FeedClient, author: Author, much: int) -> None:
+    client.changes(tail(author, live=True))
+    client.hear()
+    client.say("CLOSE", "s")
+    heard = 1
+    while client.hear() != ["CLOSED", "s", "closed"]:
+        heard += 1
+    assert heard < much
+    client.nothing_came()
+
+
+def test_the_same_id_replaces_a_replay_that_is_under_way(
+    feed: Feed, client: FeedClient, author: Author, much: int
+) -> None:
+    client.changes(tail(author, live=True))
+    client.hear()
+    client.changes(tail(author, since=much, live=True))
+    heard = 1
+    while client.hear() != ["CHANGES", "s", "EOSE", much]:
+        heard += 1
+    assert heard < much
+    client.nothing_came()
+
+
 def test_close_of_an_unknown_subscription_is_answered_the_same(client: FeedClient) -> None:
     client.say("CLOSE", "nobody")
     client.expect(["CLOSED", "nobody", "closed"])

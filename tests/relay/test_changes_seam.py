@@ -3,7 +3,8 @@
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 from holdfast.protocol.event import Event
 from holdfast.relay.feed import PAGE_ROWS
 from holdfast.relay.settings import FeedSettings, Limits, Settings
-from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, shown, tail
+from holdfast.store.engine import Transaction
+from holdfast.store.sqlite import SqliteEngine
+from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, tail
 from tests.relay.feed_watch import put, watch
 from tests.relay.place import Place
 
@@ -101,17 +104,41 @@ def test_a_live_reader_that_fell_behind_by_pages_gets_all_of_them(place: Place) 
     assert seen.positions == list(range(1, 19))
 
 
-def test_no_wake_up_is_missed(tmp_path: Path) -> None:
-    """Two publish at the same moment, again and again, and each time both are heard before anything else happens."""
-    author = Author()
-    with open_feed(tmp_path / "relay") as feed, feed.client() as one, feed.client() as two, feed.client() as reader:
-        reader.changes(tail(author, live=True))
-        reader.expect_eose(0)
-        for number in range(1, 401):
-            for client, device in ((one, "A"), (two, "B")):
-                client.say("EVENT", shown(author.snapshot(device, {device: number})))
-            assert [reader.hear()[3] for _ in range(2)] == [2 * number - 1, 2 * number]
-            assert [client.hear()[2] for client in (one, two)] == [True, True]
+class InterruptedEngine(SqliteEngine):
+    """A database in which something happens just after somebody has read, and before it is known what was read."""
+
+    after_read: Callable[[], None] | None = None
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        with super().read() as transaction:
+            yield transaction
+        if self.after_read is not None:
+            happens, self.after_read = self.after_read, None
+            happens()
+
+
+@pytest.mark.parametrize("asked", [tail, bootstrap])
+def test_what_comes_just_after_a_reader_found_nothing_more_wakes_it(tmp_path: Path, asked: Any) -> None:
+    engine = InterruptedEngine(tmp_path / "relay.db")
+    place = Place(tmp_path / "relay.db", OPEN, engine)
+    author = Author(now_s=place.now // 1_000_000)
+
+    def publish() -> None:
+        """All at once: this relay waits for nothing."""
+        with pytest.raises(StopIteration):
+            put(place, author.snapshot()).send(None)
+        if place.relay.head().seq < 20:
+            engine.after_read = publish
+
+    async def meddle(frame: list[Any]) -> None:
+        if frame[2] == "EOSE":
+            engine.after_read = publish
+
+    turns = itertools.count()
+    seen = watch(place, asked(author, live=True), meddle, until=lambda: next(turns) > 100)
+    assert seen.positions == list(range(1, 21))
+    asyncio.run(place.relay.close())
 
 
 @pytest.mark.parametrize("count", [PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 2 * PAGE_ROWS])

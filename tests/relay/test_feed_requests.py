@@ -1,5 +1,6 @@
 """REQ on the feed: by id, author, kind, date and tag, the newest first, then live; and who may read what on a private relay."""
 
+import asyncio
 import socket as sockets
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,11 @@ from holdfast.protocol import administration
 from holdfast.protocol.action import DismissAuthor
 from holdfast.protocol.event import Event
 from holdfast.protocol.feed_filter import FILTERS_MAX
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay.settings import FeedSettings, Settings
 from tests.relay.feed_client import NOTE, QUICK, Author, Feed, FeedClient, bootstrap, open_feed, served, shown, tail
+from tests.relay.feed_watch import RequestWatch, put
+from tests.relay.place import Place
 from tests.relay.queue_client import eventually
 from tests.relay.running import running
 
@@ -142,6 +147,44 @@ def test_what_comes_and_matches_any_filter_is_sent_live_once(tmp_path: Path) -> 
         assert feed.subscriptions == 0
 
 
+def test_what_comes_while_a_request_is_served_comes_live_and_once(tmp_path: Path) -> None:
+    settings = Settings(feed=FeedSettings(open=True, compact_after_hours=0))
+    place = Place(tmp_path / "relay.db", settings)
+    author = Author(now_s=place.now // SECOND)
+    place.expect(201, author.snapshot("first"))
+    late = author.snapshot("late")
+
+    async def meddle(frame: list[Any]) -> None:
+        if place.relay.head().seq == 1:
+            await put(place, late)
+
+    turns = iter(range(100))
+    watching = RequestWatch(place, {"some": {"#d": ["first"]}, "more": {"ids": [late.id]}, "all": {}}, meddle)
+    asyncio.run(watching.run(lambda: next(turns, None) is None))
+    assert [frame[0] for frame in watching.frames] == ["EVENT", "EOSE", "EVENT"]
+    asyncio.run(place.relay.close())
+
+
+def test_what_is_gone_is_told_by_the_filter_that_names_it(tmp_path: Path) -> None:
+    """Though an earlier filter would have brought it, had it been there."""
+    settings = Settings(feed=FeedSettings(open=True, compact_after_hours=0, recent_count=1))
+    place = Place(tmp_path / "relay.db", settings)
+    author = Author(now_s=place.now // SECOND)
+    old, new = author.snapshot(at_s=5), author.snapshot(at_s=6)
+    place.expect(201, old, new)
+    asyncio.run(place.relay.sweep())
+    named = {"ids": [old.id, new.id]}
+    watching = RequestWatch(place, {"all": {"authors": [author.key]}, "named": named, "again": named})
+    turns = iter(range(20))
+    asyncio.run(watching.run(lambda: next(turns, None) is None))
+    assert watching.frames == [
+        ["EVENT", "r", shown(new)],
+        ["EVENT-STATUS", "r", {"id": old.id, "status": "payload_compacted", "seq": 1}],
+        ["EOSE", "r"],
+    ]
+    asyncio.run(place.relay.close())
+
+
 FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"ids": ["abc"]}, "filter: ids has 'abc', which is not 32 bytes in lower-case hex"),
     ({"authors": ["x" * 64]}, f"filter: authors has '{'x' * 40}...', which is not 32 bytes in lower-case hex"),
@@ -258,6 +301,12 @@ def test_who_shows_two_keys_reads_what_both_may(private: Feed) -> None:
         assert client.request({}) == events_of([3, 1])
         for author in (AUTHOR, OTHER):
             assert len(client.ask_changes(tail(author))) == 2
+        third, alice = Author("somebody else again"), private.relay.person("alice")
+        action = administration.admit_author(third.secret, alice.mesh, alice.member, bytes(32))
+        assert str(private.relay.publish(alice.administer(action))) == "201"
+        private.put(third.snapshot())
+        private.put(EVENTS[2])
+        client.expect(*events_of([2]))
 
 
 def test_a_failed_authentication_shows_nothing(private: Feed) -> None:

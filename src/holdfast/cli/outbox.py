@@ -155,7 +155,7 @@ def paced(
         due_at = clock()
         for item in items:
             sleep(max(0.0, due_at - clock()))
-            due_at += 1 / rate
+            due_at = clock() + 1 / rate  # from its own beginning: after a stall nothing is made up for
             yield item
             progress.advance(bar)
 

@@ -27,6 +27,8 @@ _ALWAYS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.constraintPropagation.enabled": "false",  # it takes longer to plan with than it saves on small batches
+    "spark.sql.codegen.cache.maxEntries": "5000",  # a batch has hundreds of expressions; 100 are kept by default, and all are compiled anew
+    "spark.sql.maxPlanStringLength": "10000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # five more calls into Java for every expression
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # progress is ours to show

@@ -1,5 +1,6 @@
 """The bytes that a chain covers, made by Spark: the same as ours for whatever an entry may hold."""
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -12,6 +13,8 @@ TEXT = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x00
 BYTES = st.none() | st.binary(max_size=40)
 NUMBER = st.none() | st.integers(-(2**63), 2**63 - 1)
 NAME = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=5)
+
+pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
 
 DRAFT = st.builds(
     Draft,

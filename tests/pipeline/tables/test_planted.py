@@ -15,6 +15,8 @@ from tests.pipeline.tables.memory_lake import MemoryLake
 FINDING = ("chain_break", "orphan", "sequence_gap", "sender_reset", "equivocation", "receipt_forged")
 END = 1_790_000_000_000_000
 
+pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
+
 
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -16,6 +16,8 @@ from tests.pipeline.tables.memory_lake import MemoryLake, Part, Rows
 from tests.pipeline.twins import twins
 from tests.pipeline.twins.random_world import RandomDevice, RandomRelay
 
+pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
+
 
 @dataclass
 class Reading:
@@ -122,7 +124,7 @@ def run(spark: SparkSession, reading: Reading) -> MemoryLake:
     return lake
 
 
-@pytest.mark.parametrize(("seed", "restored", "batches"), [(1, False, 2), (9, True, 3)])
+@pytest.mark.parametrize(("seed", "restored", "batches"), [(1, False, 2), (15, True, 3)])
 def test_every_table_is_what_its_twin_says(spark: SparkSession, seed: int, restored: bool, batches: int) -> None:
     reading = told(seed, restored=restored, batches=batches)
     lake = run(spark, reading)
