@@ -3,7 +3,9 @@
 import asyncio
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,14 @@ from hypothesis import strategies as st
 
 from holdfast.protocol.event import Event
 from holdfast.relay.feed import PAGE_ROWS
+from holdfast.relay.relay import Relay
 from holdfast.relay.settings import FeedSettings, Limits, Settings
 from holdfast.store.engine import Transaction
 from holdfast.store.sqlite import SqliteEngine
 from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, tail
-from tests.relay.feed_watch import put, watch
-from tests.relay.place import Place
+from tests.relay.feed_watch import Watch, put, watch
+from tests.relay.place import Place, Whose
+from tests.relay.running import ANSWER_S
 
 LARGE = "x" * 60_000  # five fit on a page
 WRITERS = 4
@@ -120,25 +124,26 @@ class InterruptedEngine(SqliteEngine):
 
 @pytest.mark.parametrize("asked", [tail, bootstrap])
 def test_what_comes_just_after_a_reader_found_nothing_more_wakes_it(tmp_path: Path, asked: Any) -> None:
+    """Reads are done on threads: the wake-up of what comes meanwhile is there before the reader hears what it read."""
     engine = InterruptedEngine(tmp_path / "relay.db")
     place = Place(tmp_path / "relay.db", OPEN, engine)
+    place.relay = Relay(engine, OPEN, Whose, clock=place.clock, random=place.random)
     author = Author(now_s=place.now // 1_000_000)
-
-    def publish() -> None:
-        """All at once: this relay waits for nothing."""
-        with pytest.raises(StopIteration):
-            put(place, author.snapshot()).send(None)
-        if place.relay.head().seq < 20:
-            engine.after_read = publish
+    deadline = time.monotonic() + ANSWER_S
 
     async def meddle(frame: list[Any]) -> None:
         if frame[2] == "EOSE":
-            engine.after_read = publish
+            loop = asyncio.get_running_loop()
+            engine.after_read = lambda: _wait_for(asyncio.run_coroutine_threadsafe(put(place, author.snapshot()), loop))
 
-    turns = itertools.count()
-    seen = watch(place, asked(author, live=True), meddle, until=lambda: next(turns) > 100)
-    assert seen.positions == list(range(1, 21))
+    seen = Watch(place, asked(author, live=True), meddle)
+    asyncio.run(seen.run(lambda: bool(seen.positions) or time.monotonic() > deadline))
+    assert seen.positions == [1]
     asyncio.run(place.relay.close())
+
+
+def _wait_for(future: Future[list[int]]) -> None:
+    assert future.result(ANSWER_S) == [1]
 
 
 @pytest.mark.parametrize("count", [PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 2 * PAGE_ROWS])

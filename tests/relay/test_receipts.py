@@ -9,6 +9,10 @@ import pytest
 from holdfast.protocol.event import Event, decode, encode, verify
 from holdfast.protocol.history import Kind
 from holdfast.protocol.receipt import RECEIPT_KIND, ReceiptStatus
+from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay.settings import Limits, Settings
+from tests.relay.place import Place
 from tests.relay.queue_client import Friends, eventually, following, ids, soon
 from tests.relay.running import RunningRelay, running
 
@@ -234,3 +238,14 @@ def test_receipts_travel_over_a_websocket_too(friends: Friends) -> None:
         assert (verb, event_id, accepted) == ("OK", receipt.id, True)
         assert json.loads(text)["skipped"] == []
     assert ids(friends.drain(friends.alice)) == [receipt.id]
+
+
+def test_receipts_that_are_good_for_nothing_are_counted_like_messages(tmp_path: Path) -> None:
+    limits = Limits(messages_per_s=1.0, messages_burst=3)
+    place = Place(tmp_path / "relay.db", Settings(limits=limits))
+    place.settle()
+    place.now += 60 * SECOND
+    invented = [f"{number:064x}" for number in range(10)]
+    refusals = [place.one(place.bob.receipt(place.alice, one)).refusal for one in invented]
+    assert refusals[:4] == [Refusal.RECEIPT_UNKNOWN] * 4
+    assert set(refusals[4:]) == {Refusal.RATE_LIMITED}

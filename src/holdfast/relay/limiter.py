@@ -50,6 +50,18 @@ class Limiter:
             _trim(self._seen, EVENTS_MAX)
             return 0
 
+    def charge(self, pubkey: str, now: int) -> None:
+        """Count something that was let pass for nothing, and was good for nothing."""
+        with self._lock:
+            bucket = self._refilled(pubkey, now)
+            bucket.tokens = max(bucket.tokens - 1, -float(self._limits.messages_burst))
+
+    def debt_s(self, pubkey: str, now: int) -> int:
+        """After how many seconds a key has made up for what it was charged; 0 if it owes nothing."""
+        with self._lock:
+            tokens = self._refilled(pubkey, now).tokens
+            return 0 if tokens >= 0 else math.ceil(-tokens / self._limits.messages_per_s)
+
     def _is_free(self, event_id: str, now: int) -> bool:
         """Whether these bytes were counted a moment ago and may be repeated."""
         seen = self._seen.get(event_id)

@@ -211,6 +211,7 @@ class Relay:
         except faults.Fault as fault:  # nothing of it is on disk, so the sender may try again
             events = [*(offer.event for offer in request.offers), *(offer.event for offer in request.snapshots)]
             return [refuse(Refusal.UNAVAILABLE, fault.what, event_id=event.id) for event in events]
+        self._screening.charge(zip(request.offers, answers, strict=False))  # answers to snapshots stand behind
         return answers
 
     def _tell_connections(self, answers: Sequence[Answer]) -> None:

@@ -3,7 +3,7 @@
 It is the dear part of an accept, for it checks signatures: it runs on threads, never on the event loop or the writer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -159,12 +159,20 @@ class Screening:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         if offer.lane in put_off:
             return refuse(Refusal.HELD_BACK, HELD_BACK_DETAIL, event_id=offer.event.id)
-        if isinstance(offer.said, Receipt):
-            return None  # there are no more of them than deliveries
+        if isinstance(offer.said, Receipt):  # there are no more good ones than deliveries; the others are counted
+            return self._slow_down(offer.event, self._limiter.debt_s(offer.event.pubkey, now))
         return self._too_fast(offer.event, now)
 
+    def charge(self, answers: Iterable[tuple[Offer, Answer]]) -> None:
+        """Count receipts that were good for nothing: nobody keeps the writer busy with them for free."""
+        for offer, answer in answers:
+            if answer.refusal is Refusal.RECEIPT_UNKNOWN:
+                self._limiter.charge(offer.event.pubkey, self._clock())
+
     def _too_fast(self, event: Event, now: int) -> Answer | None:
-        wait_s = self._limiter.wait_s(event.pubkey, event.id, now)
+        return self._slow_down(event, self._limiter.wait_s(event.pubkey, event.id, now))
+
+    def _slow_down(self, event: Event, wait_s: int) -> Answer | None:
         if not wait_s:
             return None
         pace = f"more than {self._settings.limits.messages_per_s:g} a second"
