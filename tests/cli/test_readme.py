@@ -25,6 +25,7 @@ CHANGING = [
     (re.compile(r"npub1\w+"), "NPUB"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "TIME"),
     (re.compile(r'"(enqueued_at|expires_at)": \d+'), r'"\1": TIME'),
+    (re.compile(r"/\S*/(alice|bob)\b"), r"HOME/\1"),
     (re.compile(r"\b\d+ entries\b"), "N entries"),
     (re.compile(r"\(\d+\.\d s\)"), "(SECONDS)"),
 ]

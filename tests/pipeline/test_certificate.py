@@ -98,7 +98,7 @@ def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
         return change
 
     for number, (old, new) in enumerate(
-        (('"violations":0', '"violations":1'), ('"open":', '"open":1'), ('"batch":1', '"batch":3'))
+        (('"violations":0', '"violations":1'), ('"open":', '"open":1'), ('"batch":1', '"batch":3'), ("{", "["))
     ):
         copy = tmp_path / str(number)
         shutil.copytree(certified, copy)

@@ -216,7 +216,7 @@ class Runner:
         if runs != last.number:
             found.append(_breach_row(records.RUN, f"{runs} rows, the last one of batch {last.number}"))
         before = self._certificate_before(last.number + 1)
-        if last.number and (before is None or before.said["batch"] != last.number or not before.is_signed()):
+        if last.number and (before is None or not before.is_signed() or before.said["batch"] != last.number):
             found.append(_breach_row(records.CERTIFICATE, f"of batch {last.number}"))
         return found
 
@@ -276,7 +276,7 @@ class Runner:
         return Facts(agreed.number, at, agreed.ranges, heads, inputs.versions, digests, findings, balance)
 
     def _certificate_before(self, number: int) -> certificate.Certificate | None:
-        found = [one for one in self._shelf.certificates() if one.said["batch"] < number]
+        found = self._shelf.certificates(number - 1)
         return found[-1] if found else None
 
     def _write_certificate(self, facts: Facts, inputs: Inputs) -> None:

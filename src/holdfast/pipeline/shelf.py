@@ -50,14 +50,14 @@ class Shelf:
         versions = {one["table"]: one["version"] for one in row["versions"]}
         return Run(row["number"], _micros(row["at"]), marks, {**versions, records.RUN.name: handle.version()})
 
-    def certificates(self) -> list[Certificate]:
-        """All of them, in order."""
+    def certificates(self, until: int | None = None) -> list[Certificate]:
+        """All of them, or those up to a batch, in order."""
         handle = self.lake.delta(records.CERTIFICATE.name)
         if handle is None:
             return []
-        rows = self._rows_of(
-            records.CERTIFICATE, live_files(handle), "SELECT document, pubkey, signature FROM {rows} ORDER BY number"
-        )
+        where = "" if until is None else f"WHERE number <= {until}"
+        sql = f"SELECT document, pubkey, signature FROM {{rows}} {where} ORDER BY number"  # noqa: S608 - a number
+        rows = self._rows_of(records.CERTIFICATE, live_files(handle), sql)
         return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
 
     def files(self, name: str, version: int | None) -> list[Path]:

@@ -18,12 +18,15 @@ def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:
     """Every way in which the lake is not what was certified; none is good."""
     try:
         last = lake.last_run()
-        certificates = [one for one in lake.certificates() if one.said["batch"] <= last.number]
+        certificates = lake.certificates(last.number)
     except _UNREADABLE as error:
         return [f"the certificates cannot be read: {_first_line(error)}"]
     if not certificates:
         return ["there is no certificate"]
-    return _signatures(certificates, pubkey) + _order(certificates, last) + _contents(lake, certificates[-1], last)
+    unsigned = _signatures(certificates, pubkey)
+    if unsigned:  # then it does not matter what they say
+        return unsigned
+    return _order(certificates, last) + _contents(lake, certificates[-1], last)
 
 
 def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str]:
