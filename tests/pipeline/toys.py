@@ -9,13 +9,16 @@ from holdfast.pipeline.tables.history import history
 
 COUNT = StructType([StructField("kind", StringType()), StructField("entries", LongType())])
 DAILY = StructType([StructField("day", DateType()), StructField("entries", LongType())])
-LATEST = StructType([StructField("seq", LongType()), StructField("kind", StringType())])
+LATEST = StructType(
+    [StructField("seq", LongType()), StructField("kind", StringType()), StructField("known", LongType())]
+)
 
 
 @table(key=("seq",), schema=LATEST, writing=Writing.PASSING)
-def seen(new_history: DataFrame) -> DataFrame:
-    """What came in this batch."""
-    return new_history.select("seq", "kind")
+def seen(old_counted: DataFrame, new_history: DataFrame) -> DataFrame:
+    """What came in this batch, and how many entries were known before it."""
+    known = old_counted.agg(F.coalesce(F.sum("entries"), F.lit(0)).alias("known"))
+    return new_history.select("seq", "kind").crossJoin(known)
 
 
 def positions_are_positive(new_listed: DataFrame) -> DataFrame:
@@ -25,8 +28,8 @@ def positions_are_positive(new_listed: DataFrame) -> DataFrame:
 
 @table(key=("seq",), schema=LATEST, writing=Writing.APPEND, sort_by=("seq",), invariant=positions_are_positive)
 def listed(new_seen: DataFrame) -> DataFrame:
-    """Every position and its kind."""
-    return new_seen.select("seq", "kind")
+    """Every position, its kind, and what was known then."""
+    return new_seen.select("seq", "kind", "known")
 
 
 @table(key=("kind",), schema=COUNT, writing=Writing.REPLACE)

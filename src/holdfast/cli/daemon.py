@@ -14,8 +14,10 @@ import typer
 from holdfast.cli import session as sessions
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.device import holder
+from holdfast.device import recover as recovery
 from holdfast.device.home import VARIABLE, Home, InUse
 from holdfast.device.mesh import NoMesh
+from holdfast.store.world import wall_clock
 
 LOG_NAME = "daemon.log"
 LOG_BYTES_MAX = 104_857_600  # then the next start puts it aside
@@ -164,3 +166,30 @@ def _did_not_start(code: int, log: Path, before: int) -> Failure:
         said = file.read().decode(errors="replace").strip().splitlines()
     reason = said[-1].removeprefix("holdfast: ") if said else f"it ended with code {code} and said nothing"
     return Failure(ExitCode(code) if code in set(ExitCode) and code else ExitCode.ERROR, "daemon_failed", reason)
+
+
+@app.command()
+def recover(
+    home: AtHome = None,
+    force: Annotated[bool, typer.Option("--force", help="Although nothing is found to be damaged.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a new database of what can be read of a damaged one; the relay then fills the inbox with what it still has.
+
+    The damaged file stays beside it. The home goes on as a new sender, so nothing is ever named twice.
+    """
+    found = find_home(home)
+    with sessions.failures(found), found.entered(wait_s=0.0):
+        try:
+            done = recovery.recover(found, wall_clock, os.urandom, force=force)
+        except recovery.NothingDamaged:
+            message = f"nothing is damaged in {found.database}. --force recovers it all the same."
+            raise Failure(ExitCode.VIOLATION, "nothing_damaged", message) from None
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+        return
+    rows = [(one.table, str(one.rows), "" if one.is_whole else "a part is lost") for one in done.tables]
+    print_table(("table", "rows", ""), rows, right=("rows",))
+    console().print(f"The damaged file is {done.damaged}; the next `holdfast daemon up` fills the inbox again.")
+    for finding in done.findings:
+        console().print(f"! {finding}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from holdfast.device import arrivals, outbox, receipts, sending, topic_keys, topics
+from holdfast.device import arrivals, outbox, receipts, recover, sending, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
 from holdfast.device.mesh import NotThatOne, OtherRelay, Standing, standing
@@ -47,7 +47,8 @@ class Link:
         self._daemon = daemon
         self._network = network
         self._override = override
-        self._replay = replay
+        self._replay = replay or daemon.device.look(recover.wants_replay)
+        self._is_replayed = False  # and the home has not been told yet
         self._look_woken = asyncio.Event()
         self._keys_tried: tuple[int, int] | None = None  # the keys there were when what is unreadable was tried last
         self.log_id: bytes | None = None  # of the relay that was met last
@@ -82,7 +83,9 @@ class Link:
 
     def went_live(self) -> None:
         """What was acknowledged before has all come once more; the next connection need not bring it."""
-        self._replay = False
+        if self._replay:
+            self._replay, self._is_replayed = False, True
+            self.look_soon()
 
     def look_soon(self) -> None:
         """Something about members or keys seems to have changed."""
@@ -135,6 +138,9 @@ class Link:
     async def _keep_looking(self) -> None:
         while True:
             self._look_woken.clear()
+            if self._is_replayed:
+                await self._daemon.device.do_soon(recover.replayed)
+                self._is_replayed = False
             await self.see_mesh()
             await asyncio.sleep(LOOK_S_MIN)
             with contextlib.suppress(TimeoutError):

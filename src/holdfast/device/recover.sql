@@ -1,0 +1,17 @@
+-- name: forget_entries
+-- A history with holes proves nothing.
+DELETE FROM history
+
+-- name: begin_behind_them
+UPDATE history_head SET anchor_seq = seq, anchor_chain = chain
+
+-- name: want_replay
+-- Until it has happened, whatever interrupts it.
+INSERT INTO cursor (name, log_id, seq, moved_at) VALUES ('replay', :log_id, 0, :now)
+ON CONFLICT (name) DO UPDATE SET moved_at = excluded.moved_at
+
+-- name: wants_replay
+SELECT 1 FROM cursor WHERE name = 'replay'
+
+-- name: replayed
+DELETE FROM cursor WHERE name = 'replay'

@@ -1,0 +1,91 @@
+"""A damaged home: what can be read is kept, the rest is said to be lost, and the home goes on as a new sender."""
+
+import os
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.device import operations, recover
+from holdfast.device.database import SCHEMA, prepare
+from holdfast.device.home import Home
+from holdfast.store.check import check
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.world import wall_clock
+
+ENTRIES = 400
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """A home whose log has some entries."""
+    tmp_path.chmod(0o700)
+    home = Home(tmp_path)
+    with closing(SqliteEngine(home.database)) as engine:
+        prepare(engine, wall_clock, os.urandom)
+        with engine.write() as transaction:
+            for number in range(ENTRIES):
+                blob = f"entry {number} ".encode() * 20
+                operations.append_next(transaction, wall_clock(), os.urandom, bytes(32), blob)
+    return home
+
+
+def damage(path: Path, at: float) -> None:
+    """Overwrite a few pages, at a share of the file."""
+    with path.open("r+b") as file:
+        file.seek(int(path.stat().st_size * at) // 4096 * 4096)
+        file.write(b"\xff" * 4096 * 3)
+
+
+def opened(home: Home) -> tuple[list[int], bytes, list[str]]:
+    """The sequences, the epoch and what is wrong, once a device has opened it."""
+    with closing(SqliteEngine(home.database)) as engine:
+        prepare(engine, wall_clock, os.urandom)
+        with engine.read() as transaction:
+            found = [entry.sequence for entry in operations.entries(transaction, -1, None)]
+            assert recover.wants_replay(transaction)
+            epoch = operations.epoch(transaction)
+        return found, epoch, [str(finding) for finding in check(engine, SCHEMA)]
+
+
+def epoch_of(home: Home) -> bytes:
+    with closing(SqliteEngine(home.database, read_only=True)) as engine, engine.read() as transaction:
+        return operations.epoch(transaction)
+
+
+def test_a_sound_home_is_left_alone(home: Home) -> None:
+    before = home.database.read_bytes()
+    with pytest.raises(recover.NothingDamaged):
+        recover.recover(home, wall_clock, os.urandom)
+    assert home.database.read_bytes() == before
+
+
+@pytest.mark.parametrize("at", [0.25, 0.5, 0.75])  # the first of them hits the page that all others hang on
+def test_what_can_be_read_is_kept_in_order_and_the_rest_is_said_to_be_lost(home: Home, at: float) -> None:
+    epoch = epoch_of(home)
+    damage(home.database, at)
+    done = recover.recover(home, wall_clock, os.urandom)
+    found, new_epoch, wrong = opened(home)
+    assert wrong == list(done.findings) == []
+    assert found == sorted(set(found))
+    assert (len(found) > 0) == (at > 0.25)
+    kept = {one.table: one for one in done.tables}
+    assert kept["operation_log"].rows == len(found)
+    assert kept["operation_log"].is_whole == (len(found) == ENTRIES)
+    assert not done.history_is_whole or len(found) == ENTRIES
+    assert new_epoch != epoch
+    assert Path(done.damaged).exists()
+
+
+def test_nothing_is_lost_of_a_file_that_only_lost_an_index(home: Home) -> None:
+    done = recover.recover(home, wall_clock, os.urandom, force=True)
+    found, _, wrong = opened(home)
+    assert (found, wrong, done.history_is_whole) == (list(range(ENTRIES)), [], True)
+    assert all(one.is_whole for one in done.tables)
+
+
+def test_a_file_that_is_no_database_any_more_leaves_an_empty_log(home: Home) -> None:
+    home.database.write_bytes(b"\x00" * 8192)
+    done = recover.recover(home, wall_clock, os.urandom)
+    assert opened(home)[0] == []
+    assert not any(one.rows for one in done.tables)
