@@ -50,8 +50,9 @@ class Reader(Place):
             allow_receipts=self.allowed.append,
         )
 
-    async def _learn(self) -> None:
+    async def _learn(self) -> bool:
         self.learned += 1
+        return True
 
     def meets(self, *scripts: Script) -> None:
         """Receive on a connection for each script, until it ends."""
@@ -191,15 +192,34 @@ def test_what_its_sender_did_not_sign_is_no_message_and_jams_nothing(place: Read
 def test_a_signer_who_is_not_known_is_asked_for_once(place: Reader) -> None:
     dan = Person("dan")
 
-    async def learn() -> None:
+    async def learn() -> bool:
         place.learned += 1
         place.knows("bob", "dan")
+        return True
 
     place.receiver._learn = learn
     brought = [(seq, _to(place, b"%d" % seq, dan), "member-dan") for seq in (1, 2)]
     place.meets(_bringing(*brought))
     assert place.bodies() == [b"1", b"2"]
     assert place.learned == 1
+
+
+def test_a_signer_who_cannot_be_asked_for_is_neither_stored_nor_acknowledged(place: Reader) -> None:
+    """It may be a member who came a moment ago: what cannot be judged stays in the queue."""
+    acked: list[int] = []
+    brought = [(1, _to(place, b"true"), "member-bob"), (2, _to(place, b"dear", Person("dan")), "member-dan")]
+    first = place.receiver._learn
+
+    async def learn() -> bool:
+        return False
+
+    place.receiver._learn = learn
+    place.meets(_bringing(*brought, acked=acked))
+    assert (place.bodies(), acked) == ([], [])
+    place.receiver._learn = first
+    place.knows("bob", "dan")
+    place.meets(_bringing(*brought, acked=acked))
+    assert (place.bodies(), acked) == ([b"true", b"dear"], [1, 2])
 
 
 def test_what_was_signed_with_a_key_before_the_last_is_still_its_members(place: Reader) -> None:
@@ -210,9 +230,10 @@ def test_what_was_signed_with_a_key_before_the_last_is_still_its_members(place: 
 
 
 def test_a_post_whose_key_is_missing_is_fetched_for_before_it_is_called_unreadable(place: Reader) -> None:
-    async def learn() -> None:
+    async def learn() -> bool:
         place.learned += 1
         place.has_key("news", 1, topic_key("news", 1))
+        return True
 
     place.receiver._learn = learn
     place.meets(_bringing((1, BOB.post("news", b"to all"), "member-bob")))

@@ -21,6 +21,8 @@ def fill(data: Path, author: Author, documents: int, versions: int = 1) -> None:
     """A data directory with documents of one author, each in so many versions."""
     data.mkdir()
     engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        transaction.rows("PRAGMA cache_size = -1000000")  # a gigabyte, or random ids would wait for the disk
     shelve(engine, author, documents, versions)
     engine.close()
 

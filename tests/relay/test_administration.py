@@ -1,5 +1,6 @@
 """Administration: who may do what, and what it changes."""
 
+import asyncio
 import hashlib
 import json
 
@@ -169,7 +170,7 @@ def test_the_history_tells_administration_with_its_own_words(place: Place) -> No
 def test_a_mesh_is_shown_to_its_members_and_operators_only(place: Place) -> None:
     place.settle()
     make_topic(place, place.bob)
-    shown = place.relay.mesh(MESH, place.bob.key)
+    shown = asyncio.run(place.relay.mesh(MESH, place.bob.key))
     assert [(m["name"], m["role"], m["pubkey"]) for m in shown["members"]] == [
         ("alice", "admin", place.alice.key),
         ("bob", "member", place.bob.key),
@@ -184,17 +185,17 @@ def test_a_mesh_is_shown_to_its_members_and_operators_only(place: Place) -> None
             "left": [],
         }
     ]
-    assert place.relay.mesh(MESH, place.operator.key) == shown
+    assert asyncio.run(place.relay.mesh(MESH, place.operator.key)) == shown
     place.expect(201, place.bob.administer(Unsubscribe(topic="news")))
-    assert place.relay.mesh(MESH, place.bob.key)["topics"][0]["left"] == [place.bob.member]
+    assert asyncio.run(place.relay.mesh(MESH, place.bob.key))["topics"][0]["left"] == [place.bob.member]
     for stranger in (Person("mallory").key,):
         with pytest.raises(Refused, match="not_a_member"):
-            place.relay.mesh(MESH, stranger)
+            asyncio.run(place.relay.mesh(MESH, stranger))
         with pytest.raises(Refused, match="not_a_member"):
-            place.relay.grants(MESH, "news", stranger)
-    grants = place.relay.grants(MESH, "news", place.bob.key)
+            asyncio.run(place.relay.grants(MESH, "news", stranger))
+    grants = asyncio.run(place.relay.grants(MESH, "news", place.bob.key))
     assert [grant["key_epoch"] for grant in grants["grants"]] == [1]
-    assert place.relay.grants(MESH, "news", place.carol.key)["grants"] == []
+    assert asyncio.run(place.relay.grants(MESH, "news", place.carol.key))["grants"] == []
 
 
 def test_whoever_loses_the_right_to_invite_cannot_come_back_by_an_earlier_invitation(place: Place) -> None:

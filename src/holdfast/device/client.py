@@ -10,7 +10,7 @@
         client.run()
 
 Every call is synchronous. A send that was accepted is on the daemon's disk; a client that loses the answer repeats the
-request under the same id, so nothing is sent twice.
+request under the same id, so nothing is sent twice. If the daemon stays away, `SendUnanswered` has that id.
 """
 
 import os
@@ -39,12 +39,16 @@ from holdfast.device.ipc_documents import (
     Topics,
     Version,
 )
-from holdfast.device.ipc_link import DaemonLost, Link, NoDaemon
-from holdfast.protocol import ulid
+from holdfast.device.ipc_link import DaemonLost, Link, NoDaemon, RequestRefused, SendUnanswered
+from holdfast.device.send import TOPIC_SIGN
+from holdfast.protocol import keys, ulid
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
+from holdfast.protocol.tags import shown
 from holdfast.store.world import wall_clock
 
 RECONNECT_WAIT_S = 0.5  # before an event stream that broke is opened again; doubles up to the next
 RECONNECT_WAIT_MAX_S = 5.0
+SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a send without an answer: a restart is shorter
 PAGE_ROWS = 50
 
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
@@ -102,17 +106,18 @@ class Client:
             "expires_at": expires_at,
             "not_before": not_before,
         }
+        name = client_message_id or ulid.mint(wall_clock(), os.urandom(ulid.RANDOM_BYTES))
         request = {
             "to": to,
             "message": message,
             "priority": priority,
-            "client_message_id": client_message_id or ulid.mint(wall_clock(), os.urandom(ulid.RANDOM_BYTES)),
+            "client_message_id": name,
             **{name: value for name, value in optional.items() if value is not None},
         }
         try:
             return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
-        except DaemonLost:  # it may have been accepted; the same id gets the same answer
-            return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
+        except DaemonLost as lost:  # it may have been accepted; the same id gets the same answer
+            return self._send_again(request, name, lost)
 
     def inbox(
         self,
@@ -242,12 +247,19 @@ class Client:
     ) -> Handler | Callable[[Handler], Handler]:
         """Let a function act on the messages that `run` finds: all, or those of a topic, sender or priority.
 
+        The sender is whom the daemon knows by that name, id or key now; one that it does not know is refused at once.
         Its success acknowledges the message. After five failures the message is parked, and shown by `inbox --parked`. It
         may see a message again that it has acted on, if the program died in between: `message.id` stays the same.
         """
 
+        wanted = Wanted(
+            topic=None if topic is None else topic.removeprefix(TOPIC_SIGN),
+            sender=None if sender is None else self._member(sender),
+            priority=priority,
+        )
+
         def register(function: Handler) -> Handler:
-            self._handlers.add(function, Wanted(topic=topic, sender=sender, priority=priority))
+            self._handlers.add(function, wanted)
             return function
 
         return register if handler is None else register(handler)
@@ -267,6 +279,35 @@ class Client:
         self._stopped = True
         self._link.interrupt()
 
+    def _send_again(self, request: Mapping[str, Any], name: str, lost: DaemonLost) -> SendAnswer:
+        """The answer to a send that may have been taken; whatever stays in the way of it does not say that it was not."""
+        problem: Exception = lost
+        give_up_at = time.monotonic() + sum(SEND_WAITS_S)
+        for wait_s in SEND_WAITS_S:
+            time.sleep(wait_s)
+            try:
+                return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
+            except (NoDaemon, DaemonLost) as fault:
+                problem = fault
+            except RequestRefused as refused:
+                if REFUSALS[refused.refusal].is_permanent:
+                    raise
+                problem = refused
+            if time.monotonic() > give_up_at:  # one that hangs is not waited for again and again
+                break
+        raise SendUnanswered(str(self._link.socket), name) from problem
+
+    def _member(self, who: str) -> str:
+        """The id of the member that `inbox` finds under a name, an id or a key."""
+        found = self.inbox(sender=who, limit=1).messages  # refuses whom the daemon does not know
+        if found:
+            return found[0].sender
+        peers, pubkey = self.peers().peers, _hex(who)
+        named = [peer for peer in peers if who in (peer.member, peer.name) or peer.pubkey == pubkey]
+        for peer in sorted(named, key=lambda peer: (peer.member != who, peer.status != "active")):
+            return peer.member
+        raise Refused(Refusal.DESTINATION_UNKNOWN, f"{shown(who)} is an earlier key; name the member by its id")
+
     def _stream(self, seq: int, kinds: Sequence[str]) -> Iterator[Event]:
         query = {"kinds": ",".join(kinds) or None}
         with self._link.stream("/v1/events", query, {"last-event-id": str(seq)}) as lines:
@@ -285,6 +326,14 @@ class Client:
                     fields = {}
                 else:
                     fields = {}  # a comment, to say that it is still there
+
+
+def _hex(key: str) -> str:
+    """A public key in hex, from whatever people write for it; what is none stays what it is."""
+    try:
+        return keys.read_npub(key)
+    except Refused:
+        return key.lower()
 
 
 def _part(text: str) -> str:

@@ -108,6 +108,7 @@ class Daemon:
         self.membership = membership
         self.facts = Facts(mesh=membership.mesh, member=membership.member)
         self.changes = Changes()
+        self.sightings = 0  # of the mesh, as the relay has it
         self._links = {"connections": 0, "disconnections": 0}
         self.client = RelayClient(
             membership.relay,
@@ -203,8 +204,11 @@ class Daemon:
             publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
             session = Session(self.device, self.client, publisher, self.membership)
             try:
+                await session.refresh()  # first of all: whoever asks who is there must not wait for what was put off
+                self.sightings += 1
                 await publisher.heal(self.membership.mesh)
-                await session.refresh()
+                if publisher.healed:
+                    await session.refresh()
                 yield session
             finally:
                 self.membership = session.membership

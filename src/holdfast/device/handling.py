@@ -25,15 +25,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages a handler wants; never one that cannot be read yet."""
 
     topic: str | None = None
-    sender: str | None = None  # a member's id, name or key
+    sender: str | None = None  # a member's id: a name may change hands
     priority: str | None = None
 
     def fits(self, message: Message) -> bool:
-        senders = (message.sender, message.sender_name, message.sender_pubkey)
         return (
             message.status == "stored"
             and self.topic in (None, message.topic)
-            and (self.sender is None or self.sender in senders)
+            and self.sender in (None, message.sender)
             and self.priority in (None, message.priority)
         )
 

@@ -8,7 +8,7 @@ WHERE arrival > :after
   AND (:topic IS NULL OR topic = :topic)
   AND (:sender IS NULL OR sender = :sender)
   AND (:mentions_of IS NULL OR arrival IN (SELECT arrival FROM inbox_mention WHERE member = :mentions_of))
-  AND (:unapplied = 0 OR (applied_at IS NULL AND parked_at IS NULL))
+  AND (:unapplied = 0 OR (applied_at IS NULL AND parked_at IS NULL AND replayed = 0))
   AND (:parked = 0 OR (parked_at IS NOT NULL AND applied_at IS NULL))
 ORDER BY arrival
 LIMIT :limit

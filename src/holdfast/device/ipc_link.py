@@ -14,6 +14,7 @@ from holdfast.device.home import Home
 from holdfast.device.trouble import carried
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
 from holdfast.store import faults
+from holdfast.wire.network import SOCKET_PATH_BYTES_MAX, is_too_long
 
 SOCKET_NAME = "daemon.sock"
 CONNECT_TIMEOUT_S = 2.0
@@ -31,10 +32,27 @@ class NoDaemon(faults.Fault):
     temporary = True
 
 
+class HomeTooLong(NoDaemon):
+    what = f"no daemon can be here: the path of its socket is too long, the system takes {SOCKET_PATH_BYTES_MAX} bytes"
+    remedy = "Move the home to a shorter path, and name that in HOLDFAST_HOME."
+    temporary = False
+
+
 class DaemonLost(faults.Fault):
     what = "the daemon went away before it had answered"
     remedy = "Ask again; a send keeps its client_message_id, so that nothing is sent twice."
     temporary = True
+
+
+class SendUnanswered(DaemonLost):
+    """A send may be on the daemon's disk, or not; `detail` is the id under which it can be asked for again."""
+
+    what = "the daemon went away before it had answered, and may have taken the message under this id"
+    remedy = "Repeat the send with that client_message_id: it is not sent twice then."
+
+    @property
+    def client_message_id(self) -> str:
+        return self.detail
 
 
 class RequestRefused(Refused):
@@ -75,7 +93,7 @@ class Link:
         self, method: str, path: str, shape: type[T], *, body: object = None, query: Mapping[str, object] | None = None
     ) -> T:
         """The document of a yes; every no raises."""
-        content = None if body is None else msgspec.json.encode(body)
+        content = None if body is None else _write(body)
         headers = {} if body is None else {"content-type": "application/json"}
         with self._meaning():
             response = self._http.request(
@@ -120,6 +138,8 @@ class Link:
 
     def _knock(self) -> None:
         """See whether anybody is there, with a socket that is closed if not: the HTTP client forgets its own."""
+        if is_too_long(str(self.socket)):
+            raise HomeTooLong(str(self.socket))
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
             knocking.settimeout(CONNECT_TIMEOUT_S)
             try:
@@ -140,6 +160,13 @@ def _parameters(query: Mapping[str, object]) -> dict[str, str]:
         for name, value in query.items()
         if value is not None
     }
+
+
+def _write(body: object) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except UnicodeEncodeError as error:  # a command line that was not UTF-8 has such text
+        raise Refused(Refusal.MALFORMED, "there is text that cannot be written as UTF-8") from error
 
 
 def _judge(status: int, body: bytes) -> None:

@@ -70,8 +70,12 @@ class Link:
             finally:
                 daemon.sender.shut()
 
-    async def see_mesh(self) -> None:
-        """Look at the mesh as it is now, fetch the keys that were granted, grant those that others wait for."""
+    async def see_mesh(self) -> bool:
+        """Look at the mesh as it is now, fetch the keys that were granted, grant those that others wait for.
+
+        Says whether the mesh was seen: whoever is not in it then, is not in it.
+        """
+        before = self._daemon.sightings
         try:
             async with self._daemon.session() as session:
                 await topics.collect(session)
@@ -80,6 +84,7 @@ class Link:
         except (Unreachable, PutOff, Refused, NotThatOne) as trouble:
             _log.warning("the mesh could not be looked at", detail=str(trouble))
         await self._reopen()
+        return self._daemon.sightings > before
 
     def went_live(self) -> None:
         """What was acknowledged before has all come once more; the next connection need not bring it."""

@@ -21,11 +21,12 @@ from holdfast.protocol import envelope
 from holdfast.protocol.envelope import MESSAGE_KIND, Envelope
 from holdfast.protocol.event import Event, decode, verify
 from holdfast.protocol.payload import Payload
+from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.receipt import RECEIPT_KIND
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store.engine import Transaction
 from holdfast.wire.queue_frames import Acknowledged, AckUnknown, Frame, Live, Queued
-from holdfast.wire.relay_socket import RelaySocket
+from holdfast.wire.relay_socket import RelaySocket, SocketClosed
 
 FRAMES_AT_ONCE = 200  # that share one transaction: as many as the relay sends without an acknowledgement
 
@@ -60,12 +61,14 @@ class Receiver:
         sealer: Sealer,
         directory: Callable[[], Directory],
         *,
-        learn: Callable[[], Awaitable[None]],
+        learn: Callable[[], Awaitable[bool]],
         allow_receipts: Callable[[int], None],
         told: Callable[[], None] = lambda: None,
         live: Callable[[], None] = lambda: None,
     ) -> None:
-        """`learn` asks the relay for members and keys that are not known here; `live` hears that the backlog is in."""
+        """`learn` asks the relay for members and keys that are not known here, and says whether it could;
+        `live` hears that the backlog is in.
+        """
         self._device = device
         self._facts = facts
         self._sealer = sealer
@@ -74,12 +77,14 @@ class Receiver:
         self._allow_receipts = allow_receipts
         self._told = told
         self._live = live
+        self._url = ""
         self._owed: deque[tuple[set[int], int]] = deque()  # acknowledged, not confirmed: positions, newest sequence
         self.counts = {"stored": 0, "unreadable": 0, "duplicate": 0, "receipts": 0, "invalid": 0}
 
     async def run(self, socket: RelaySocket, log_id: bytes) -> None:
         """Take what comes, until the connection ends, which raises."""
         self._owed.clear()
+        self._url = socket.url
         while True:
             frames = await socket.receive(FRAMES_AT_ONCE)
             brought = [frame for frame in frames if isinstance(frame, Queued)]
@@ -130,8 +135,11 @@ class Receiver:
         authentic = [(one, event) for one, event in events if event is not None]
         found = [self._look(one, event) for one, event in authentic]
         if any(one is None or self._lacks_key(one) for one in found):
-            await self._learn()
+            has_learned = await self._learn()
             found = [self._look(one, event) for one, event in authentic]
+            if not has_learned and None in found:  # it may be somebody who came a moment ago
+                detail = "a sender is not known here, and the mesh could not be looked at"
+                raise SocketClosed(self._url, FaultKind.CONNECTION_LOST, detail)
         for (one, event), known in zip(authentic, found, strict=True):
             if known is None:
                 self._refuse(one, Refusal.NOT_A_MEMBER, f"the key {event.pubkey} is not member {one.sender}'s")

@@ -60,7 +60,7 @@ class Requeued(msgspec.Struct, frozen=True):
 def doubt(transaction: Transaction, name: str) -> Doubt | None:
     """What to ask the relay before this operation may be requeued; None if nothing has to be asked."""
     item = outbox.find(transaction, name)
-    if item is None or _word_at_hand(item) is not None:
+    if item is None or item.destination_kind not in _MESSAGES or _word_at_hand(item) is not None:
         return None
     return Doubt(item.client_message_id, item.event_id, item.attempts)
 
@@ -88,6 +88,9 @@ def requeue(
     item = outbox.find(transaction, name)
     if item is None:
         return Refused(Refusal.NOT_FOUND, f"there is no operation {shown(name)} in the log")
+    if item.destination_kind not in _MESSAGES:  # the same decision or receipt under a new id would be another one
+        kind = "no message" if item.destination_kind is None else f"of the kind {item.destination_kind}"
+        return Refused(Refusal.REQUEUE_OF_OTHER, f"operation {item.id} is {kind}")
     if doubt is not None and doubt.attempts != item.attempts:
         word = None
     known = _word_at_hand(item) or word or RelayWord.UNREACHABLE

@@ -177,7 +177,7 @@ class Handlers:
         mesh = request.parameters["mesh"]
         IDENTIFIER.check(mesh, "mesh")
         signed = self._signed(request)
-        found = self._relay.mesh(mesh, signed.pubkey)
+        found = await self._relay.mesh(mesh, signed.pubkey)
         self._auth.spend(signed)
         return json_reply(found)
 
@@ -186,7 +186,7 @@ class Handlers:
         IDENTIFIER.check(mesh, "mesh")
         TOPIC.check(topic, "topic")
         signed = self._signed(request)
-        found = self._relay.grants(mesh, topic, signed.pubkey)
+        found = await self._relay.grants(mesh, topic, signed.pubkey)
         self._auth.spend(signed)
         return json_reply(found)
 

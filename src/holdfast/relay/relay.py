@@ -113,15 +113,14 @@ class Relay:
         with self._engine.read() as transaction:
             return history.head(transaction)
 
-    def mesh(self, mesh: str, reader: str) -> dict[str, Any]:
+    async def mesh(self, mesh: str, reader: str) -> dict[str, Any]:
         """A mesh as one of its members, or an operator, sees it."""
-        with self._engine.read() as transaction:
-            return views.mesh(transaction, mesh, reader, is_operator=self.is_operator(reader))
+        is_operator = self.is_operator(reader)
+        return await self.look(lambda tx: views.mesh(tx, mesh, reader, is_operator=is_operator))
 
-    def grants(self, mesh: str, topic: str, reader: str) -> dict[str, Any]:
+    async def grants(self, mesh: str, topic: str, reader: str) -> dict[str, Any]:
         """The reader's own grants of a topic's keys."""
-        with self._engine.read() as transaction:
-            return views.grants(transaction, mesh, topic, reader)
+        return await self.look(lambda tx: views.grants(tx, mesh, topic, reader))
 
     def counts(self) -> dict[str, int]:
         with self._engine.read() as transaction:

@@ -8,6 +8,7 @@ import errno
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -17,6 +18,7 @@ from holdfast.store.faults import Fault
 
 BACKLOG = 512  # connections that may wait to be accepted
 SOCKET_MODE = 0o600
+SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # what the system has room for
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -29,6 +31,11 @@ class CannotListen(Fault):
 class PortTaken(CannotListen):
     what = "another program listens on this port already"
     remedy = "Stop that program, or choose another port (0 takes any that is free)."
+
+
+class PathTooLong(CannotListen):
+    what = f"the path of this socket is too long: the system takes {SOCKET_PATH_BYTES_MAX} bytes"
+    remedy = "Use a directory with a shorter path."
 
 
 class Listener(Protocol):
@@ -76,11 +83,17 @@ class SystemNetwork:
             server = await asyncio.get_running_loop().create_unix_server(factory, sock=listening, backlog=BACKLOG)
         except OSError as error:
             listening.close()
-            raise CannotListen(path, error.strerror or str(error)) from error
+            fault = PathTooLong if is_too_long(path) else CannotListen
+            raise fault(path, error.strerror or str(error)) from error
         return _UnixListener(server, path)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         return await asyncio.get_running_loop().create_connection(factory, host, port)
+
+
+def is_too_long(path: str) -> bool:
+    """Whether no socket can have this path, whatever the file system says."""
+    return len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX
 
 
 class _SystemListener:
