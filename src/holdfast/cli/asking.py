@@ -29,6 +29,11 @@ def daemon() -> Iterator["Client"]:
         yield client
 
 
+def is_relative(text: str) -> bool:
+    """Whether a time is counted from now, so that the same text is another time a moment later."""
+    return _AHEAD.fullmatch(text) is not None
+
+
 def read_time(text: str, what: str) -> int:
     """Microseconds since 1970 of `2026-11-15T09:30:00Z` (UTC where no zone is named), or of `+90s`, `+10m`, `+2h`, `+1d`."""
     from holdfast.device.ipc_queries import read_time as read

@@ -79,27 +79,57 @@ def mentions(after: After = 0, limit: Limit = 50, as_json: AsJson = False) -> No
 def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
     """Everything after the given number, or from now on; until interrupted."""
     seq = client.health().seq  # before the first look, so that nothing falls between it and the stream
-    if not after and filters["since"] is None:
-        filters["since"] = asking.read_time("+0s", "now")
-    after = _print_new(client, after, filters, as_json)
+    following = _Following(client, after, filters, as_json)
+    following.print_new()
     for event in client.events(after=seq, kinds=("stored", "opened")):
         if event.seq is not None:
-            after = _print_new(client, after, filters, as_json)
+            following.print_new()
+        if event.kind == "opened":
+            following.print_opened(event.data)
 
 
-def _print_new(client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> int:
-    """Print what is there; returns the number of the last one."""
-    while True:
-        page = client.inbox(after=after, limit=500, **filters)
-        for message in page.messages:
-            after = message.arrival
-            if as_json:
-                print_json(msgspec.to_builtins(message))
-            else:
-                console().print("  ".join(_row(message)[1:]), soft_wrap=True)
+class _Following:
+    """How far an inbox was printed, and what of it is printed a second time, when it can be read."""
+
+    def __init__(self, client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
+        self._client = client
+        self._filters = filters
+        self._as_json = as_json
+        self._first_after = self._after = after
+        self._since = filters["since"]
+        if not after and self._since is None:
+            self._since = asking.read_time("+0s", "now")
+        self._read: set[int] = set()  # what was opened before it was printed; its event is yet to come
+
+    def print_new(self) -> None:
+        """Print what has come."""
+        while True:
+            page = self._client.inbox(after=self._after, limit=500, **{**self._filters, "since": self._since})
+            for message in page.messages:
+                self._after = message.arrival
+                if message.opened_at is not None:
+                    self._read.add(message.arrival)
+                self._print(message)
+            if page.next_after is None:
+                return
+
+    def print_opened(self, names: dict[str, Any]) -> None:
+        """Print a message that came before and can be read only now, unless it was not asked for."""
+        found = self._client.trace(names["client_message_id"])["received"]
+        for name in (one["id"] for one in found if one["broker_message_id"] == names["message_id"]):
+            arrival = self._client.message(name).arrival
+            page = self._client.inbox(after=max(arrival - 1, self._first_after), limit=1, **self._filters)
+            for message in page.messages:
+                if message.id == name and arrival not in self._read:
+                    self._print(message)
+            self._read.discard(arrival)
+
+    def _print(self, message: "Message") -> None:
+        if self._as_json:
+            print_json(msgspec.to_builtins(message))
+        else:
+            console().print("  ".join(_row(message)[1:]), soft_wrap=True)
         sys.stdout.flush()
-        if page.next_after is None:
-            return after
 
 
 def _print_page(page: "InboxPage", as_json: bool) -> None:

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,14 +13,17 @@ import typer
 from holdfast.cli import asking
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, say_failure, show_time
 from holdfast.cli.session import plain
+from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.refusal import Refused
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client
-    from holdfast.device.ipc_documents import Item
+    from holdfast.device.ipc_documents import Item, Requeued
 
 RATE_PER_S = 20.0
+
+_MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)  # what else is in the log is never sent under another id
 
 T = TypeVar("T")
 
@@ -39,11 +43,12 @@ def list_rows(
     """Rows by sequence: what waits and what was given up, if nothing else is asked for."""
     with asking.daemon() as client:
         page = client.outbox(status=None if status == "all" else status, to=to, after=after, limit=limit)
-    if as_json:
-        print_json(msgspec.to_builtins(page))
-        return
-    columns = ("sequence", "id", "to", "status", "enqueued", "attempts", "reason")
-    print_table(columns, [_row(item) for item in page.items], right=("sequence", "attempts"))
+        if as_json:
+            print_json(msgspec.to_builtins(page))
+            return
+        names = {peer.member: peer.name for peer in client.peers().peers}
+    columns = ("sequence", "id", "kind", "to", "status", "enqueued", "attempts", "reason")
+    print_table(columns, [_row(item, names) for item in page.items], right=("sequence", "attempts"))
     print("  ".join(f"{count} {name}" for name, count in page.counts.items()))
     if page.next_after is not None:
         print(f"… more: --after {page.next_after}")
@@ -83,11 +88,12 @@ def requeue(
 ) -> None:
     """Send the content of rows again under new ids, at their destination's end of the line. The old ids are retired."""
     _check_usage(rows, where, new_client_id, auto)
-    patch = None if patch_payload is None else {"message": patch_payload.read_text(encoding="utf-8")}
+    patch = None if patch_payload is None else {"message": _read_message(patch_payload)}
     with asking.daemon() as client:
         if rows:
-            done = [client.requeue(row, new_client_message_id=new_client_id, patch=patch, force=force) for row in rows]
-            _print_done(done, as_json)
+            with _telling(as_json) as done:
+                for row in rows:
+                    done.append(client.requeue(row, new_client_message_id=new_client_id, patch=patch, force=force))
         else:
             _requeue_all(client, _conditions(where or []), patch, force, rate, as_json)
 
@@ -99,6 +105,17 @@ def _check_usage(
         raise Failure(ExitCode.USAGE, "usage", "name rows, or say which ones with --where, and not both.")
     if new_client_id is not None and (auto or len(rows or ()) != 1):
         raise Failure(ExitCode.USAGE, "usage", "--new-client-id is for one row, and not with --auto.")
+
+
+def _read_message(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}. Correct the path."
+        raise Failure(ExitCode.NOT_FOUND, "not_found", message) from error
+    except UnicodeDecodeError as error:
+        message = f"{path}: a message must be UTF-8, and byte {error.start} of this file is not."
+        raise Failure(ExitCode.USAGE, "usage", message) from error
 
 
 def _conditions(where: Sequence[str]) -> dict[str, str]:
@@ -116,15 +133,15 @@ def _conditions(where: Sequence[str]) -> dict[str, str]:
 def _requeue_all(
     client: "Client", conditions: dict[str, str], patch: dict[str, Any] | None, force: bool, rate: float, as_json: bool
 ) -> None:
-    """Every row like this, at a pace; what is refused is told and passed over."""
-    done, refused = [], 0
-    for item in paced(list(_matching(client, conditions)), rate):
-        try:
-            done.append(client.requeue(item.id, patch=patch, force=force))
-        except Refused as no:
-            refused += 1
-            say_failure(str(no.refusal), f"{item.id}: {plain(no.detail)}", as_json=as_json)
-    _print_done(done, as_json)
+    """Every message like this, at a pace; what is refused is told and passed over."""
+    refused = 0
+    with _telling(as_json) as done:
+        for item in paced(list(_matching(client, conditions)), rate):
+            try:
+                done.append(client.requeue(item.id, patch=patch, force=force))
+            except Refused as no:
+                refused += 1
+                say_failure(str(no.refusal), f"{item.id}: {plain(no.detail)}", as_json=as_json)
     if refused:
         raise Failure(ExitCode.VIOLATION, "refused", f"{refused} of {refused + len(done)} rows were not sent again.")
 
@@ -133,7 +150,7 @@ def _matching(client: "Client", conditions: dict[str, str]) -> Iterator["Item"]:
     after = -1
     while True:
         page = client.outbox(status=conditions["status"], to=conditions.get("to"), after=after, limit=500)
-        yield from page.items
+        yield from (item for item in page.items if item.destination_kind in _MESSAGES)
         if page.next_after is None:
             return
         after = page.next_after
@@ -160,7 +177,20 @@ def paced(
             progress.advance(bar)
 
 
-def _print_done(done: Sequence[Any], as_json: bool) -> None:
+@contextmanager
+def _telling(as_json: bool) -> Iterator[list["Requeued"]]:
+    """Collects what was done, and prints it even if something then goes wrong: it is done all the same."""
+    done: list[Requeued] = []
+    try:
+        yield done
+    except BaseException:
+        if done:
+            _print_done(done, as_json)
+        raise
+    _print_done(done, as_json)
+
+
+def _print_done(done: Sequence["Requeued"], as_json: bool) -> None:
     if as_json:
         print_json({"requeued": msgspec.to_builtins(list(done))})
         return
@@ -170,12 +200,13 @@ def _print_done(done: Sequence[Any], as_json: bool) -> None:
         console().print("nothing was sent again")
 
 
-def _row(item: "Item") -> tuple[str, ...]:
-    mark = "@" if item.destination_kind == "topic" else ""
+def _row(item: "Item", names: Mapping[str, str]) -> tuple[str, ...]:
+    ref = item.destination_ref or ""
     return (
         str(item.sequence),
         item.id,
-        plain(f"{mark}{item.destination_ref}") if item.destination_ref else "",
+        item.destination_kind or "",
+        plain(f"@{ref}" if item.destination_kind == DestinationKind.TOPIC else names.get(ref, ref)),
         item.status,
         show_time(item.enqueued_at),
         str(item.attempts),

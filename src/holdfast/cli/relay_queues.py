@@ -9,12 +9,11 @@ import typer
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.cli.relay_data import Data
-from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay import lock, queue
 from holdfast.relay.database import open_to_read
-from holdfast.relay.identity import DATABASE, OPERATOR_KEY
+from holdfast.relay.identity import DATABASE, OPERATOR_KEY, read_key
 from holdfast.store.world import wall_clock
 
 REASON_CHARACTERS_MAX = 500
@@ -66,7 +65,7 @@ def _moderated(data: Data, message_id: str, reason: str) -> dict[str, Any]:
         url = lock.address(data)
     except lock.NotRunning as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
-    secret = keys.read_nsec((data / OPERATOR_KEY).read_text(encoding="ascii").strip())
+    secret = read_key(data / OPERATOR_KEY)
     # An HTTP client is large, and every other command starts without it.
     from holdfast.wire.client import RelayClient, Unreachable
 

@@ -47,14 +47,30 @@ def _where_the_mesh_is(membership: Membership, chosen: Settings) -> Settings:
     return chosen if port is None else msgspec.structs.replace(chosen, port=port)
 
 
+def _check_place(device: Device, relay_pubkey: str, port: int) -> None:
+    """Refuse to run beside the mesh that a home is in: another relay, or the right one where nobody looks for it."""
+    membership, stands = standing(device)
+    if membership is None or stands is Standing.NONE:
+        return
+    message = f"the home {device.home.path} is in mesh {membership.mesh_name} at {membership.relay}"
+    if membership.relay_pubkey != relay_pubkey:
+        advice = "Run `holdfast daemon run` to work there, or name another home."
+        raise Failure(ExitCode.VIOLATION, "has_mesh", f"{message}. {advice}")
+    known = urlsplit(membership.relay)
+    if known.scheme == "http" and known.port not in (None, port):  # behind https another program has the port
+        advice = f"Its members know no other address: use --relay-port {known.port}, or leave it out."
+        raise Failure(ExitCode.VIOLATION, "other_port", f"{message}, not at port {port}. {advice}")
+
+
 async def _serve(device: Device, data: Path, chosen: Settings, port: int | None, mesh_name: str) -> None:
     stop = stop_signal()
     engine, relay = open_in(data, chosen)
     service = Service(relay, Exporter(engine.where, EXPORT_READER))
     try:
+        _check_place(device, relay.pubkey, chosen.port)
         await service.start(SystemNetwork())
         lock.note_address(data, service.url)
-        await _settle(device, service.url, relay.pubkey, mesh_name)
+        await _settle(device, service.url, mesh_name)
         _log.info("relay", url=service.url, data=str(data), pubkey=relay.pubkey)
         serving = asyncio.create_task(service.run_until(stop))
         working = asyncio.create_task(work(device, port, stop, relay=service.url))
@@ -65,14 +81,10 @@ async def _serve(device: Device, data: Path, chosen: Settings, port: int | None,
         await service.close()
 
 
-async def _settle(device: Device, url: str, relay_pubkey: str, mesh_name: str) -> None:
+async def _settle(device: Device, url: str, mesh_name: str) -> None:
     """See to it that the home is in a mesh at this relay."""
     membership, stands = standing(device)
     if membership is not None and stands is not Standing.NONE:
-        if membership.relay_pubkey != relay_pubkey:
-            message = f"the home {device.home.path} is in mesh {membership.mesh_name} at {membership.relay}."
-            advice = "Run `holdfast daemon run` to work there, or name another home."
-            raise Failure(ExitCode.VIOLATION, "has_mesh", f"{message} {advice}")
         return
     async with RelayClient(url, device.secret, clock=device.clock, random=device.random) as client:
         await found(device, client, mesh_name, user_name())

@@ -125,7 +125,7 @@ def _successor(
     item: Item,
     new_client_message_id: str | None,
     patch: Patch | None,
-) -> tuple[Payload | bytes, Address]:
+) -> tuple[Payload, Address]:
     """What the new row is to hold: the old content, or the patched one with a fingerprint of its own."""
     if new_client_message_id is not None:
         REFERENCE.check(new_client_message_id, "new_client_message_id")
@@ -133,9 +133,7 @@ def _successor(
             detail = f"client_message_id {shown(new_client_message_id)} is in use"
             raise Refused(Refusal.IDEMPOTENCY_KEY_REUSED, detail)
     ((blob, request, request_fingerprint),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
-    content: Payload | bytes = blob
-    if item.destination_kind in _MESSAGES:
-        content = payload.decode(blob)
+    content = payload.decode(blob)
     if patch is not None:
         prepared = _patched(content, request, patch)
         content, request_fingerprint = prepared.content, prepared.request_fingerprint
@@ -153,9 +151,9 @@ def _successor(
     )
 
 
-def _patched(content: Payload | bytes, request: bytes | None, patch: Patch) -> send.Prepared:
+def _patched(content: Payload, request: bytes | None, patch: Patch) -> send.Prepared:
     """The request that would have asked for the patched message in the first place."""
-    if request is None or not isinstance(content, Payload):
+    if request is None:
         raise Refused(Refusal.MALFORMED, "only a message that somebody asked this daemon to send has content to patch")
     asked = msgspec.json.decode(request, type=send.Send)
     message = content.body.decode() if patch.message is msgspec.UNSET else patch.message
@@ -173,18 +171,14 @@ def _replace(
     now: int,
     random: Random,
     item: Item,
-    content: Payload | bytes,
+    content: Payload,
     address: Address,
     by: str,
 ) -> Requeued:
     """Write the new row and retire the old one, which names it; nobody ever sees one without the other."""
     status = move(TRANSITIONS, item.status, Signal.REQUEUED)
     _retire(transaction, item, status.value, now, by)
-    if isinstance(content, Payload):
-        sequence = operations.append_message(transaction, now, random, content, address)
-    else:
-        object_id = transaction.rows(_SQL["object_of"], {"sequence": item.sequence})[0][0]
-        sequence = operations.append_next(transaction, now, random, object_id, content, address)
+    sequence = operations.append_message(transaction, now, random, content, address)
     successor = outbox.find(transaction, address.client_message_id or "")
     assert successor is not None  # noqa: S101 - written above
     transaction.run(_SQL["name_successor"], {"sequence": item.sequence, "superseded_by": successor.id})

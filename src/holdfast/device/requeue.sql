@@ -1,9 +1,6 @@
 -- name: content
 SELECT blob, request, request_fingerprint FROM operation_log WHERE sequence = :sequence
 
--- name: object_of
-SELECT object_id FROM operation_log WHERE sequence = :sequence
-
 -- name: retire
 UPDATE operation_log SET status = :status, aborted_at = :now, aborted_by = :aborted_by
 WHERE sequence = :sequence AND status = :was

@@ -34,7 +34,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Who does not get it because their queue is full. A block stays the blocker's secret."""
+        """Who does not get it because their queue is full. A block is not said here; the sender finds it later."""
         return self.untaken or tuple(member for member, outcome in self.recipients if outcome == FULL)
 
     @property

@@ -3,6 +3,7 @@
 Filters are served one after the other, and what one of them has brought is not sent again for the next.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
@@ -16,6 +17,8 @@ from holdfast.relay.changes import Say, Subscription
 from holdfast.relay.feed import CREATED_AT_MAX, Page, Row
 from holdfast.relay.relay import Relay
 from holdfast.store.engine import Transaction
+
+MERGED_MAX = 32  # authors whose feeds are read side by side; only an open relay shows more, and then reads all feeds
 
 
 class _Served(msgspec.Struct, frozen=True):
@@ -69,10 +72,18 @@ class RequestSubscription(Subscription):
         if wanted.ids is not None:
             yield await self._relay.look(partial(feed.by_id, event_ids=wanted.ids))
             return
+        if ALL in self._authors or len(self._authors) > MERGED_MAX:
+            pages = self._newest(wanted, at, None)
+        else:  # nobody makes us read what is neither theirs nor wanted
+            pages = _merged([self._newest(wanted, at, author) for author in self._authors])
+        async for rows in pages:
+            yield rows
+
+    async def _newest(self, wanted: Wanted, at: int, author: str | None) -> AsyncIterator[Sequence[Row]]:
         since, until = wanted.since or 0, CREATED_AT_MAX if wanted.until is None else wanted.until
         after: Row | None = None
         while True:
-            read = partial(feed.newest, author=self._only_author, at=at, since=since, until=until, after=after)
+            read = partial(feed.newest, author=author, at=at, since=since, until=until, after=after)
             page = await self._relay.look(read)
             if page.last is None:
                 return
@@ -111,6 +122,23 @@ class RequestSubscription(Subscription):
 
     def _may_have(self, row: Row) -> bool:
         return ALL in self._authors or row.author in self._authors
+
+
+async def _merged(streams: Sequence[AsyncIterator[Sequence[Row]]]) -> AsyncIterator[Sequence[Row]]:
+    """The rows of several authors in one order, with a page of each at hand."""
+    heads: list[tuple[deque[Row], AsyncIterator[Sequence[Row]]]] = [(deque(), stream) for stream in streams]
+    while heads:
+        for rows, stream in heads:
+            if not rows:
+                async for page in stream:  # the next one only
+                    rows.extend(page)
+                    break
+        heads = [(rows, stream) for rows, stream in heads if rows]
+        merged: list[Row] = []
+        while heads and all(rows for rows, _ in heads) and len(merged) < feed.PAGE_ROWS:
+            merged.append(min((rows for rows, _ in heads), key=lambda rows: _place(rows[0])).popleft())
+        if merged:
+            yield merged
 
 
 def _place(row: Row) -> tuple[int, bytes]:
