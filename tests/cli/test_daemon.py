@@ -134,6 +134,9 @@ def test_relay_and_daemon_run_in_one_process_and_the_mesh_is_there_again_next_ti
             process.wait()
             process.stdout.close()
     assert meshes[0] == meshes[1]
+    port = meshes[0][1].rpartition(":")[2]
+    for other in ("0", "1"):
+        assert f"use --relay-port {port}, or leave it out" in solo.fails(4, "up", "--relay-port", other)
 
 
 def member_of_running(person: Person, admin: Person) -> Person:

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from holdfast.cli import outbox
+from holdfast.device import operations
 from holdfast.device.client import Client
+from holdfast.device.operations import Address
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
+from tests.device.house import new_house
 from tests.proxy import proxy_to
 from tests.relay.running import RunningRelay, running
 
@@ -115,6 +118,46 @@ def test_a_row_that_the_relay_may_have_is_not_sent_twice_without_force(
 def test_a_requeue_that_names_nothing_or_too_much_is_wrong_usage(ann: Person, options: tuple[str, ...]) -> None:
     with ann.daemon():
         assert json.loads(ann.fails(2, "outbox", "requeue", *options, "--json"))["error"] == "usage"
+
+
+def test_only_messages_are_sent_again_and_a_list_shows_what_a_row_is_and_for_whom(tmp_path: Path) -> None:
+    """Nobody is connected, so everything waits: a message, a post, a receipt, and a decision about the mesh."""
+    with new_house(tmp_path / "home") as house:
+        ann = Person(tmp_path / "home")
+        message, post = house.sent("bob"), house.sent("@news")
+        house.store(house.arrival(house.carol.message(house.me), house.carol))
+        decision = Address(destination_kind="admin", destination_ref=house.facts.mesh, mesh=house.facts.mesh)
+        house.do(lambda tx: operations.append_next(tx, house.now, house.random, b"d" * 32, b"{}", decision))
+        lines = ann.says("outbox", "list").splitlines()
+        assert lines[0].split()[:5] == ["sequence", "id", "kind", "to", "status"]
+        shown = [tuple(line.split()[2:4]) for line in lines[1:5]]
+        assert shown == [("dm", "bob"), ("topic", "@news"), ("receipt", "carol"), ("admin", house.facts.mesh)]
+        for line in lines[3:5]:
+            assert "Only a message can be requeued" in ann.fails(4, "outbox", "requeue", line.split()[1], "--force")
+        bulk = ann.json("outbox", "requeue", "--where", "status=pending", "--force")
+        assert [one["aborted_row_id"] for one in bulk["requeued"]] == [message.id, post.id]
+
+
+def test_what_was_sent_again_is_told_though_the_next_row_fails(tmp_path: Path) -> None:
+    with new_house(tmp_path / "home") as house:
+        ann = Person(tmp_path / "home")
+        first, second = house.sent("bob"), house.sent("bob")
+        done = ann.run("outbox", "requeue", first.id, "nosuch", second.id, "--force", code=3)
+        assert f"{first.id} goes on as {house.item(first.id).superseded_by}" in done.stdout
+        assert "no operation nosuch" in done.stderr
+        done = ann.run("outbox", "requeue", second.id, "nosuch", "--force", "--json", code=3)
+        assert [one["aborted_row_id"] for one in json.loads(done.stdout)["requeued"]] == [second.id]
+
+
+def test_a_patch_that_cannot_be_read_is_said_before_anything_is_asked(ann: Person, tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"caf\xe9")
+    assert "/nonexistent cannot be read: No such file" in ann.fails(
+        3, "outbox", "requeue", "x", "--patch-payload", "/nonexistent"
+    )
+    assert "cannot be read: Is a directory" in ann.fails(3, "outbox", "requeue", "x", "--patch-payload", tmp_path)
+    assert "a message must be UTF-8, and byte 3 of this file is not" in ann.fails(
+        2, "outbox", "requeue", "x", "--patch-payload", tmp_path / "binary"
+    )
 
 
 def test_bulk_goes_at_the_pace_that_was_asked_for() -> None:

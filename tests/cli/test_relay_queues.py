@@ -97,10 +97,15 @@ def test_moderate_says_what_is_wrong(relay: RunningRelay, tmp_path: Path) -> Non
     assert "no relay is running" in _holdfast("moderate", "01NOPE", "--data", tmp_path, code=5)
 
 
-def test_queues_can_be_read_and_nothing_moderated_when_the_relay_is_stopped(tmp_path: Path) -> None:
+def test_queues_can_be_read_and_nothing_moderated_without_the_operators_key_or_a_running_relay(tmp_path: Path) -> None:
     with running(tmp_path / "relay") as relay:
         friends = Friends(relay)
         (answer,) = friends.taken(friends.alice.message(friends.bob))
+        key = relay.data / "operator.key"
+        key.rename(tmp_path / "elsewhere")
+        text = _holdfast("moderate", answer["broker_message_id"], "--data", relay.data, code=3)
+        assert f"{key}: there is no such file" in text
+        (tmp_path / "elsewhere").rename(key)
     (found,) = _queues(relay)
     assert found["messages"] == 1
     text = _holdfast("moderate", answer["broker_message_id"], "--data", relay.data, code=5)

@@ -3,15 +3,21 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.device import arrivals
+from holdfast.device.arrivals import Stored
 from holdfast.device.client import Client
 from holdfast.protocol import keys
+from holdfast.protocol.payload import Payload
 from tests.cli.person import PATIENCE_S, Person
+from tests.device.house import new_house
+from tests.vanishing import vanishing
 
 
 @pytest.fixture
@@ -109,7 +115,9 @@ def test_a_topic_is_posted_to_and_mentions_are_found(awake: tuple[Person, Person
 def test_a_reply_and_a_time_are_kept_and_a_scheduled_send_waits(awake: tuple[Person, Person]) -> None:
     ann, ben = awake
     ann.run("send", "ben", "now", "--reply-to", "earlier", "--object-id", "ab" * 32)
-    ann.run("send", "ben", "much later", "--at", "+1d", "--id", "tomorrow")
+    ann.run("send", "ben", "much later", "--at", "2099-11-15T09:30:00Z", "--id", "tomorrow")
+    again = ann.json("send", "ben", "much later", "--at", "2099-11-15T09:30:00Z", "--id", "tomorrow")
+    assert again["client_message_id"] == "tomorrow", "an absolute time means the same when it is said again"
     _bodies(ben, 1)
     (message,) = ben.json("inbox")["messages"]
     assert (message["body"], message["reply_to"], message["object_id"]) == ("now", "earlier", "ab" * 32)
@@ -125,6 +133,11 @@ def test_a_reply_and_a_time_are_kept_and_a_scheduled_send_waits(awake: tuple[Per
         (("--meta", "{"), "--meta is not JSON"),
         (("--meta", "[]"), "--meta is not a JSON object"),
         (("--at", "tomorrow"), "is not a time"),
+        (
+            ("--id", "x", "--at", "+10m"),
+            "--at +10m is another time whenever it is said. With --id give an absolute one",
+        ),
+        (("--id", "x", "--expires", "+1h"), "With --id give an absolute one"),
         (("--priority", "urgent"), "urgent"),
     ],
 )
@@ -134,6 +147,28 @@ def test_what_a_command_cannot_mean_is_said_before_anything_is_sent(
     with ann.daemon():
         assert reason in ann.fails(2, "send", "ann", "x", *options)
         assert ann.json("outbox", "list")["items"] == []
+
+
+@pytest.mark.parametrize("body", [b"-", b"caf\xe9"], ids=["stdin", "argument"])
+def test_a_body_that_is_not_utf_8_is_said_before_anything_is_sent(ann: Person, body: bytes) -> None:
+    with ann.daemon():
+        command = [*(word.encode() for word in ann.command("send", "ann")), body]
+        done = subprocess.run(command, input=b"caf\xe9", capture_output=True, env=ann.environment)
+        assert done.returncode == 2
+        assert b"Traceback" not in done.stderr
+        assert b"the body must be UTF-8, and its byte 3 is not" in done.stderr
+        assert ann.json("outbox", "list")["items"] == []
+
+
+def test_a_send_that_a_daemon_took_before_it_vanished_can_be_repeated_as_the_command_says(tmp_path: Path) -> None:
+    ann = Person(tmp_path / "ann")
+    ann.home.mkdir()
+    with vanishing(ann.home / "daemon.sock") as taken:
+        said = ann.fails(5, "send", "ben", "once", "--at", "+1d")
+    asked = json.loads(taken[0].partition(b"\r\n\r\n")[2])
+    name, at = asked["client_message_id"], asked["not_before"]
+    assert f"The message may have been taken as {name}; repeat the command with `--id {name} --at {at}`." in said
+    assert "Start one" not in said
 
 
 def test_without_a_daemon_the_command_says_what_to_do(ann: Person) -> None:
@@ -161,6 +196,51 @@ def test_what_arrives_can_be_followed(awake: tuple[Person, Person]) -> None:
         follower.kill()
         follower.wait()
         follower.stdout.close()
+
+
+def test_what_is_followed_is_shown_again_when_it_can_be_read(tmp_path: Path) -> None:
+    with new_house(tmp_path / "home") as house:
+        ben = Person(tmp_path / "home")
+        old, news = (
+            house.store(house.arrival(event, body=None))[0]
+            for event in (house.bob.message(house.me, b"old"), house.bob.post("news", b"news"))
+        )
+
+        def read(stored: Stored, body: bytes) -> None:
+            opened = [(str(stored.id), Payload(body=body))]
+            house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, opened))
+
+        following = [_following(ben), _following(ben, "--topic", "news"), _following(ben, "--after", "1")]
+        with ExitStack() as followers:
+            every, of_news, after_one = (followers.enter_context(each) for each in following)
+            ben.until(lambda client: "event_streams 3.0" in _metrics(ben))
+            assert after_one() == (news.id, "unreadable", None)
+            read(old, b"old")
+            read(news, b"news")
+            house.store(house.arrival(house.bob.message(house.me, b"new"), body=b"new"))
+            assert [every()[2] for _ in range(3)] == ["old", "news", "new"]
+            assert of_news() == (news.id, "stored", "news")
+            assert [after_one()[2] for _ in range(2)] == ["news", "new"], "what came before was not asked for"
+
+
+@contextmanager
+def _following(person: Person, *options: str) -> Iterator[Callable[[], tuple[str, str, str | None]]]:
+    """A follower; each call waits for what it prints next: id, status and body."""
+    command = person.command("inbox", "--follow", "--json", *options)
+    process = subprocess.Popen(command, env=person.environment, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = process.stdout
+
+    def read() -> tuple[str, str, str | None]:
+        message = json.loads(lines.readline())
+        return message["id"], message["status"], message["body"]
+
+    try:
+        yield read
+    finally:
+        process.kill()
+        process.wait()
+        lines.close()
 
 
 def _metrics(person: Person) -> str:

@@ -1,6 +1,5 @@
 """`holdfast.Client` against a real daemon: sends that lose their answer, and handlers that fail, die and succeed."""
 
-import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,12 +8,15 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.device import client as clients
 from holdfast.device import handling
 from holdfast.device.client import Client
 from holdfast.device.ipc_documents import Message
-from holdfast.device.ipc_link import DaemonLost, NoDaemon, RequestRefused
-from holdfast.protocol.refusal import Refusal
+from holdfast.device.ipc_link import HomeTooLong, NoDaemon, RequestRefused, SendUnanswered
+from holdfast.protocol import keys
+from holdfast.protocol.refusal import Refusal, Refused
 from tests.device.house import House, new_house
+from tests.vanishing import read_request, vanishing
 
 
 @pytest.fixture
@@ -65,21 +67,6 @@ def test_a_refusal_is_raised_with_all_that_was_said(house: House, client: Client
     assert conflict.value.document["conflict"] == "outbox_pending_fingerprint_mismatch"
 
 
-def _request(connection: socket.socket) -> bytes:
-    """A whole request, head and body; nothing of somebody who only knocked."""
-    read = b""
-    while b"\r\n\r\n" not in read:
-        part = connection.recv(65_536)
-        if not part:
-            return b""
-        read += part
-    head, _, body = read.partition(b"\r\n\r\n")
-    (length,) = re.findall(rb"content-length: (\d+)", head.lower())
-    while len(body) < int(length):
-        body += connection.recv(65_536)
-    return head + b"\r\n\r\n" + body
-
-
 class Swallower:
     """Stands before a daemon's socket, passes requests on, and keeps the first answers to itself."""
 
@@ -98,7 +85,7 @@ class Swallower:
             except OSError:
                 return
             with near, socket.socket(socket.AF_UNIX) as far:
-                asked = _request(near)
+                asked = read_request(near)
                 if not asked:
                     continue
                 far.connect(self._target)
@@ -113,18 +100,59 @@ class Swallower:
         self._listener.close()
 
 
-def test_a_send_whose_answer_was_lost_is_asked_for_again_and_sent_once(house: House, tmp_path: Path) -> None:
-    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=1)
+def test_a_send_whose_answer_was_lost_is_asked_for_again_and_sent_once(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "SEND_WAITS_S", (0.001,) * 3)
+    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=3)
     with Client(socket=tmp_path / "between.sock") as client:
         sent = client.send("bob", "hello")
         assert between.losses == 0
-        between.losses = 2
-        with pytest.raises(DaemonLost):
+        between.losses = 4
+        with pytest.raises(SendUnanswered) as lost:
             client.send("bob", "hello again")
     between.close()
     assert house.item(sent.client_message_id).status == "pending"
+    assert house.item(lost.value.client_message_id).status == "pending"
     found = house.rows("SELECT count(*) FROM operation_log WHERE destination_kind = 'dm'")
     assert found == [(2,)], "the second one is there once, too: its caller asks again under the same id or not at all"
+
+
+def test_a_send_that_a_daemon_took_before_it_vanished_is_told_by_its_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "SEND_WAITS_S", (0.001,) * 3)
+    with vanishing(tmp_path / "gone.sock") as taken, Client(socket=tmp_path / "gone.sock") as client:
+        with pytest.raises(SendUnanswered) as lost:
+            client.send("bob", "hello")
+        with pytest.raises(NoDaemon):
+            client.send("bob", "hello")
+    name = lost.value.client_message_id
+    assert f'"client_message_id":"{name}"'.encode() in taken[0]
+    assert name in str(lost.value)
+    assert lost.value.again().client_message_id == name
+
+
+def test_a_daemon_that_comes_back_answers_the_send_that_it_took_before(house: House, tmp_path: Path) -> None:
+    path, back = tmp_path / "between.sock", []
+    with vanishing(path) as taken, Client(socket=path) as client:
+
+        def return_soon() -> None:
+            while not taken:
+                threading.Event().wait(0.01)
+            back.append(Swallower(path, house.service.socket, losses=0))
+
+        threading.Thread(target=return_soon, daemon=True).start()
+        sent = client.send("bob", "hello")
+    back[0].close()
+    assert sent.client_message_id.encode() in taken[0]
+    assert house.item(sent.client_message_id).status == "pending"
+
+
+def test_a_home_whose_path_no_socket_can_have_is_told_so(tmp_path: Path) -> None:
+    with Client(home=tmp_path / ("x" * 120)) as client, pytest.raises(HomeTooLong, match="too long") as told:
+        client.health()
+    assert "daemon up" not in str(told.value)
 
 
 def test_handlers_get_messages_in_order_and_their_success_is_applied(house: House, client: Client) -> None:
@@ -236,6 +264,28 @@ def test_handlers_choose_by_topic_sender_and_priority_and_the_rest_stays_for_oth
     client.run(until_idle=True)
     assert seen == {"news": ["posted"], "carol": ["carols"], "urgent": []}
     assert [message.body for message in client.inbox(unapplied=True).messages] == ["direct"]
+
+
+def test_handlers_name_topics_and_senders_in_every_way_that_the_inbox_does(house: House, client: Client) -> None:
+    posted = house.arrival(house.bob.post("news", b"posted"), body=b"posted")
+    house.store(posted)
+    seen: list[str] = []
+    client.on_message(topic="@news")(lambda message: seen.append("topic"))
+    for who in ("bob", house.bob.member, house.bob.key, house.bob.key.upper(), keys.npub(house.bob.key)):
+        client.on_message(sender=who)(lambda message: seen.append("bob"))
+    for who in ("carol", keys.npub(house.carol.key)):
+        client.on_message(sender=who)(lambda message: seen.append("carol"))
+    client.run(until_idle=True)
+    assert seen == ["topic", *["bob"] * 5]
+    house.store(house.arrival(house.carol.message(house.me, b"hers"), house.carol, b"hers"))
+    client.run(until_idle=True)
+    assert seen[6:] == ["carol"] * 2, "who had sent nothing yet is known, too"
+
+
+@pytest.mark.parametrize("who", ["nobody", "@news"])
+def test_a_handler_of_nobodys_messages_is_refused_when_it_is_registered(client: Client, who: str) -> None:
+    with pytest.raises(Refused):
+        client.on_message(sender=who)
 
 
 def test_what_could_not_be_read_is_handled_when_its_key_has_come(house: House, client: Client) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.device import outbox, requeue
+from holdfast.device import operations, outbox, requeue
 from holdfast.device.forks import Fork
+from holdfast.device.operations import Address
 from holdfast.device.outbox import Committed, Inspection, Item, RolledBack
 from holdfast.device.requeue import Doubt, Patch, Requeued
 from holdfast.protocol.fingerprint import DestinationKind, Request, fingerprint
@@ -184,16 +185,24 @@ def test_a_patch_that_is_too_large_is_refused_and_changes_nothing(desk: Desk) ->
     assert (_log(desk), desk.entries()) == before
 
 
-def test_a_receipt_is_requeued_as_it_is_and_has_nothing_to_patch(desk: Desk) -> None:
-    desk.store(desk.arrival(desk.bob.message(desk.me)))
+@pytest.mark.parametrize("kind", ["receipt", "admin", None])
+@pytest.mark.parametrize("force", [False, True])
+def test_what_is_no_message_is_never_requeued(desk: Desk, kind: str | None, force: bool) -> None:
+    if kind == "receipt":
+        desk.store(desk.arrival(desk.bob.message(desk.me)))
+    else:
+        ref = None if kind is None else desk.facts.mesh
+        address = Address(destination_kind=kind, destination_ref=ref, mesh=desk.facts.mesh)
+        desk.do(lambda tx: operations.append_next(tx, desk.now, desk.random, bytes(32), b"{}", address))
     ((name,),) = desk.rows("SELECT id FROM operation_log")
-    owed = desk.receipts_owed()
-    refused = _requeue(desk, desk.item(name), patch=Patch(message="x"))
+    before = (_log(desk), desk.entries())
+    refused = _requeue(desk, desk.item(name), force=force)
     assert isinstance(refused, Refused)
-    assert refused.refusal is Refusal.MALFORMED
-    new = _requeued(desk, desk.item(name))
-    assert (new.destination_kind, new.destination_ref) == ("receipt", "member-bob")
-    assert desk.receipts_owed() == owed * 2
+    assert refused.refusal is Refusal.REQUEUE_OF_OTHER
+    assert (_log(desk), desk.entries()) == before
+    desk.do(lambda tx: tx.run("UPDATE operation_log SET attempts = 1"))
+    assert _doubt(desk, desk.item(name)) is None, "so the relay is not asked, either"
+    desk.do(lambda tx: tx.run("UPDATE operation_log SET attempts = 0"))
 
 
 def test_an_unknown_row_is_not_found(desk: Desk) -> None:

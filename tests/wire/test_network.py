@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.wire.network import CannotListen, SystemNetwork, is_loopback
+from holdfast.wire.network import PathTooLong, SystemNetwork, is_loopback
 from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
 from tests.wire.memory import MemoryNetwork
@@ -93,7 +93,7 @@ def test_a_path_in_the_file_system_is_served_to_its_owner_and_is_gone_afterwards
 def test_a_path_that_no_socket_can_have_is_a_fault_that_names_it(tmp_path: Path) -> None:
     async def test() -> None:
         path = tmp_path / ("x" * 120)
-        with pytest.raises(CannotListen, match="x" * 120):
+        with pytest.raises(PathTooLong, match="x" * 120):
             await Server(echo).start_unix(SystemNetwork(), str(path))
 
     run(test())

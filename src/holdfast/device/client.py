@@ -48,7 +48,7 @@ from holdfast.store.world import wall_clock
 
 RECONNECT_WAIT_S = 0.5  # before an event stream that broke is opened again; doubles up to the next
 RECONNECT_WAIT_MAX_S = 5.0
-SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a send without an answer: a restart is shorter
+SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a send that has no answer
 PAGE_ROWS = 50
 
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
