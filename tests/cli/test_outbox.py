@@ -144,7 +144,7 @@ def test_what_was_sent_again_is_told_though_the_next_row_fails(tmp_path: Path) -
         first, second = house.sent("bob"), house.sent("bob")
         done = ann.run("outbox", "requeue", first.id, "nosuch", second.id, "--force", code=3)
         assert f"{first.id} goes on as {house.item(first.id).superseded_by}" in done.stdout
-        assert "no operation nosuch" in done.stderr
+        assert "no operation 'nosuch'" in done.stderr
         done = ann.run("outbox", "requeue", second.id, "nosuch", "--force", "--json", code=3)
         assert [one["aborted_row_id"] for one in json.loads(done.stdout)["requeued"]] == [second.id]
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,9 @@ def test_a_topic_is_posted_to_and_mentions_are_found(awake: tuple[Person, Person
 def test_a_reply_and_a_time_are_kept_and_a_scheduled_send_waits(awake: tuple[Person, Person]) -> None:
     ann, ben = awake
     ann.run("send", "ben", "now", "--reply-to", "earlier", "--object-id", "ab" * 32)
-    ann.run("send", "ben", "much later", "--at", "2099-11-15T09:30:00Z", "--id", "tomorrow")
-    again = ann.json("send", "ben", "much later", "--at", "2099-11-15T09:30:00Z", "--id", "tomorrow")
+    later = ("much later", "--at", (datetime.now(UTC) + timedelta(days=1)).isoformat(), "--id", "tomorrow")
+    ann.run("send", "ben", *later)
+    again = ann.json("send", "ben", *later)
     assert again["client_message_id"] == "tomorrow", "an absolute time means the same when it is said again"
     _bodies(ben, 1)
     (message,) = ben.json("inbox")["messages"]

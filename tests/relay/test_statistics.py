@@ -32,9 +32,9 @@ def test_everything_is_counted(data: Path) -> None:
         head = history.head(transaction)
     assert found == Statistics(
         log_id=head.log_id.hex(),
-        seq=24,
+        seq=27,
         at=head.at,
-        entries=24,
+        entries=27,
         meshes=1,
         members=3,
         members_revoked=0,
@@ -102,7 +102,7 @@ def test_consumers_are_told_with_their_distance(data: Path) -> None:
         await relay.close()
 
     asyncio.run(move())
-    assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, 15, 5)]
+    assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, 18, 5)]
     with closing(open_relay(data / "relay.db")) as engine, engine.write() as transaction:
         history.fork(transaction, scene.NOW, os.urandom(16))
     assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, None, 5)]

@@ -82,10 +82,10 @@ def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool
     following = _Following(client, after, filters, as_json)
     following.print_new()
     for event in client.events(after=seq, kinds=("stored", "opened")):
-        if event.seq is not None:
-            following.print_new()
         if event.kind == "opened":
             following.print_opened(event.data)
+        elif event.seq is not None:
+            following.print_new()
 
 
 class _Following:

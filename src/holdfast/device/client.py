@@ -49,6 +49,7 @@ from holdfast.store.world import wall_clock
 RECONNECT_WAIT_S = 0.5  # before an event stream that broke is opened again; doubles up to the next
 RECONNECT_WAIT_MAX_S = 5.0
 SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a send that has no answer
+SEND_PATIENCE_S = 10.0  # after that it is not repeated again: a daemon that hangs lets each one wait long
 PAGE_ROWS = 50
 
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
@@ -282,7 +283,7 @@ class Client:
     def _send_again(self, request: Mapping[str, Any], name: str, lost: DaemonLost) -> SendAnswer:
         """The answer to a send that may have been taken; whatever stays in the way of it does not say that it was not."""
         problem: Exception = lost
-        give_up_at = time.monotonic() + sum(SEND_WAITS_S)
+        give_up_at = time.monotonic() + SEND_PATIENCE_S
         for wait_s in SEND_WAITS_S:
             time.sleep(wait_s)
             try:
@@ -293,7 +294,7 @@ class Client:
                 if REFUSALS[refused.refusal].is_permanent:
                     raise
                 problem = refused
-            if time.monotonic() > give_up_at:  # one that hangs is not waited for again and again
+            if time.monotonic() > give_up_at:
                 break
         raise SendUnanswered(str(self._link.socket), name) from problem
 

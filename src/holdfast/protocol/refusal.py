@@ -264,7 +264,7 @@ REFUSALS = total({
     Refusal.REQUEUE_OF_ABORTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It was requeued before. Look at its successor instead."),
     Refusal.REQUEUE_OF_INFLIGHT: RefusalRow(_CALL, _TEMPORARY, 409, _INVALID, "It is being sent this moment. Wait for the answer, then look again."),
     Refusal.REQUEUE_UNCONFIRMED: RefusalRow(_CALL, _TEMPORARY, 503, _ERROR, "The relay cannot say whether it has this message. Try later, or use --force and risk it twice."),
-    Refusal.REQUEUE_OF_OTHER: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Only a message can be requeued. Decide anew what was refused of a decision; receipts are the daemon's affair."),
+    Refusal.REQUEUE_OF_OTHER: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Only a message can be requeued. Decide anew about the mesh; receipts are the daemon's affair."),
     Refusal.SEQUENCE_TAKEN: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "That sequence belongs to another object. Let the log allocate the next one."),
 
     Refusal.HOOK_INVALID_JSON: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not JSON. Run doctor; the agent may have changed its format."),
