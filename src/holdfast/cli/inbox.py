@@ -79,7 +79,7 @@ def mentions(after: After = 0, limit: Limit = 50, as_json: AsJson = False) -> No
 def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
     """Everything after the given number, or from now on; until interrupted."""
     seq = client.health().seq  # before the first look, so that nothing falls between it and the stream
-    following = _Following(client, after, filters, as_json)
+    following = Following(client, after, filters, as_json)
     following.print_new()
     for event in client.events(after=seq, kinds=("stored", "opened")):
         if event.kind == "opened":
@@ -88,7 +88,7 @@ def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool
             following.print_new()
 
 
-class _Following:
+class Following:
     """How far an inbox was printed, and what of it is printed a second time, when it can be read."""
 
     def __init__(self, client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
