@@ -19,7 +19,14 @@ demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Sp
 
 test: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## everything: format, lint, types, layers, all tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-spark test-others
+
+.PHONY: test-spark test-others
+test-spark:
+	@$(BIN)/python -m pytest -m spark
+
+test-others:
+	@$(BIN)/python -m pytest -m 'not spark'
 
 check: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint

@@ -173,6 +173,7 @@ def test_a_reader_that_stops_early_is_no_error_message(filled: Path) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(900)  # Spark starts twice in it
 def test_the_demo_tells_its_whole_story() -> None:
     done = subprocess.run([sys.executable, "-m", "holdfast.cli", "demo", "--keep"], capture_output=True, text=True)

@@ -59,7 +59,8 @@ def test_the_operation_log_prints_what_the_readme_says(tmp_path: Path) -> None:
     assert _run([sys.executable, "-c", names + second], tmp_path) == expected
 
 
-@pytest.mark.timeout(600)  # Spark starts in it
+@pytest.mark.spark
+@pytest.mark.timeout(600)
 def test_the_relay_and_two_homes_do_what_the_readme_says(tmp_path: Path) -> None:
     blocks = BLOCK.findall(README)
     first, again, proof = [body for kind, body in blocks if kind == "console"][:3]

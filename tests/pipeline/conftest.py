@@ -10,6 +10,13 @@ import holdfast
 from holdfast.pipeline.session import TEST_PROFILE, SessionSettings, open_session
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything in this folder starts Spark."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("spark")
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = SessionSettings(master="local[2]", memory_mb=1024, more=TEST_PROFILE)

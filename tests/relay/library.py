@@ -14,7 +14,7 @@ from holdfast.store.engine import Engine
 from tests.relay.feed_client import NOTE, Author
 
 AT_S = 1_700_000_000
-TOGETHER = 5_000
+TOGETHER = 100_000  # in one commit: ids are random, and every commit writes most of their index
 
 
 def fill(data: Path, author: Author, documents: int, versions: int = 1) -> None:
