@@ -14,7 +14,6 @@ from threading import Thread
 import msgspec
 import pytest
 
-from holdfast.cli.check import inspect
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.cli.session import failures
 from holdfast.device.device import at_work
@@ -45,13 +44,8 @@ def proxy(relay: RunningRelay) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Iterator[Callable[[str], Person]]:
-    """People by name; when the test is over, every home of theirs keeps its rules."""
-    people: dict[str, Person] = {}
-    yield lambda name: people.setdefault(name, Person(tmp_path / name))
-    for known in people.values():
-        if (known.home / "device.db").exists():
-            assert inspect(known.home / "device.db") == ("device", [])
+def person(resident: Callable[[str], Person]) -> Callable[[str], Person]:
+    return resident
 
 
 @pytest.fixture
