@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast.protocol.event import Event
 from holdfast.relay.database import open_to_read
 from holdfast.store.sqlite import SqliteEngine
@@ -156,6 +158,7 @@ def _check_all(relay: RunningRelay, said: dict[bytes, str]) -> None:
         assert [(a["status"], a["broker_message_id"]) for a in answers] == [(200, said[event]) for event in page]
 
 
+@pytest.mark.timeout(600)  # a hundred thousand accepts, on a machine that may be busy
 def test_memory_does_not_grow_with_what_was_accepted(tmp_path: Path) -> None:
     with running(tmp_path / "relay", GENEROUS) as relay:
         relay.found_mesh("alice", "bob")

@@ -61,7 +61,7 @@ def test_every_setting_can_be_written_down_and_read_back(file: Path) -> None:
             {},
             "limits.conections_max: there is no such setting. Did you mean limits.conn",
         ),
-        ("[xyzzy]\nq = 1", {}, "xyzzy.q: there is no such setting. There are: host, limits.bodies_bytes_max, "),
+        ("[xyzzy]\nq = 1", {}, "xyzzy.q: there is no such setting. There are: feed.bootstrap_timeout_s, "),
         ("limits = 1", {}, "{file}: limits: there is no such setting."),
         ("[port]\nhigh = 1", {}, "{file}: port.high: there is no such setting. Did you mean port?"),
         ("port = 65536", {}, "{file}: port is 65536: expected int <= 65535. Correct it, or leave it out for 7447."),
