@@ -6,6 +6,7 @@ the position up to which everything that was asked for has been sent.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,7 +28,7 @@ Say = Callable[[tuple[Any, ...]], Awaitable[None]]
 COMPACTED = "payload_compacted"
 
 
-class Subscription:
+class Subscription(ABC):
     """Something that one connection follows, until it is cancelled or comes to its end."""
 
     def __init__(self, relay: Relay, sub: str, authors: Sequence[str], say: Say) -> None:
@@ -41,9 +42,9 @@ class Subscription:
         """Something may have come."""
         self._news.set()
 
+    @abstractmethod
     async def run(self) -> None:
         """Send what is asked for; raises `Refused` if it cannot be had."""
-        raise NotImplementedError
 
     async def _status(self, row: Row) -> None:
         """In the place of a payload that is gone: that it was there."""
