@@ -13,7 +13,7 @@ from holdfast.pipeline.lake import Lake, Step, plainly
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import Outcome, Runner
 from holdfast.pipeline.shelf import Shelf
-from holdfast.pipeline.table import Table, load, table_of
+from holdfast.pipeline.table import Table, load, needs_of, table_of
 from tests.relay.running import RunningRelay, running
 
 PATIENCE_S = 20.0
@@ -89,6 +89,7 @@ def with_what_they_need(*names: str) -> dict[str, Table]:
     wanted = {"history", *names}
     while True:
         needed = {table_of(one) for name in wanted for one in every[name].inputs} - {None}
+        needed |= {one for name in wanted for one in needs_of(every, every[name])}
         if needed <= wanted:
             return {name: table for name, table in every.items() if name in wanted}
         wanted |= {name for name in needed if name is not None}

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.lake import BATCH_APPLICATION, Lake
-from holdfast.pipeline.table import load
+from holdfast.pipeline.table import SETTLED, load
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.worlds import World, generated
@@ -34,13 +34,15 @@ def whole(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="module")
-def cut(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def cut(spark: SparkSession, world: World, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("cut") / "lake"
     entries = sum(source.head.seq for source in world.sources)
+    entries_max = _first_cut(whole, world, entries // BATCHES)
     while True:
-        outcome = lakes.run(spark, path, world.place, sources=world.sources, entries_max=-(-entries // BATCHES))
+        outcome = lakes.run(spark, path, world.place, sources=world.sources, entries_max=entries_max)
         if all(outcome.marks[source.origin].seq == source.head.seq for source in world.sources):
             return path
+        entries_max = -(-entries // BATCHES)
 
 
 @pytest.mark.timeout(1200)
@@ -95,6 +97,36 @@ def test_duckdb_and_polars_read_every_table(cut: Path) -> None:
 
 def test_the_tables_are_read_in_an_order_in_which_they_can_be() -> None:
     assert next(iter(load())) == "history"
+
+
+def test_who_looks_at_the_state_comes_after_what_says_where_to_look() -> None:
+    names = list(load())
+    assert max(names.index(name) for name in SETTLED) < names.index("orphan")
+
+
+def test_a_send_and_a_message_were_settled_in_another_batch_than_they_began_in(cut: Path) -> None:
+    shelf = lakes.shelf_of(cut)
+    first = shelf.query("run", shelf.last_run().versions["run"], "SELECT ranges FROM {rows} WHERE number = 1")[0]
+    for name, began in SETTLED.items():
+        over = " OR ".join(
+            f"(origin = '{one['origin']}' AND {began} <= {one['until']} AND closed_seq > {one['until']})"
+            for one in first["ranges"]
+        )
+        rows = shelf.query(name, shelf.last_run().versions[name], f"SELECT count(*) AS rows FROM {{rows}} WHERE {over}")
+        assert rows[0]["rows"] > 0, name
+
+
+def _first_cut(whole: Path, world: World, entries: int) -> int:
+    """About so many entries, so that the first batch ends while a device has written something down and not settled it."""
+    shelf = lakes.shelf_of(whole)
+    sends = shelf.query(
+        "sender_fate", shelf.last_run().versions["sender_fate"], "SELECT origin, enqueued_seq, closed_seq FROM {rows}"
+    )
+    device, share = world.sources[1].origin, entries // len(world.sources)
+    begun = [
+        one["enqueued_seq"] for one in sends if one["origin"] == device and one["closed_seq"] > one["enqueued_seq"]
+    ]
+    return min(begun, key=lambda seq: abs(seq - share)) * len(world.sources)
 
 
 def _log(lake: Lake, name: str) -> list[list[dict[str, Any]]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.pipeline import state
 from holdfast.pipeline.lake import Lake, empty
 from holdfast.pipeline.plan import Source, renewed
-from holdfast.pipeline.table import STATE, Batch, Function, Range, Table, Writing, parameters
+from holdfast.pipeline.table import SETTLED, STATE, Batch, Function, Range, Table, Writing, parameters
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ class Inputs:
         from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
         found = []
-        for name, column in (("message_fate", "accepted_seq"), ("sender_fate", "enqueued_seq")):
-            if name in self.added:
+        for name, column in SETTLED.items():
+            if name in self._tables:
                 bucket = F.floor((F.col(column) - 1) / state.BUCKET)
                 closed = self._new(self._tables[name]).where(F.col(column).isNotNull())
                 firsts = closed.groupBy("origin", bucket).agg(F.min(column).alias("seq"))

@@ -38,6 +38,12 @@ OUTSIDE = ("new_entry", "state_range", "later_entry", "batch")
 
 STATE = "state_"
 
+SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq"}
+"""What a batch settled, and where each of these was begun: the state of those positions is read too.
+
+So whoever names an exported table is computed after these tables, though none of its parameters says so.
+"""
+
 
 class Writing(StrEnum):
     """What happens to the rows that a table's function gives."""
@@ -135,7 +141,7 @@ def parameters(function: Function) -> tuple[str, ...]:
 
 def table_of(parameter: str) -> str | None:
     """The table of the lake that a parameter means; None for inputs that are no tables."""
-    if parameter in OUTSIDE or parameter.startswith(STATE):
+    if parameter in OUTSIDE or _is_state(parameter):
         return None
     for prefix in ("new_", "old_"):
         if parameter.startswith(prefix):
@@ -160,15 +166,16 @@ def load() -> dict[str, Table]:
 
 def in_order(tables: Mapping[str, Table]) -> dict[str, Table]:
     """The tables sorted by what they read, and by name where that leaves a choice."""
-    needs = {name: _needs(tables, tables[name]) for name in sorted(tables)}
+    needs = {name: needs_of(tables, tables[name]) for name in sorted(tables)}
     try:
         return {name: tables[name] for name in TopologicalSorter(needs).static_order()}
     except CycleError as error:
         raise ValueError(f"tables read each other: {' → '.join(error.args[1])}") from error
 
 
-def _needs(tables: Mapping[str, Table], one: Table) -> list[str]:
-    names = []
+def needs_of(tables: Mapping[str, Table], one: Table) -> list[str]:
+    """The tables that have to be computed before one of them."""
+    names = [name for name in SETTLED if name in tables and any(map(_is_state, one.inputs))]
     for parameter in one.inputs:
         name = table_of(parameter)
         if name is None:
@@ -182,6 +189,10 @@ def _needs(tables: Mapping[str, Table], one: Table) -> list[str]:
         if not parameter.startswith("old_"):
             names.append(name)
     return names
+
+
+def _is_state(parameter: str) -> bool:
+    return parameter.startswith(STATE)
 
 
 def _check(one: Table) -> None:
