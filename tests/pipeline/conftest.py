@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    settings = SessionSettings(master="local[2]", memory_mb=1024, more=TEST_PROFILE)
+    settings = SessionSettings(master="local[2]", memory_mb=1024, rows=0, more=TEST_PROFILE)
     session = open_session(settings, tmp_path_factory.mktemp("spark"))
     holdfast.register(session)
     yield session

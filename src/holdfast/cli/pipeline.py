@@ -74,7 +74,8 @@ def run(
         opened.create()
         with opened.hold():
             sources = plan.find_sources(places[0], places[1:])
-            settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb)
+            rows = sum(source.head.seq for source in sources) if every is None else None
+            settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb, rows=rows)
             with _progress(as_json) as tell:
                 tell("starting Spark")
                 runner = _runner(opened, settings, tell)

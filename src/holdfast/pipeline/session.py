@@ -44,7 +44,6 @@ TEST_PROFILE = {
     "spark.rdd.compress": "false",
     "spark.sql.streaming.pollingDelay": "1ms",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """For data of a test's size: setting up parallel work would take longer than the work."""
 
@@ -59,6 +58,9 @@ _FITTED = {
 }
 """What a session is set to for few rows, and for many; None is what it had."""
 
+_SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a process that ends before what Java's second compiler makes of its code would pay: half the time of a first batch."""
+
 
 @dataclass(frozen=True)
 class SessionSettings:
@@ -67,6 +69,7 @@ class SessionSettings:
     master: str = MASTER
     remote: str | None = None  # sc://host:port of a Spark Connect server; then `master` is the server's own business
     memory_mb: int = MEMORY_MB
+    rows: int | None = None  # about how many there are to work on, if the process ends with them
     more: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -122,6 +125,8 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
         "spark.driver.maxResultSize": f"{settings.memory_mb // 2}m",
         "spark.sql.warehouse.dir": str(cache / "warehouse"),
     }
+    if settings.rows is not None and settings.rows <= SMALL_ROWS:
+        options["spark.driver.extraJavaOptions"] = _SHORT_LIFE
     if settings.master.startswith("local["):
         options["spark.driver.host"] = "127.0.0.1"  # nothing else needs to reach it
         options["spark.driver.bindAddress"] = "127.0.0.1"
