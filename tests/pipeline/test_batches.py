@@ -126,7 +126,7 @@ def _first_cut(whole: Path, world: World, entries: int) -> int:
     begun = [
         one["enqueued_seq"] for one in sends if one["origin"] == device and one["closed_seq"] > one["enqueued_seq"]
     ]
-    return min(begun, key=lambda seq: abs(seq - share)) * len(world.sources)
+    return int(min(begun, key=lambda seq: abs(seq - share))) * len(world.sources)
 
 
 def _log(lake: Lake, name: str) -> list[list[dict[str, Any]]]:

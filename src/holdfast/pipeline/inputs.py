@@ -12,6 +12,7 @@ from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _ENTRY = [name for name in HISTORY.fieldNames() if name != "day"]
 
@@ -31,17 +32,21 @@ class Inputs:
         self.batch: Batch | None = None  # known once the history is there: its clock is the entries'
         self.versions: dict[str, int] = {}  # of the tables that this batch has committed
         self.added: dict[str, list[Path]] = {}  # and the files that it added to them
-        self.passing: dict[str, Path] = {}
+        self.passing: dict[str, Path | None] = {}  # None: it has no rows
         self._lake = lake
         self._tables = tables
         self._sources = sources
         self._old_versions = old_versions
         self._looked_at: list[Range] = []
-        self._staged: dict[str, Path] | None = None
+        self._staged: dict[str, tuple[Path, StructType]] | None = None
 
     def call(self, function: Function) -> "DataFrame":
         """A function with its inputs."""
         return function(**{name: self._input(name) for name in parameters(function)})
+
+    def is_changed(self, table: Table) -> bool:
+        """Whether the batch has anything for a table."""
+        return self.batch is None or table.is_changed_by(self.batch)
 
     def are_any(self, function: Function) -> bool:
         """Whether there is anything to look at: where only additions are asked for and none were made, there is not."""
@@ -64,8 +69,12 @@ class Inputs:
 
     def _new(self, table: Table) -> "DataFrame":
         if table.writing is Writing.PASSING:
-            return self.spark.read.schema(table.schema).parquet(str(self.passing[table.name]))
+            path = self.passing[table.name]
+            return empty(self.spark, table.schema) if path is None else self._passed(table, path)
         return self._lake.files_frame(self.spark, table, [str(path) for path in self.added[table.name]])
+
+    def _passed(self, table: Table, path: Path) -> "DataFrame":
+        return self.spark.read.schema(table.schema).parquet(str(path))
 
     def _state(self, name: str) -> "DataFrame":
         if self._staged is None:
@@ -73,9 +82,10 @@ class Inputs:
         if name == "state_range":
             rows = [(one.origin, one.after, one.until) for one in self._looked_at]
             return self.spark.createDataFrame(rows, state.RANGE)
-        return self.spark.read.parquet(str(self._staged[name]))
+        path, schema = self._staged[name]
+        return self.spark.read.schema(schema).parquet(str(path))
 
-    def _read_state(self) -> dict[str, Path]:
+    def _read_state(self) -> "dict[str, tuple[Path, StructType]]":
         """Read the exported tables, one after the other, and then what happened meanwhile."""
         if self.batch is None:
             raise RuntimeError("the history comes before the state")
@@ -83,22 +93,22 @@ class Inputs:
         staged = {}
         for name in state.wanted(list(self._tables.values())):
             rows = state.frame(self.spark, name, self._sources, self._looked_at)
-            staged[STATE + name] = self._lake.stage_frame(STATE + name, rows)
-        staged["later_entry"] = self._lake.stage_frame("later_entry", self._later())
+            staged[STATE + name] = self._lake.stage_frame(STATE + name, rows), rows.schema
+        later = self._later()
+        staged["later_entry"] = self._lake.stage_frame("later_entry", later), later.schema
         return staged
 
     def _closed_before(self) -> list[tuple[str, int]]:
         """Origin and first position of what this batch closed, one for each bucket of them."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-        found = []
+        seqs = self.spark.createDataFrame([], "origin string, seq long")
         for name, column in SETTLED.items():
             if name in self._tables:
-                bucket = F.floor((F.col(column) - 1) / state.BUCKET)
-                closed = self._new(self._tables[name]).where(F.col(column).isNotNull())
-                firsts = closed.groupBy("origin", bucket).agg(F.min(column).alias("seq"))
-                found += [(row.origin, row.seq) for row in firsts.collect()]
-        return found
+                seqs = seqs.unionByName(self._new(self._tables[name]).select("origin", F.col(column).alias("seq")))
+        bucket = F.floor((F.col("seq") - 1) / state.BUCKET)
+        firsts = seqs.where(F.col("seq").isNotNull()).groupBy("origin", bucket).agg(F.min("seq").alias("seq"))
+        return [(row.origin, row.seq) for row in firsts.collect()]
 
     def _later(self) -> "DataFrame":
         found = empty(self.spark, HISTORY).drop("day")

@@ -164,17 +164,32 @@ class Lake:
         self.step(f"write {name}", lambda: frame.write.parquet(str(target)))
         return target
 
-    def commit(self, table: Table, number: int, staged: Path, also: Sequence[Transaction] = ()) -> None:
-        """Make staged rows part of a table, once."""
+    def commit(
+        self,
+        table: Table,
+        number: int,
+        staged: Path,
+        also: Sequence[Transaction] = (),
+        *,
+        touched: Sequence[str] = (),
+    ) -> None:
+        """Make staged rows part of a table, once; of a table of which parts are replaced, these and those with a row."""
         handle = self._handle(table)
         if _batch_of(handle) >= number:
             return
         added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
         actions = [_add(self.root(table.name), path, table) for path in added]
-        removed = _removed(handle, table, actions)
+        removed = _removed(handle, table, actions, touched)
         transactions = [Transaction(BATCH_APPLICATION, number), *also]
         self.step(f"commit {table.name}", lambda: _commit(handle, table, [*removed, *actions], transactions))
         shutil.rmtree(staged, ignore_errors=True)
+
+    def commit_unchanged(self, table: Table, number: int) -> None:
+        """Let a table have a batch that changes nothing in it."""
+        handle = self._handle(table)
+        if _batch_of(handle) < number:
+            transactions = [Transaction(BATCH_APPLICATION, number)]
+            self.step(f"commit {table.name}", lambda: _commit(handle, table, [], transactions))
 
     def batch_files(self, handle: DeltaTable, number: int) -> list[Path]:
         """The files that a batch added to a table; they bear its number until they are compacted."""
@@ -316,16 +331,19 @@ def _add(root: Path, path: Path, table: Table) -> AddAction:
     )
 
 
-def _removed(handle: DeltaTable, table: Table, added: Sequence[AddAction]) -> list[RemoveAction]:
+def _removed(
+    handle: DeltaTable, table: Table, added: Sequence[AddAction], touched: Sequence[str]
+) -> list[RemoveAction]:
     """The files whose rows the new ones replace."""
     if table.writing in _APPENDING:
         return []
     now_ms = int(time.time() * 1000)  # the Delta log's own time, which decides when a file may be vacuumed
-    touched = [dict(action.partition_values) for action in added]
+    parts = [dict(action.partition_values) for action in added]
+    parts += [{table.partition_by: value} for value in touched if table.partition_by is not None]
     return [
         RemoveAction(path=path, data_change=True, deletion_timestamp=now_ms, size=size, partition_values=values)
         for path, size, values in _live(handle, table)
-        if table.writing is Writing.REPLACE or values in touched
+        if table.writing is Writing.REPLACE or values in parts
     ]
 
 

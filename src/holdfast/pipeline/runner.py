@@ -151,20 +151,25 @@ class Runner:
                 )
 
     def _batch(self, agreed: Plan, last: Run, inputs: Inputs) -> Batch:
-        sql = 'SELECT max(epoch_us("at")) AS latest_at FROM {rows}'
-        at = self._shelf.query_files("history", inputs.added["history"], sql)[0]["latest_at"]
-        return Batch(agreed.number, max(last.at, at or 0), agreed.ranges, agreed.full)
+        sql = 'SELECT max(epoch_us("at")) AS latest_at, list(DISTINCT kind) AS kinds FROM {rows}'
+        found = self._shelf.query_files("history", inputs.added["history"], sql)[0]
+        at, kinds = max(last.at, found["latest_at"] or 0), frozenset(found["kinds"] or ())
+        return Batch(agreed.number, at, agreed.ranges, agreed.full, kinds)
 
     def _write_table(self, table: Table, inputs: Inputs, number: int) -> None:
         if table.function is None:
             return
+        is_changed = inputs.is_changed(table)
         if table.writing is Writing.PASSING:
-            inputs.passing[table.name] = self._lake.stage(table, inputs.call(table.function))
+            inputs.passing[table.name] = self._lake.stage(table, inputs.call(table.function)) if is_changed else None
             return
         if self._lake.committed(table.name) < number:
             self._tell(table.name)
-            staged = self._lake.stage(table, inputs.call(table.function))
-            self._lake.commit(table, number, staged)
+            if is_changed:
+                staged = self._lake.stage(table, inputs.call(table.function))
+                self._lake.commit(table, number, staged, touched=_touched(table, inputs))
+            else:
+                self._lake.commit_unchanged(table, number)
         self._note(table, inputs, number)
 
     def _note(self, table: Table, inputs: Inputs, number: int) -> None:
@@ -226,7 +231,7 @@ class Runner:
 
         selects = []
         for table in self._tables.values():
-            if table.invariant is None or not inputs.are_any(table.invariant):
+            if table.invariant is None or not inputs.is_changed(table) or not inputs.are_any(table.invariant):
                 continue
             rows = inputs.call(table.invariant).limit(BREACHES_PER_TABLE_MAX)
             view = f"broken_{table.name}"
@@ -312,6 +317,11 @@ def _application(one: Range) -> str:
 
 def _is_known_gap(one: Range, agreed: Plan) -> bool:
     return any(loss.origin == one.origin and loss.kind == "pruned_unread" for loss in agreed.losses)
+
+
+def _touched(table: Table, inputs: Inputs) -> list[str]:
+    """The partitions that a table says it replaces."""
+    return [] if table.touches is None else [str(row[0]) for row in inputs.call(table.touches).collect()]
 
 
 def _range_row(one: Range) -> dict[str, Any]:

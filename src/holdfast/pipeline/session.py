@@ -30,6 +30,11 @@ _ALWAYS = {
     "spark.sql.codegen.cache.maxEntries": "5000",  # a batch has hundreds of expressions; 100 are kept by default, and all are compiled anew
     "spark.sql.maxPlanStringLength": "10000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # five more calls into Java for every expression
+    # Without its native library Hadoop starts a process for the mode of every file and directory it makes, checksum files and
+    # marks of success among them. Nobody reads those: the log of a table says which files count, and with how many rows.
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",  # progress is ours to show
     "spark.sql.catalogImplementation": "in-memory",
@@ -58,8 +63,11 @@ _FITTED = {
 }
 """What a session is set to for few rows, and for many; None is what it had."""
 
-_SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a process that ends before what Java's second compiler makes of its code would pay: half the time of a first batch."""
+_SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""For a process that ends before what Java's second compiler makes of its code would pay: half the time of a first batch.
+
+The room for compiled code would be so small then that it is thrown away and made again all the time.
+"""
 
 
 @dataclass(frozen=True)

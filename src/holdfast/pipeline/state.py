@@ -25,6 +25,8 @@ TABLES = {
     "delivery": "mesh string, member string, seq long, message_id string, state string, expires_at timestamp, "
     "closed_at timestamp, was_stored boolean, is_receipt boolean, receipted_at timestamp",
     "mention": "mesh string, member string, seq long, message_id string",
+    "snapshot": "seq long, event_id binary, author string, kind long, d string, o string, c string, clock string, "
+    "created_at long, accepted_at timestamp, superseded_seq long, compact_at timestamp, size long",
 }
 """The relay's tables and their columns; a test compares them with what a relay exports."""
 

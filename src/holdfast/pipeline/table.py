@@ -38,7 +38,7 @@ OUTSIDE = ("new_entry", "state_range", "later_entry", "batch")
 
 STATE = "state_"
 
-SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq"}
+SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq", "snapshot_standing": "seq"}
 """What a batch settled, and where each of these was begun: the state of those positions is read too.
 
 So whoever names an exported table is computed after these tables, though none of its parameters says so.
@@ -74,6 +74,7 @@ class Batch:
     at: int  # µs: the greatest `at` of all entries up to here, which is the batch's clock
     ranges: tuple[Range, ...]
     full: bool  # compare all of the exported state, not only what this batch touched
+    kinds: frozenset[str] = frozenset()  # of its entries
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,8 @@ class Table:
     partition_by: str | None = None  # a column of the schema
     sort_by: tuple[str, ...] = ()  # how rows lie in their files
     finds: bool = False  # its rows are findings: it has the columns of `finding.SCHEMA`
+    touches: Function | None = None  # gives the partitions that are replaced, though no row may lie in them any more
+    kinds: tuple[str, ...] = ()  # only entries of these kinds change it; none named: any may
     reads: tuple[str, ...] = ()  # the inputs of a table without a function
     rule: str = ""  # and its rule, which the runner keeps
 
@@ -103,6 +106,10 @@ class Table:
     def is_stored(self) -> bool:
         return self.writing is not Writing.PASSING
 
+    def is_changed_by(self, batch: Batch) -> bool:
+        """Whether a batch has anything for this table."""
+        return not self.kinds or not batch.kinds.isdisjoint(self.kinds)
+
 
 def table(
     *,
@@ -113,6 +120,8 @@ def table(
     partition_by: str | None = None,
     sort_by: tuple[str, ...] = (),
     finds: bool = False,
+    touches: Function | None = None,
+    kinds: tuple[str, ...] = (),
 ) -> Callable[[Function], Table]:
     """Make a function a table of its name; its docstring is the meaning."""
 
@@ -128,6 +137,8 @@ def table(
             partition_by=partition_by,
             sort_by=sort_by,
             finds=finds,
+            touches=touches,
+            kinds=kinds,
         )
         _check(found)
         return found

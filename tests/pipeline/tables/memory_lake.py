@@ -22,6 +22,8 @@ STATE = {
     "delivery": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string, "
     "state string, was_stored boolean",
     "mention": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string",
+    "snapshot": "origin string, log_id binary, as_of_seq long, seq long, event_id binary, author string, kind long, "
+    "d string, o string, c string, clock string, created_at long, superseded_seq long, size long",
     "operation": "origin string, log_id binary, as_of_seq long, seq long, sequence long, client_message_id string, status string",
 }
 
@@ -66,7 +68,8 @@ class MemoryLake:
         self.number += 1
         self.at = max([self.at, *(entry.at for part in parts for entry in part.entries)])
         ranges = tuple(Range(one.origin, one.log_id, one.after, one.until, one.chain) for one in parts)
-        batch = Batch(self.number, self.at, ranges, full)
+        kinds = frozenset(str(entry.kind) for part in parts for entry in part.entries)
+        batch = Batch(self.number, self.at, ranges, full, kinds)
         call = _Call(self, batch, parts, state, later)
         for table in self.tables.values():
             call.write(table)
@@ -114,6 +117,9 @@ class _Call:
 
     def write(self, table: Table) -> None:
         assert table.function is not None
+        if not table.is_changed_by(self.batch):
+            self.new[table.name] = []
+            return
         frame = self.frame(table.function).select(*table.schema.fieldNames())
         assert [one.dataType for one in frame.schema] == [one.dataType for one in table.schema], table.name
         rows = [row.asDict(recursive=True) for row in frame.collect()]
@@ -126,6 +132,8 @@ class _Call:
                 self.lake.rows[table.name] = rows
             case Writing.TOUCHED:
                 touched = {row[table.partition_by or ""] for row in rows}
+                if table.touches is not None:
+                    touched |= {row[0] for row in self.frame(table.touches).collect()}
                 kept = [row for row in old if row[table.partition_by or ""] not in touched]
                 self.lake.rows[table.name] = kept + rows
             case Writing.PASSING:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline.tables import chain_break as chain_break_module
 from holdfast.protocol.history import Entry, Kind, Restored
 from tests.pipeline.tables.memory_lake import MemoryLake, Part, Rows
-from tests.pipeline.twins import twins
+from tests.pipeline.twins import documents, twins
 from tests.pipeline.twins.random_world import RandomDevice, RandomRelay
 
 pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
@@ -146,10 +146,12 @@ def compare(lake: MemoryLake, reading: Reading) -> None:
         "applied": twins.applied(story),
         "sender_open": list(senders.open.values()),
         "sender_fate": senders.closed,
+        "current_snapshot": documents.current_snapshot(story),
+        "conflict": documents.conflict(story),
     }
     for name, rows in expected.items():
         columns = sorted(rows[0]) if rows else None
-        assert seen(lake.rows[name], columns) == seen(rows, columns), name
+        assert seen(lake.rows.get(name, []), columns) == seen(rows, columns), name
     assert _slo(lake.rows["delivery_slo"]) == twins.delivery_slo(fates)
     assert {tuple(plain(value) for value in row.values()) for row in lake.rows["stuck"]} == twins.stuck(
         story, fates, senders

@@ -17,6 +17,8 @@ from holdfast.protocol.envelope import Destination, Head
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.history import Draft, Entry, Kind, Restored, genesis, link
 from holdfast.protocol.receipt import Receipted, ReceiptStatus
+from tests.pipeline.twins import random_documents
+from tests.pipeline.twins.random_documents import Feed
 
 MESH = "mesh-1"
 START = 1_780_000_000_000_000
@@ -60,6 +62,11 @@ class State:
     message: dict[str, dict[str, Any]] = field(default_factory=dict)
     delivery: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     mention: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    feed: Feed = field(default_factory=Feed)
+
+    @property
+    def snapshot(self) -> dict[int, dict[str, Any]]:
+        return self.feed.snapshot
 
 
 @dataclass
@@ -99,6 +106,8 @@ class RandomRelay:
             (self.rotate, 1),
             (self.decide, 1),
             (self.close_wrongly, 1),
+            (self.publish, 6),
+            (self.let_go, 1),
         )
         pick = self.random.choices([one for one, _ in happenings], [weight for _, weight in happenings])[0]
         pick()
@@ -337,6 +346,12 @@ class RandomRelay:
         names = {name: row[name] for name in ("mesh", "sender", "client_message_id", "message_id")}
         self.log.say(Draft(kind=Kind.DEDUPE_EXPIRED, **names))
 
+    def publish(self) -> None:
+        random_documents.publish(self.random, self.state.feed, self.log.say)
+
+    def let_go(self) -> None:
+        random_documents.let_go(self.random, self.state.feed, self.log.say)
+
     def rotate(self) -> None:
         """A member takes another key, begins another epoch, or leaves."""
         member = self.random.choice([one for one in self.members.values() if one.is_in])
@@ -357,7 +372,7 @@ class RandomRelay:
         page = {"origin": self.origin, "log_id": self.log.log_id, "as_of_seq": as_of_seq}
         return {
             name: [{**page, **row} for row in getattr(state, name).values()]
-            for name in ("dedupe", "message", "delivery", "mention")
+            for name in ("dedupe", "message", "delivery", "mention", "snapshot")
         }
 
 

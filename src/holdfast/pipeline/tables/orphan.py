@@ -1,6 +1,6 @@
 """State against history: a row of a relay, or of a device's operation log, exists if and only if its history says so, up to the position it was read at.
 
-An accept leaves an id, a message, deliveries and mentions together. What a batch touched is compared with every batch,
+An accept leaves an id, a message, deliveries and mentions together, a snapshot its own row. What a batch touched is compared with every batch,
 everything when it is full. A key that is touched again while the state is read is left to the next run. What the history
 says of a message is gathered once; from it and from the rows of all tables come facts of one shape, which must pair.
 """
@@ -23,6 +23,7 @@ from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import CLOSINGS, key_of, of_relay
 from holdfast.pipeline.tables._operation import operation_orphans, told_by_all, told_by_batch
+from holdfast.pipeline.tables._snapshot_state import snapshot_orphans, standing_by_all
 from holdfast.pipeline.tables.chain_break import alive
 from holdfast.pipeline.tables.extent import logs_of
 from holdfast.pipeline.tables.sequence import ACCEPTS
@@ -78,12 +79,15 @@ def orphan(
     new_history: DataFrame,
     new_fate: DataFrame,
     new_sender: DataFrame,
+    new_snapshot_standing: DataFrame,
+    current_snapshot: DataFrame,
     extent: DataFrame,
     state_dedupe: DataFrame,
     state_message: DataFrame,
     state_delivery: DataFrame,
     state_mention: DataFrame,
     state_operation: DataFrame,
+    state_snapshot: DataFrame,
     state_range: DataFrame,
     later_entry: DataFrame,
     old_orphan: DataFrame,
@@ -103,10 +107,12 @@ def orphan(
     wrong = settled.where(_is_in_scope()).withColumn("wrong", _wrong()).where(F.col("wrong").isNotNull())
     told = ["origin", "kind", "key"]
     sends = told_by_all(whole) if batch.full else told_by_batch(new_sender, batch)
+    standing = standing_by_all(whole, current_snapshot) if batch.full else new_snapshot_standing
     all_of_them = (
         _told(wrong)
         .unionByName(_unmatched(new_fate, extent))
         .unionByName(operation_orphans(sends, state_operation, later_entry, state_range))
+        .unionByName(snapshot_orphans(standing, state_snapshot, later_entry, looked_at))
     )
     return all_of_them.join(old_orphan.select(*told), on=told, how="left_anti").select(*SCHEMA.fieldNames())
 
