@@ -43,10 +43,10 @@ format: $(VENV)/dev ## format the code and mend what the linter can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cuts, CYCLES=200 rounds of each; fifty batches of the pipeline
+crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cuts, CYCLES=200 rounds of each; the pipeline in fifty batches, and killed at every write
 	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/crash \
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load
-	@HOLDFAST_PIPELINE_BATCHES=50 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py
+	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py
 
 scale: $(VENV)/dev ## a million queued messages, then a million documents: time to the first one, and memory (4 GB of disk)
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import polars
@@ -14,9 +15,11 @@ from holdfast.pipeline.lake import BATCH_APPLICATION, Lake
 from holdfast.pipeline.table import SETTLED, load
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
+from tests.pipeline.test_kill import Killed, Steps
 from tests.pipeline.worlds import World, generated
 
 BATCHES = int(os.environ.get("HOLDFAST_PIPELINE_BATCHES", "3"))  # fifty take minutes, so `make crash` asks for them
+KILLS = int(os.environ.get("HOLDFAST_PIPELINE_KILLS", "1"))  # and so do all the writes and commits of a batch
 BOUNDED = ("history", "fate_open", "message_fate", "receipt", "sender_open", "sender_fate")
 
 
@@ -27,9 +30,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def whole(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def steps() -> Steps:
+    """The writes and commits of a batch; `whole` makes it."""
+    return Steps()
+
+
+@pytest.fixture(scope="module")
+def whole(spark: SparkSession, world: World, steps: Steps, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("whole") / "lake"
-    lakes.run(spark, path, world.place, sources=world.sources)
+    lakes.run(spark, path, world.place, sources=world.sources, step=steps)
     return path
 
 
@@ -51,6 +60,22 @@ def test_many_batches_leave_the_rows_that_one_leaves(whole: Path, cut: Path) -> 
     for name, rows in once.items():
         assert often[name] == rows, name
     assert lakes.shelf_of(cut).last_run().number >= BATCHES
+
+
+@pytest.mark.timeout(1200)
+def test_killed_at_its_writes_and_commits_a_batch_leaves_the_rows_of_one_that_was_not(
+    spark: SparkSession, world: World, whole: Path, steps: Steps, tmp_path: Path
+) -> None:
+    places = sorted(Random(7).sample(range(len(steps.names)), min(KILLS, len(steps.names))))
+    for place in places:  # each run takes up what the last one left
+        with pytest.raises(Killed):
+            kill = Steps(steps.names[place], after=place % 2 == 1)
+            lakes.run(spark, tmp_path / "lake", world.place, sources=world.sources, step=kill)
+    if lakes.shelf_of(tmp_path / "lake").last_run().number == 0:
+        lakes.run(spark, tmp_path / "lake", world.place, sources=world.sources)
+    assert lakes.shelf_of(tmp_path / "lake").last_run().number == 1
+    assert lakes.contents(tmp_path / "lake") == lakes.contents(whole)
+    assert verify(lakes.shelf_of(tmp_path / "lake")) == []
 
 
 def test_no_rule_is_broken_and_every_recipient_is_accounted_for(whole: Path, cut: Path) -> None:

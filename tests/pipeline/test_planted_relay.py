@@ -20,7 +20,7 @@ from tests.relay.running import ANSWER_S, RunningRelay, command
 @pytest.fixture
 def generated(tmp_path: Path) -> Files:
     out = tmp_path / "world"
-    generate.make(out, 300, Random(5), 8, 0, time.time_ns() // 1000)
+    generate.make(out, 300, Random(5), 8, 0, time.time_ns() // 1000, days=9)
     return Files(out)
 
 

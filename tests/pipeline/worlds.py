@@ -1,4 +1,4 @@
-"""A relay and devices with some weeks of traffic behind them, running."""
+"""A relay and devices with some days of traffic behind them, running."""
 
 import json
 import os
@@ -17,6 +17,9 @@ from holdfast.store.world import wall_clock
 from tests.pipeline import lakes
 from tests.relay.running import ANSWER_S, RunningRelay, running
 
+DAYS = 9
+"""Long enough for messages to expire, short enough for few partitions: every file costs more than what is in it."""
+
 
 @dataclass(frozen=True)
 class World:
@@ -31,7 +34,7 @@ class World:
 @contextmanager
 def generated(folder: Path, messages: int, *, homes: int = 0, devices: int = 6, seed: int = 7) -> Iterator[World]:
     """A world of this many messages, with a daemon for some of its members."""
-    made = make(folder / "world", messages, Random(seed), devices, homes, wall_clock(), as_json=True)
+    made = make(folder / "world", messages, Random(seed), devices, homes, wall_clock(), days=DAYS, as_json=True)
     with ExitStack() as stack:
         relay = stack.enter_context(running(Path(made["relay"])))
         sockets = [stack.enter_context(_daemon(Path(home))) for home in made["homes"]]

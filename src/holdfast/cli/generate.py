@@ -15,10 +15,11 @@ from holdfast.cli.generate_founding import PRESENCES
 from holdfast.cli.generate_home import HomeBook
 from holdfast.cli.generate_people import Member, Mesh
 from holdfast.cli.generate_relay import RelayBook
-from holdfast.cli.generate_traffic import SPAN, Plan, Traffic
+from holdfast.cli.generate_traffic import DAYS, Plan, Traffic
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 from holdfast.protocol import keys, ulid
 from holdfast.protocol.envelope import EPOCH_BYTES
+from holdfast.protocol.schedule import DAY
 from holdfast.store import faults
 from holdfast.store.world import wall_clock
 
@@ -43,16 +44,17 @@ def generate(
     homes: Annotated[
         int, typer.Option(min=0, max=DEVICES_MAX, help="How many of them have their home in DIR.")
     ] = HOMES,
+    days: Annotated[int, typer.Option(min=1, max=3650, help="How many days the traffic takes.")] = DAYS,
     ends_at: Annotated[datetime | None, typer.Option(help="When the traffic ends, in UTC; by default now.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a relay's data directory and homes, as five weeks of traffic would leave them.
+    """Make a relay's data directory and homes, as some weeks of traffic would leave them.
 
     Message events are a few signed ones used again and again, so their signatures prove nothing; receipts,
     administration and anchors are truly signed, and histories truly chained. Nothing is sent anywhere.
     """
     end = wall_clock() if ends_at is None else round(ends_at.replace(tzinfo=UTC).timestamp()) * 1_000_000
-    made = make(out, messages, Random(seed), devices, min(homes, devices), end, as_json=as_json)  # noqa: S311 - nothing here is secret
+    made = make(out, messages, Random(seed), devices, min(homes, devices), end, days=days, as_json=as_json)  # noqa: S311 - nothing here is secret
     if as_json:
         print_json(made)
         return
@@ -65,11 +67,19 @@ def generate(
 
 
 def make(
-    out: Path, messages: int, random: Random, devices: int, homes: int, end: int, *, as_json: bool = False
+    out: Path,
+    messages: int,
+    random: Random,
+    devices: int,
+    homes: int,
+    end: int,
+    *,
+    days: int = DAYS,
+    as_json: bool = False,
 ) -> dict[str, Any]:
     """Write everything below `out`, which must not be there yet; says what was made."""
     _make_directory(out)
-    plan = Plan(messages, end - SPAN)
+    plan = Plan(messages, end - days * DAY, days * DAY)
     cap = min(QUEUE_MESSAGES_MAX, max(10, messages // 50))
     with ExitStack() as stack:
         relay = stack.enter_context(RelayBook(out / "relay", random, cap, plan.starts_at))

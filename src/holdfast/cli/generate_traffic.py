@@ -21,7 +21,7 @@ from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.receipt import RECEIPT_KIND, RECEIPTED_MAX, Receipted, ReceiptStatus
 from holdfast.protocol.schedule import DAY, HOUR, SECOND
 
-SPAN = 35 * DAY  # long enough for expiries, and for messages and ids to be let go of
+DAYS = 35  # long enough for expiries, and for messages and ids to be let go of
 MESSAGES_PER_BURST = 400
 BURSTS_MIN = 60
 BATCH_MAX = 50  # deliveries acknowledged at once
@@ -49,6 +49,7 @@ class Plan:
 
     messages: int
     starts_at: int
+    span: int  # µs
 
 
 class Traffic:
@@ -72,7 +73,7 @@ class Traffic:
         burst = 0
         while self._left:
             burst += 1
-            self._wait(round(SPAN / self._bursts * self._random.uniform(0.2, 1.8)))
+            self._wait(round(self._plan.span / self._bursts * self._random.uniform(0.2, 1.8)))
             self._now_and_then(burst)
             before = self._left
             self._burst()
