@@ -72,7 +72,7 @@ def _pruned(story: Story) -> dict[tuple[str, str, str], int]:
 def _is_current(entry: Entry, entries: list[Entry]) -> bool:
     own = _clock(entry)
     return not any(
-        dominates(_clock(other), own) or (_clock(other) == own and other.seq < entry.seq) for other in entries
+        dominates(_clock(other), own) or (_clock(other) == own and other.seq > entry.seq) for other in entries
     )
 
 

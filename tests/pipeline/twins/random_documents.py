@@ -24,7 +24,8 @@ class Feed:
     """What a relay's tables hold of documents."""
 
     snapshot: dict[int, dict[str, Any]] = field(default_factory=dict)
-    pruned: dict[Document, list[VectorClock]] = field(default_factory=dict)
+    pruned: dict[Document, dict[VectorClock, Snapshot]] = field(default_factory=dict)
+    said: dict[int, Snapshot] = field(default_factory=dict)
     made: dict[Document, list[VectorClock]] = field(default_factory=dict)  # every clock that anybody ever had
 
 
@@ -32,10 +33,7 @@ def publish(random: Random, feed: Feed, say: Say) -> None:
     """Somebody changes a document, knowing some of what was there."""
     document = (random.choice(AUTHORS), random.choice(NAMES))
     clock = _next_clock(random, feed.made.setdefault(document, []))
-    rows = [row for row in feed.snapshot.values() if (row["author"], row["d"]) == document]
-    current = [row for row in rows if row["superseded_seq"] is None]
-    clocks = [_clock(row) for row in current] + feed.pruned.get(document, [])
-    if clock in clocks:
+    if clock in [*map(_clock, _current(feed, document)), *feed.pruned.get(document, {})]:
         return  # the relay says no
     feed.made[document].append(clock)
     said = Snapshot(
@@ -48,12 +46,35 @@ def publish(random: Random, feed: Feed, say: Say) -> None:
         created_at=1_780_000_000 + random.randrange(1000),
         event_id=random.randbytes(32).hex(),
     )
-    entry = say(_draft(said, random.randint(100, 999)))
-    is_late = any(dominates(known, clock) for known in clocks)
+    _take(feed, said, say(_draft(said, random.randint(100, 999))))
+
+
+def tell_anew(random: Random, feed: Feed, say: Say) -> None:
+    """A deletion that the relay has pruned is told again, where the document lives again without knowing of it."""
+    for document, pruned in feed.pruned.items():
+        current = _current(feed, document)
+        for clock, said in pruned.items():
+            is_known = any(dominates(_clock(row), clock) or _clock(row) == clock for row in current)
+            if not is_known and any(row["o"] == "put" for row in current):
+                _take(feed, said, say(_draft(said, random.randint(100, 999))))
+                return
+
+
+def _take(feed: Feed, said: Snapshot, entry: Entry) -> None:
+    document = (said.author, said.d)
+    current = _current(feed, document)
+    pruned = [clock for clock, left in feed.pruned.get(document, {}).items() if left is not said]
+    is_late = any(dominates(known, said.clock) for known in (*map(_clock, current), *pruned))
+    feed.said[entry.seq] = said
     feed.snapshot[entry.seq] = _row(said, entry, entry.seq if is_late else None)
     for row in [] if is_late else current:
-        if dominates(clock, _clock(row)):
+        if dominates(said.clock, _clock(row)):
             row["superseded_seq"] = entry.seq
+
+
+def _current(feed: Feed, document: Document) -> list[dict[str, Any]]:
+    rows = [row for row in feed.snapshot.values() if (row["author"], row["d"]) == document]
+    return [row for row in rows if row["superseded_seq"] is None]
 
 
 def let_go(random: Random, feed: Feed, say: Say) -> None:
@@ -75,8 +96,8 @@ def let_go(random: Random, feed: Feed, say: Say) -> None:
 
 
 def _drop(feed: Feed, document: Document, rows: list[dict[str, Any]], reason: str, say: Say) -> None:
-    known = feed.pruned.get(document, []) + [_clock(row) for row in rows]
-    feed.pruned[document] = list(frontier(known))
+    known = feed.pruned.get(document, {}) | {_clock(row): feed.said[row["seq"]] for row in rows}
+    feed.pruned[document] = {clock: known[clock] for clock in frontier(known)}
     for row in rows:
         del feed.snapshot[row["seq"]]
     say(_compacted(reason, document, max(row["seq"] for row in rows)))

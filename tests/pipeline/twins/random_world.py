@@ -351,6 +351,7 @@ class RandomRelay:
 
     def let_go(self) -> None:
         random_documents.let_go(self.random, self.state.feed, self.log.say)
+        random_documents.tell_anew(self.random, self.state.feed, self.log.say)
 
     def rotate(self) -> None:
         """A member takes another key, begins another epoch, or leaves."""

@@ -101,7 +101,7 @@ def with_standing(rows: DataFrame) -> DataFrame:
     placed = rows.select(
         *DOCUMENT,
         F.floor(F.col("seq") / CHUNK).alias("chunk"),
-        F.struct((-_events("clock")).alias("behind"), F.col("seq"), F.col("clock")).alias("clocked"),
+        F.struct((-_events("clock")).alias("behind"), (-F.col("seq")).alias("older"), "seq", "clock").alias("clocked"),
         one.alias("one"),
     )
     parts = placed.groupBy(*DOCUMENT, "chunk").agg(
@@ -124,7 +124,10 @@ def _seqs(clocked: Column) -> Column:
 
 
 def _frontier(clocked: Column) -> Column:
-    """Those that no other covers. The greatest come first, so nothing that comes later can dominate what is kept."""
+    """Those that no other covers. The greatest come first, so nothing that comes later can dominate what is kept.
+
+    Of two with one clock, which is a deletion that was pruned and told anew, the newer one counts.
+    """
     return F.aggregate(
         clocked,
         F.slice(clocked, 1, 0),
