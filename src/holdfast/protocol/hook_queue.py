@@ -4,7 +4,8 @@ Critical events are never dropped and never overtake each other: without room th
 comes behind them goes back too. The queue remembers every row that is away, because they become due in any order, and
 takes only the first of them. Bursty ones are worth only their latest: a later one of the same type takes the place of an
 earlier one, as long as no critical event stands between them, and under pressure the oldest goes. A queue is a value;
-each function gives the queue that follows. One with rows away must be kept although it is empty.
+each function gives the queue that follows. One with rows away must be kept although it is empty, unless whoever claims keeps
+them in their place by itself.
 """
 
 from enum import StrEnum
@@ -143,6 +144,11 @@ def offer(queue: Queue, item: Item, settings: Settings = DEFAULT) -> Outcome:
         verdict,
         tuple(Coalesced(row.row_id, label) for row in gone),
     )
+
+
+def must_precede(earlier: Item, later: Item) -> bool:
+    """Whether an open event must have ended before a later one may start: bursts may change places, nothing else may."""
+    return earlier.row_id < later.row_id and (earlier.is_critical or later.is_critical)
 
 
 def take(queue: Queue) -> Queue:

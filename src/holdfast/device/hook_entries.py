@@ -1,0 +1,18 @@
+"""Entries of the device's history about hook events, which live in a database of their own: each is appended once."""
+
+from collections.abc import Sequence
+
+from holdfast.protocol.history import Draft
+from holdfast.store import history
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "hook_entries.sql")
+
+
+def append(transaction: Transaction, now: int, drafts: Sequence[Draft]) -> int:
+    """Append what the history does not have yet; says how many. Whoever reports may do so again after a crash."""
+    wanted = {(draft.event_id, str(draft.kind)): draft for draft in drafts}
+    known = set(transaction.lookup(_SQL["known"], ("event_id", "kind"), list(wanted))) if wanted else set()
+    entries = history.append(transaction, now, [draft for key, draft in wanted.items() if key not in known])
+    return len(entries)

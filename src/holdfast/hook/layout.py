@@ -1,0 +1,13 @@
+"""What lies where: the files of agent hooks in a home, and the steps of their database's schema. Receiver and daemon agree on it here."""
+
+DATABASE_NAME = "hooks.db"
+SPOOL_NAME = "hooks.spool"
+REJECTED_NAME = "hooks.rejected"  # lines of the spool that no database would take
+LOG_NAME = "hook.log"
+SETTINGS_NAME = "hooks.json"
+
+PROGRAM = "hook"
+STEPS = ("hook_outbox",)  # of the schema, oldest first
+JOURNAL_MODE = "truncate"  # a rollback journal: two libraries of different age share the file, one process each
+
+DOCTOR_SESSION = "holdfast-doctor-"  # how the sessions of `hook doctor` begin

@@ -1,0 +1,244 @@
+"""The receiver: an agent's hook, from its command line and its payload to one durable row; then it is gone.
+
+It runs inside the agent's own time and may not be in its way: nothing is ever written to stdout, which the agent would read,
+and it ends with 0 whatever happens, unless `--strict` was asked for. What cannot be stored is said on stderr and in
+`hook.log`. Standard library only, and as little of it as possible: a start costs more than a commit.
+
+    --agent claude|codex|gemini [--home DIR] [--cwd DIR] [--strict] [--notify] [EVENT] [PAYLOAD]
+"""
+
+import os
+import time
+
+from holdfast.hook import plain_json, storing
+from holdfast.hook.layout import LOG_NAME, SETTINGS_NAME
+from holdfast.protocol import hook_event
+
+PAYLOAD_BYTES_MAX = 1_048_576  # of a stored payload; of a larger one the large fields are cut
+FIELD_BYTES_MAX = 65_536  # of one field of such a payload
+INPUT_BYTES_MAX = 67_108_864  # beyond it a payload is not even read
+DETAIL_CHARACTERS_MAX = 1_000  # of what could not be read, in the row that says so
+LOG_BYTES_MAX = 1_048_576  # then the log is put aside
+RANDOM_BYTES = 10
+TIME_BYTES = 6
+CUT = "holdfast_cut"  # names the fields that were too large, and their sizes
+
+INVALID_JSON = "hook_invalid_json"
+NOT_OBJECT = "hook_payload_not_object"
+TOO_LARGE = "hook_payload_too_large"
+
+
+class Misused(Exception):
+    """The command line is not one of ours."""
+
+
+class Invalid(Exception):
+    """The payload is no event; told by a row of its own."""
+
+    def __init__(self, code: str, message: str, details: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+
+class Call:
+    """One command line."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.agent = self.home = self.cwd = ""
+        self.is_strict = "--strict" in arguments
+        self.is_notify = False
+        self.words: list[str] = []
+        waiting = iter(arguments)
+        for argument in waiting:
+            name, _, value = argument.partition("=")
+            if name in ("--agent", "--home", "--cwd"):
+                setattr(self, name[2:], value or next(waiting, ""))
+            elif argument == "--notify":
+                self.is_notify = True
+            elif argument.startswith("--") and argument != "--strict":
+                raise Misused(f"{argument} is no option of `holdfast hook`")
+            elif argument != "--strict":
+                self.words.append(argument)
+        if self.agent not in hook_event.AGENTS:
+            raise Misused(f"--agent must be one of {', '.join(hook_event.AGENTS)}")
+        self.home = self.home or _home()
+
+    def payload(self) -> bytes:
+        """What the agent sent: the last word of a notify command, stdin otherwise."""
+        if self.words and (self.is_notify or self.words[-1].lstrip()[:1] in ("{", "[")):
+            return os.fsencode(self.words.pop())
+        return _stdin()
+
+
+def main(arguments: list[str]) -> int:
+    """Receive one event; the exit code is 0 unless something is wrong and the caller wants to know."""
+    is_strict, home = "--strict" in arguments, ""
+    try:
+        call = Call(arguments)
+        home = call.home
+        receive(call)
+    except Exception as error:  # nothing may get out of here: it would stand in the agent's way
+        _complain(home, f"{type(error).__name__}: {error}")
+        return 1 if is_strict else 0
+    return 0
+
+
+def receive(call: Call) -> str:
+    """Store what was sent, or count it as dropped; says which."""
+    at = time.time_ns() // 1000
+    raw = call.payload()
+    try:
+        payload = _read(raw)
+    except Invalid as invalid:
+        values = _event(call, at, hook_event.ERROR, "receiver", _session(call, {}), _error_payload(invalid))
+        storing.store(call.home, storing.EVENT, values)
+        raise
+    payload = hook_event.normalised(call.agent, payload)
+    name = call.words[0] if call.words else hook_event.name_of(payload)
+    event_type = hook_event.type_of(call.agent, name, payload)
+    allowed = hook_event.ALLOWED | _also_allowed(call.home)
+    reason = hook_event.drop_reason(call.agent, name, event_type, payload, allowed)
+    if reason is not None:
+        dropped = {"agent": call.agent, "event_name": _storable(name), "reason": reason, "received_at": at}
+        storing.store(call.home, storing.DROPPED, dropped)
+        return "dropped"
+    payload.setdefault("cwd", call.cwd or os.getcwd())
+    values = _event(call, at, event_type, name, _session(call, payload), _sized(payload, len(raw)))
+    return storing.store(call.home, storing.EVENT, values)
+
+
+def _read(raw: bytes) -> hook_event.Payload:
+    if len(raw) > INPUT_BYTES_MAX:
+        raise Invalid(TOO_LARGE, f"the payload has more than {INPUT_BYTES_MAX} bytes", _shown(raw))
+    try:
+        payload = plain_json.read(raw.decode("utf-8"))
+        plain_json.write(payload)  # a number can be too large to be written again
+    except (ValueError, RecursionError) as error:
+        raise Invalid(INVALID_JSON, f"the payload is not JSON: {error}", _shown(raw)) from None
+    if not isinstance(payload, dict):
+        raise Invalid(NOT_OBJECT, "the payload is not a JSON object", _shown(raw))
+    return payload
+
+
+def _event(
+    call: Call, at: int, event_type: str, name: str, session: str, payload: hook_event.Payload
+) -> dict[str, object]:
+    """The row of an event."""
+    text = plain_json.write(payload)
+    occurrence = hook_event.occurrence_of(event_type, payload)
+    key = None if occurrence is None else _digest("\0".join((call.agent, session, name, occurrence, text)))
+    stamp = (at // 1000).to_bytes(TIME_BYTES, "big")
+    return {
+        "event_id": (stamp + os.urandom(RANDOM_BYTES)).hex(),
+        "agent": call.agent,
+        "session_id": session,
+        "event_type": event_type,
+        "event_name": _storable(name),
+        "payload": text,
+        "occurrence": key,
+        "received_at": at,
+    }
+
+
+def _session(call: Call, payload: hook_event.Payload) -> str:
+    found = hook_event.session_of(payload)
+    if not found and call.agent == "gemini":
+        found = os.environ.get("GEMINI_SESSION_ID", "")
+    return _storable(found)
+
+
+def _error_payload(invalid: Invalid) -> hook_event.Payload:
+    return {
+        "message": str(invalid),
+        "source": "hook_receiver",
+        "code": invalid.code,
+        "details": invalid.details,
+        "severity": "error",
+        "retryable": False,
+    }
+
+
+def _sized(payload: hook_event.Payload, size: int) -> hook_event.Payload:
+    """The payload, without what would make it too large to be kept whole."""
+    if size <= PAYLOAD_BYTES_MAX:
+        return payload
+    sizes = {name: len(plain_json.write(value)) for name, value in payload.items()}
+    large = {name: length for name, length in sizes.items() if length > FIELD_BYTES_MAX}
+    return {name: _cut(value) if name in large else value for name, value in payload.items()} | {CUT: large}
+
+
+def _cut(value: object) -> object:
+    return value[: FIELD_BYTES_MAX // 12] if isinstance(value, str) else None  # a character is at most twelve in JSON
+
+
+def _also_allowed(home: str) -> frozenset[str]:
+    """The types that the user's setting adds; a setting that cannot be read adds none."""
+    try:
+        with open(f"{home}/{SETTINGS_NAME}", encoding="utf-8") as file:
+            settings = plain_json.read(file.read())
+        allow = settings["allow"] if isinstance(settings, dict) else []
+        return frozenset(allow)
+    except FileNotFoundError:
+        return frozenset()
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        _complain(home, f"{SETTINGS_NAME} cannot be read and allows nothing: {error}")
+        return frozenset()
+
+
+def _home() -> str:
+    given = os.environ.get("HOLDFAST_HOME") or "~/.holdfast"
+    return os.path.abspath(os.path.expanduser(given))
+
+
+def _stdin() -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while size <= INPUT_BYTES_MAX and (part := os.read(0, 1_048_576)):
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def _storable(text: str) -> str:
+    """A text that a database takes: JSON can spell halves of characters."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _shown(raw: bytes) -> str:
+    return raw[:DETAIL_CHARACTERS_MAX].decode("utf-8", "replace")
+
+
+def _digest(text: str) -> str:
+    try:
+        from _sha2 import sha256  # type: ignore[import-not-found]  # `hashlib` without everything else that is in it
+    except ImportError:
+        from _sha256 import sha256  # type: ignore[import-not-found]  # its name until Python 3.11
+    digest: str = sha256(text.encode("utf-8", "replace")).hexdigest()
+    return digest
+
+
+def _complain(home: str, message: str) -> None:
+    """Say what went wrong, on stderr and in the log; neither may be there."""
+    text = f"holdfast hook: {_storable(message)}"
+    for tell in (_to_stderr, _to_log):
+        try:
+            tell(home, text)
+        except OSError:
+            continue
+
+
+def _to_stderr(_: str, text: str) -> None:
+    os.write(2, f"{text}\n".encode())
+
+
+def _to_log(home: str, text: str) -> None:
+    path = f"{home or _home()}/{LOG_NAME}"
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        line = plain_json.write({"at": time.time_ns() // 1000, "message": text})
+        os.write(descriptor, f"{line}\n".encode())
+        if os.fstat(descriptor).st_size > LOG_BYTES_MAX:
+            os.replace(path, f"{path}.1")
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,266 @@
+"""`holdfast hook`: installed into agents' settings, fired as they would fire it, handled by a real daemon, and examined."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli import hook
+from holdfast.cli.check import inspect
+from holdfast.device import database
+from holdfast.protocol.history import Kind
+from holdfast.protocol.hook_entry import HookDetail
+from holdfast.store import history
+from tests.cli.person import PATIENCE_S, Person
+from tests.hook import receivers
+from tests.hook.recorded import SESSIONS
+
+AGENTS = ["claude", "codex", "gemini"]
+
+
+@dataclass
+class AgentUser(Person):
+    """Somebody with agents, whose settings lie in their user directory."""
+
+    @property
+    def user(self) -> Path:
+        return self.home.with_name(f"{self.home.name}-user")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        without = {name: value for name, value in super().environment.items() if name != "CODEX_HOME"}
+        return without | {"HOME": str(self.user)}
+
+    def settings(self, agent: str) -> Path:
+        names = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json", "gemini": ".gemini/settings.json"}
+        return self.user / names[agent]
+
+    def install(self, agent: str, *, notify: bool = False) -> None:
+        """What `hook install` does, without the start of a process, which is the dear part of it."""
+        with pytest.MonkeyPatch.context() as world:
+            for name in os.environ.keys() - self.environment.keys():
+                world.delenv(name)
+            for name, value in self.environment.items():
+                world.setenv(name, value)
+            hook.install(agent, notify=notify, as_json=True)
+
+    def fire(self, agent: str, payload: dict[str, Any]) -> None:
+        """What the agent does when something happens: every command that stands there for the event."""
+        groups = json.loads(self.settings(agent).read_text())["hooks"].get(payload["hook_event_name"], [])
+        for command in (handler["command"] for group in groups for handler in group["hooks"]):
+            said = json.dumps(payload).encode()
+            done = subprocess.run(["/bin/sh", "-c", command], input=said, capture_output=True, timeout=PATIENCE_S)
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+    def rows(self, columns: str = "event_type, status") -> list[Any]:
+        return receivers.rows(self.home, columns)
+
+    def until_handled(self, number: int) -> None:
+        """Wait until so many events have ended and are in the history."""
+        self.until(lambda _: len([one for one in self.rows("ended_reported") if one]) == number)
+
+    def told(self) -> list[tuple[Kind, HookDetail]]:
+        """What the home's history says of hooks."""
+        engine = database.open_to_read(self.home / "device.db")
+        try:
+            entries = list(history.walk(engine))
+        finally:
+            engine.close()
+        return [(one.kind, HookDetail.decode(one.detail)) for one in entries if one.kind.startswith("hook_")]
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> AgentUser:
+    """Somebody without a mesh."""
+    found = AgentUser(tmp_path / "home")
+    found.user.mkdir()
+    return found
+
+
+@pytest.fixture
+def member(ann: Person) -> AgentUser:
+    """Ann, who has agents, too."""
+    found = AgentUser(ann.home)
+    found.user.mkdir()
+    return found
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_session_of_every_agent_goes_from_its_settings_to_the_history(agent: str, member: AgentUser) -> None:
+    member.install(agent)
+    before_daemon, with_daemon = SESSIONS[agent][:5], SESSIONS[agent][5:]
+    for recorded in before_daemon:
+        member.fire(agent, recorded.payload)
+    assert {status for _, status in member.rows()} == {"pending"}
+    with member.daemon():
+        for recorded in with_daemon:
+            member.fire(agent, recorded.payload)
+        expected = [
+            one.event_type
+            for one in SESSIONS[agent]
+            if one.event_type and one.payload["hook_event_name"] != "PostToolBatch"
+        ]
+        member.until_handled(len(expected))
+    assert [event_type for event_type, _ in member.rows()] == expected
+    assert {status for _, status in member.rows()} <= {"done", "coalesced"}
+    entries = member.told()
+    assert [detail.event_type for kind, detail in entries if kind is Kind.HOOK_RECEIVED] == expected
+    assert len(entries) == 2 * len(expected)
+    assert {detail.session_id for _, detail in entries} == {SESSIONS[agent][0].payload["session_id"]}
+    assert inspect(member.home / "hooks.db") == ("hook", [])
+    assert inspect(member.home / "device.db") == ("device", [])
+
+
+def test_the_doctor_follows_an_event_through_each_installed_command_to_the_history(member: AgentUser) -> None:
+    for agent in AGENTS:
+        member.install(agent)
+    member.install("codex", notify=True)
+    with member.daemon():
+        told = member.json("hook", "doctor")
+    found = [
+        (one["agent"], one["kind"], one["event_name"], one["stage"], one["is_reported"]) for one in told["installed"]
+    ]
+    assert sorted(found) == [
+        ("claude", "hooks", "SessionStart", "done", True),
+        ("codex", "hooks", "SessionStart", "done", True),
+        ("codex", "notify", "agent-turn-complete", "done", True),
+        ("gemini", "hooks", "SessionStart", "done", True),
+    ]
+    assert [one["wrong"] for one in told["installed"]] == [[]] * 4
+    assert told["problems"] == []
+    sessions = {detail.session_id for kind, detail in member.told() if kind is Kind.HOOK_DONE}
+    assert len(sessions) == 4
+    assert all(session.startswith("holdfast-doctor-") for session in sessions)
+
+
+def test_the_doctor_says_that_events_are_kept_and_nobody_handles_them(person: AgentUser) -> None:
+    person.install("claude")
+    done = person.run("hook", "doctor", code=5)
+    assert "SessionStart stored" in done.stdout
+    assert "start a daemon" in done.stdout
+
+
+def test_the_doctor_finds_a_command_that_stores_nothing(person: AgentUser) -> None:
+    person.install("claude")
+    path = person.settings("claude")
+    path.write_text(path.read_text().replace(sys.executable, "/gone/python"))
+    told = json.loads(person.run("hook", "doctor", "--json", code=4).stdout)
+    (one,) = told["installed"]
+    assert one["stage"] == "failed"
+    assert "nothing was stored" in one["wrong"]
+    assert "the command is not the one that an install would write now" in one["wrong"]
+    assert any("/gone/python" in wrong for wrong in one["wrong"])
+
+
+def test_an_agent_is_never_stopped_by_a_holdfast_that_is_gone(person: AgentUser) -> None:
+    """An interpreter that misses its script ends with 2, which tells Claude Code to block."""
+    person.install("claude")
+    command = json.loads(person.settings("claude").read_text())["hooks"]["Stop"][0]["hooks"][0]["command"]
+    for gone in (command.replace("command.py", "no_command.py"), command.replace(sys.executable, "/gone/python")):
+        done = subprocess.run(["/bin/sh", "-c", gone], input=b"{}", capture_output=True)
+        assert (done.returncode, done.stdout) == (0, b"")
+
+
+def test_the_doctor_names_what_it_does_not_know_and_what_was_given_up(person: AgentUser) -> None:
+    person.install("claude")
+    for recorded in SESSIONS["claude"]:
+        receivers.run(person.home, "claude", recorded.payload)
+    receivers.run(person.home, "claude", {"hook_event_name": "Stop"})
+    told = json.loads(person.run("hook", "doctor", "--json", code=5).stdout)
+    assert any("an event BrandNewEvent that we do not know" in problem for problem in told["problems"])
+    assert any("1 events name no session" in problem for problem in told["problems"])
+
+
+def test_the_doctor_finds_settings_that_lack_an_event(person: AgentUser) -> None:
+    person.install("gemini")
+    path = person.settings("gemini")
+    settings = json.loads(path.read_text())
+    del settings["hooks"]["AfterAgent"]
+    path.write_text(json.dumps(settings))
+    (one,) = json.loads(person.run("hook", "doctor", "--json", code=4).stdout)["installed"]
+    assert one["wrong"] == ["not installed for AfterAgent"]
+
+
+def test_where_nothing_is_installed_the_doctor_says_how_to(person: AgentUser) -> None:
+    assert "holdfast hook install --agent codex" in person.fails(3, "hook", "doctor", "--agent", "codex")
+
+
+def test_installing_and_uninstalling_leaves_settings_as_they_were(person: AgentUser) -> None:
+    path, config = person.settings("codex"), person.user / ".codex" / "config.toml"
+    path.parent.mkdir()
+    path.write_text('{\n   "theme": "dark", "hooks": {"Stop": [ ]}\n}\n')
+    config.write_text('model = "gpt-5"\n')
+    before = path.read_bytes(), config.read_bytes()
+    told = person.json("hook", "install", "--agent", "codex", "--allow", "session_end")
+    assert (told["path"], told["backup"]) == (str(path), f"{path}.before-holdfast")
+    assert "SessionEnd" in json.loads(path.read_text())["hooks"]
+    assert json.loads((person.home / "hooks.json").read_text()) == {"allow": ["session_end"]}
+    person.install("codex", notify=True)
+    status = person.json("hook", "status", "--agent", "codex")
+    assert [(one["agent"], one["kind"]) for one in status["installed"]] == [("codex", "hooks"), ("codex", "notify")]
+    person.run("hook", "uninstall", "--agent", "codex")
+    assert (path.read_bytes(), config.read_bytes()) == before
+    assert sorted(one.name for one in path.parent.iterdir()) == ["config.toml", "hooks.json"]
+
+
+def test_a_project_has_settings_of_its_own(person: AgentUser, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    command = person.command("hook", "install", "--agent", "claude", "--scope", "local", "--json")
+    done = subprocess.run(command, cwd=project, env=person.environment, capture_output=True, text=True)
+    assert json.loads(done.stdout)["path"] == str(project / ".claude" / "settings.local.json")
+    assert not person.settings("claude").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("status", "--agent", "cursor"), "one of claude, codex, gemini"),
+        (("install", "--agent", "gemini", "--scope", "local"), "gemini has no settings of scope local"),
+        (("install", "--agent", "claude", "--notify"), "only Codex has `notify`"),
+        (("install", "--agent", "claude", "--allow", "Session End"), "--allow takes types"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_and_changes_nothing(
+    arguments: tuple[str, ...], words: str, person: AgentUser
+) -> None:
+    assert words in person.fails(2, "hook", *arguments)
+    assert list(person.user.rglob("*")) == []
+
+
+def test_a_notify_of_somebody_else_is_a_conflict(person: AgentUser) -> None:
+    config = person.user / ".codex" / "config.toml"
+    config.parent.mkdir()
+    config.write_text('notify = ["beep"]\n')
+    assert "Codex has only one" in person.fails(4, "hook", "install", "--agent", "codex", "--notify")
+    assert config.read_text() == 'notify = ["beep"]\n'
+
+
+def test_metrics_tell_of_hooks(member: AgentUser) -> None:
+    receivers.run(member.home, "claude", SESSIONS["claude"][0].payload)
+    with member.daemon():
+        member.until_handled(1)
+        curl = ["curl", "-s", "--unix-socket", str(member.home / "daemon.sock"), "http://localhost/v1/metrics"]
+        text = subprocess.run(curl, capture_output=True, text=True, check=True).stdout
+    found = dict(line.split() for line in text.splitlines() if line.startswith("holdfast_hook_"))
+    assert (found["holdfast_hook_worker"], found["holdfast_hook_processed"]) == ("1.0", "1.0")
+    assert {"holdfast_hook_stuck", "holdfast_hook_lag_p95_ms", "holdfast_hook_lag_p99_ms"} <= set(found)
+    assert {"holdfast_hook_queue_depth", "holdfast_hook_coalesced"} <= set(found)
+
+
+def test_a_hook_database_that_is_damaged_stops_neither_the_daemon_nor_the_agents(
+    member: AgentUser,
+) -> None:
+    (member.home / "hooks.db").write_bytes(b"no database, not at all, only words. " * 60)
+    with member.daemon():
+        member.until_connected()
+        assert receivers.run(member.home, "claude", SESSIONS["claude"][0].payload, "--strict").returncode == 0
+    assert "hook events are not handled" in member.home.with_suffix(".log").read_text()
+    os.rename(member.home / "hooks.db", member.home / "hooks.db.damaged")
+    with member.daemon():
+        member.until(lambda _: (member.home / "hooks.db").exists() and member.rows() == [("session_start", "done")])

@@ -1,0 +1,354 @@
+"""The receiver: every agent's payloads through the real command, and everything that can stand between a hook and its row."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import pytest
+
+from holdfast.hook import database, layout, receiver, spool
+from holdfast.protocol.refusal import Refusal
+from holdfast.store.sqlite import SqliteEngine
+from tests.hook.receivers import COMMAND, PATIENCE_S, command, rows, run, spooled
+from tests.hook.recorded import CLAUDE, CODEX_SESSION, NOTIFY, SESSIONS
+
+START = {"session_id": "s1", "hook_event_name": "SessionStart", "source": "startup", "cwd": "/x"}
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home that nobody has made yet."""
+    return tmp_path / "home"
+
+
+@pytest.mark.parametrize("agent", SESSIONS)
+def test_a_recorded_session_is_stored_event_by_event(agent: str, home: Path) -> None:
+    for recorded in SESSIONS[agent]:
+        assert run(home, agent, recorded.payload, "--strict").stderr == b""
+    expected = [recorded for recorded in SESSIONS[agent] if recorded.event_type is not None]
+    found = rows(
+        home, "agent, session_id, event_type, event_name, payload, status, attempts, received_at, next_attempt_at"
+    )
+    assert [row[:4] for row in found] == [
+        (agent, one.payload["session_id"], one.event_type, one.payload["hook_event_name"]) for one in expected
+    ]
+    assert [json.loads(row[4]) for row in found] == [one.payload for one in expected]  # with what nobody knows yet
+    assert {(status, attempts) for *_, status, attempts, _, _ in found} == {("pending", 0)}
+    assert all(received_at == next_attempt_at for *_, received_at, next_attempt_at in found)
+    assert spooled(home) == b""
+
+
+def test_an_event_that_no_table_has_is_counted_under_its_name(home: Path) -> None:
+    unknown, not_allowed, injected = CLAUDE[-1], CLAUDE[13], CLAUDE[-2]
+    for recorded in (unknown, not_allowed, injected, unknown):
+        run(home, "claude", recorded.payload, "--strict")
+    assert rows(home, "event_name, reason, count", "hook_dropped", "reason, event_name") == [
+        ("MessageDisplay", "not_allowed", 1),
+        ("UserPromptSubmit", "prompt_injected", 1),
+        ("BrandNewEvent", "unknown", 2),
+    ]
+    assert rows(home) == []
+
+
+@pytest.mark.parametrize("words", [["--notify"], []])
+def test_codex_notify_hands_its_payload_over_as_the_last_word(words: list[str], home: Path) -> None:
+    assert run(home, "codex", None, *words, json.dumps(NOTIFY)).returncode == 0
+    ((session, event_type, name, payload),) = rows(home, "session_id, event_type, event_name, payload")
+    assert (session, event_type, name) == (CODEX_SESSION, "agent_stop", "agent-turn-complete")
+    assert json.loads(payload) == NOTIFY | {
+        "session_id": CODEX_SESSION,
+        "turn_id": "turn-2",
+        "prompt": "And count them",
+        "message": "There are two.",
+    }
+
+
+def test_a_codex_prompt_may_be_one_text(home: Path) -> None:
+    run(home, "codex", None, json.dumps(NOTIFY | {"input-messages": "One text"}))
+    assert json.loads(rows(home, "payload")[0])["prompt"] == "One text"
+
+
+def test_names_of_ours_are_taken_as_they_are(home: Path) -> None:
+    payload = {"session_id": "s", "prompt": "hello"}
+    assert run(home, "claude", payload, "user_prompt_submit", "--strict").returncode == 0
+    assert run(home, "gemini", payload, "BeforeAgent", "--strict").returncode == 0
+    assert rows(home) == ["user_prompt_submit", "user_prompt_submit"]
+
+
+def test_a_setting_allows_more(home: Path) -> None:
+    home.mkdir(0o700)
+    (home / layout.SETTINGS_NAME).write_text('{"allow": ["session_end", "message_display"]}')
+    for recorded in (CLAUDE[13], CLAUDE[14], CLAUDE[17]):
+        run(home, "claude", recorded.payload)
+    assert rows(home) == ["message_display", "session_end"]
+
+
+def test_a_setting_that_cannot_be_read_is_told_and_changes_nothing(home: Path) -> None:
+    home.mkdir(0o700)
+    (home / layout.SETTINGS_NAME).write_text('{"allow": ')
+    assert b"hooks.json cannot be read" in run(home, "claude", START).stderr
+    assert rows(home) == ["session_start"]
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (b'{"session_id": "s1", "hook', Refusal.HOOK_INVALID_JSON),
+        (b"", Refusal.HOOK_INVALID_JSON),
+        (b"{} {}", Refusal.HOOK_INVALID_JSON),
+        (b'{"n": NaN}', Refusal.HOOK_INVALID_JSON),
+        (b'{"n": 1e999}', Refusal.HOOK_INVALID_JSON),
+        (b"\xff\xfe{}", Refusal.HOOK_INVALID_JSON),
+        (b"[" * 100_000, Refusal.HOOK_INVALID_JSON),
+        (b"[1, 2]", Refusal.HOOK_PAYLOAD_NOT_OBJECT),
+        (b"null", Refusal.HOOK_PAYLOAD_NOT_OBJECT),
+    ],
+)
+def test_what_is_no_event_becomes_a_row_that_says_so(raw: bytes, code: Refusal, home: Path) -> None:
+    assert run(home, "claude", raw=raw).returncode == 0  # the agent is not in it
+    strict = run(home, "claude", None, "--strict", raw=raw)
+    assert strict.returncode == 1
+    assert b"holdfast hook: Invalid: the payload is not" in strict.stderr
+    found = rows(home, "event_type, session_id, payload")
+    assert [row[:2] for row in found] == [("error", ""), ("error", "")]
+    payload = json.loads(found[0][2])
+    assert payload.keys() == {"message", "source", "code", "details", "severity", "retryable"}
+    assert (payload["source"], payload["code"]) == ("hook_receiver", code)
+    assert (payload["severity"], payload["retryable"]) == ("error", False)
+    assert (home / layout.LOG_NAME).read_text().count("the payload is not") == 2
+
+
+def test_the_session_of_gemini_is_found_in_its_environment_where_the_payload_is_broken(home: Path) -> None:
+    run(home, "gemini", raw=b"{", GEMINI_SESSION_ID="g7")
+    assert rows(home, "event_type, session_id") == [("error", "g7")]
+
+
+@pytest.mark.parametrize("agent", ["cursor", "", "CLAUDE"])
+def test_a_command_line_that_is_not_ours_is_told(agent: str, home: Path) -> None:
+    assert run(home, agent, START).returncode == 0
+    done = run(home, agent, START, "--strict")
+    assert (done.returncode, b"--agent must be one of claude, codex, gemini" in done.stderr) == (1, True)
+    assert b"--wat is no option" in run(home, "claude", START, "--wat").stderr
+
+
+def test_a_database_that_is_missing_is_made_and_only_its_owner_may_look(home: Path) -> None:
+    run(home, "claude", START, "--strict")
+    assert {path.name: path.stat().st_mode & 0o777 for path in home.iterdir()} == {
+        "hooks.db": 0o600,
+        "hooks.db-journal": 0o600,
+    }
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_receiver_and_daemon_make_the_same_database(home: Path) -> None:
+    run(home, "claude", START)
+    by_daemon = home / "by_daemon.db"
+    engine = SqliteEngine(by_daemon, journal_mode=layout.JOURNAL_MODE)
+    database.prepare(engine, lambda: 7)
+    engine.close()
+    schemas = []
+    for path in (home / "hooks.db", by_daemon):
+        connection = apsw.Connection(str(path))
+        schema = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name").fetchall()
+        steps = connection.execute("SELECT version, program, name FROM holdfast_migration").fetchall()
+        schemas.append(([(*row[:3], " ".join(str(row[3]).split())) for row in schema], steps))
+        connection.close()
+    assert schemas[0] == schemas[1]
+
+
+@pytest.fixture
+def locked(home: Path) -> apsw.Connection:
+    """Somebody else's transaction, open for as long as a test likes; one event is stored before it."""
+    run(home, "claude", START)
+    connection = apsw.Connection(str(home / "hooks.db"))
+    connection.execute("BEGIN EXCLUSIVE")
+    return connection
+
+
+def test_while_the_database_is_locked_events_go_to_the_spool(locked: apsw.Connection, home: Path) -> None:
+    for recorded in CLAUDE[:3]:
+        assert run(home, "claude", recorded.payload, "--strict").returncode == 0
+    locked.execute("ROLLBACK")
+    run(home, "claude", CLAUDE[3].payload, "--strict")  # the database is free, but what came before is not in it
+    assert rows(home) == ["session_start"]
+    lines = [json.loads(line[9:]) for line in spooled(home).splitlines()]
+    assert [line["statement"] for line in lines] == ["insert_event", "count_dropped", "insert_event", "insert_event"]
+    assert [line["values"].get("event_type") for line in lines] == [
+        "session_start",
+        None,
+        "user_prompt_submit",
+        "tool_use",
+    ]
+
+
+def test_a_spool_that_somebody_does_not_let_go_of_loses_nothing(home: Path) -> None:
+    home.mkdir(0o700)
+    spool.append(str(home), {"statement": "insert_event", "values": {}})
+    with spool.Emptying(str(home)) as held:
+        assert len(held.records) == 1
+        assert run(home, "claude", START, "--strict").returncode == 0
+    assert rows(home) == ["session_start"]
+    assert spooled(home).count(b"\n") == 1
+
+
+def test_a_damaged_database_is_left_alone_and_the_spool_takes_the_event(home: Path) -> None:
+    home.mkdir(0o700)
+    content = b"this is no database at all, but it is long enough to look like one" * 20
+    (home / "hooks.db").write_bytes(content)
+    assert run(home, "claude", START, "--strict").returncode == 0
+    assert (home / "hooks.db").read_bytes() == content
+    assert json.loads(spooled(home)[9:])["values"]["session_id"] == "s1"
+
+
+def test_two_hundred_at_once_are_two_hundred_rows(home: Path) -> None:
+    def fire(number: int) -> int:
+        return run(home, "claude", START | {"session_id": f"s{number}"}, "--strict").returncode
+
+    with ThreadPoolExecutor(24) as pool:
+        assert set(pool.map(fire, range(200))) == {0}
+    in_spool = [json.loads(line[9:])["values"]["session_id"] for line in spooled(home).splitlines()]
+    assert sorted(rows(home, "session_id") + in_spool) == sorted(f"s{number}" for number in range(200))
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_of_an_event(home: Path) -> None:
+    run(home, "claude", START)
+    before = (home / "hooks.db").stat().st_size
+    big = START | {"transcript_path": "x" * 600_000}
+
+    def full() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before + 20_000, before + 20_000))
+
+    def fire(*words: str) -> "subprocess.CompletedProcess[bytes]":
+        return subprocess.run(
+            command(home, "claude", *words),
+            input=json.dumps(big).encode(),
+            capture_output=True,
+            preexec_fn=full,
+            timeout=PATIENCE_S,
+        )
+
+    done = fire()
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert b"holdfast hook: OSError" in done.stderr
+    assert fire("--strict").returncode == 1
+    assert (spooled(home), rows(home)) == (b"", ["session_start"])
+    assert "OSError" in (home / layout.LOG_NAME).read_text()
+    assert run(home, "claude", big, "--strict").returncode == 0
+    assert rows(home) == ["session_start", "session_start"]
+
+
+def test_of_a_huge_payload_the_large_fields_are_cut_and_named(home: Path) -> None:
+    huge = {
+        **START,
+        "hook_event_name": "PostToolUse",
+        "tool_use_id": "t1",
+        "tool_response": {"stdout": "x" * 3_000_000},
+        "prompt": "é" * 200_000,
+        "duration_ms": 12,
+    }
+    assert run(home, "claude", huge, "--strict").returncode == 0
+    ((payload,),) = [rows(home, "payload")]
+    stored = json.loads(payload)
+    assert len(payload) < receiver.PAYLOAD_BYTES_MAX
+    assert (stored["tool_response"], stored["duration_ms"], stored["session_id"]) == (None, 12, "s1")
+    assert set(stored["prompt"]) == {"é"}
+    assert stored[receiver.CUT] == {"tool_response": 3_000_013, "prompt": 1_200_002}
+
+
+def test_a_payload_beyond_all_bounds_is_not_read_to_its_end(home: Path) -> None:
+    done = run(home, "claude", None, "--strict", raw=b" " * (receiver.INPUT_BYTES_MAX + 1))
+    assert done.returncode == 1
+    assert json.loads(rows(home, "payload")[0])["code"] == Refusal.HOOK_PAYLOAD_TOO_LARGE
+
+
+def test_one_hook_that_is_fired_twice_is_one_row(home: Path) -> None:
+    for number in (3, 3, 2, 2, 15, 15):  # a tool, a prompt and a stop without an id
+        run(home, "claude", CLAUDE[number].payload, "--strict")
+    assert rows(home) == ["tool_use", "user_prompt_submit", "agent_stop", "agent_stop"]
+
+
+def test_the_same_words_twice_are_two_events(home: Path) -> None:
+    stop = {**CLAUDE[15].payload, "turn_id": "t1", "stop_hook_active": True}
+    notification = {**CLAUDE[12].payload, "turn_id": "t1"}
+    other_answer = {**CLAUDE[6].payload, "duration_ms": 1802}
+    for payload in (stop, stop, notification, notification, CLAUDE[6].payload, other_answer):
+        run(home, "claude", payload, "--strict")
+    assert rows(home) == ["agent_stop"] * 2 + ["notification"] * 2 + ["tool_done"] * 2
+
+
+def test_half_a_character_in_a_name_is_no_reason_to_lose_the_event(home: Path) -> None:
+    raw = b'{"session_id": "\\ud800", "hook_event_name": "Stop", "x": "\\ud800"}'
+    assert run(home, "claude", None, "--strict", raw=raw).returncode == 0
+    ((session, payload),) = rows(home, "session_id, payload")
+    assert (session, json.loads(payload)["x"]) == ("?", "\ud800")
+
+
+def test_an_event_without_a_session_is_kept_all_the_same(home: Path) -> None:
+    assert run(home, "claude", {"hook_event_name": "Stop", "sessionId": "new name"}, "--strict").returncode == 0
+    assert rows(home, "session_id, event_type") == [("", "agent_stop")]
+
+
+def test_event_ids_are_unique_and_sort_by_time(home: Path) -> None:
+    for _ in range(3):
+        run(home, "claude", START)
+    ids = rows(home, "event_id")
+    assert ids == sorted(set(ids))
+    assert all(int(event_id[:12], 16) == at // 1000 for event_id, at in rows(home, "event_id, received_at"))
+
+
+LOADED = (
+    "import sys; sys.argv = {arguments!r}\ntry:\n    {run}\nexcept SystemExit:\n    pass\nprint(sorted(sys.modules))"
+)
+
+
+def test_the_installed_command_loads_next_to_nothing(home: Path) -> None:
+    """A start costs more than a commit. What is here beside ours is what a bare interpreter has, and three C parts."""
+    arguments = [str(COMMAND), "--agent", "claude", "--home", str(home)]
+    program = LOADED.format(arguments=arguments, run=f"__file__ = {arguments[0]!r}; exec(open(__file__).read())")
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", program], input=json.dumps(START), capture_output=True, text=True
+    )
+    bare = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", "import os, sys; print(sorted(sys.modules))"], capture_output=True, text=True
+    )
+    loaded = set(json.loads(done.stdout.replace("'", '"'))) - set(json.loads(bare.stdout.replace("'", '"')))
+    ours = {name for name in loaded if name.startswith("holdfast")}
+    assert ours == {"holdfast", "holdfast.protocol", "holdfast.protocol.hook_event", "holdfast.hook"} | {
+        f"holdfast.hook.{name}" for name in ("receiver", "storing", "spool", "layout", "plain_json", "plain_sqlite")
+    }
+    assert loaded - ours <= {"_json", "_sqlite3"}
+    assert rows(home) == ["session_start"]
+
+
+def test_holdfast_hook_answers_before_the_command_line_is_loaded(home: Path) -> None:
+    arguments = ["holdfast", "hook", "--agent", "claude", "--strict"]
+    program = LOADED.format(arguments=arguments, run="from holdfast.cli import main; main()")
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=json.dumps(START),
+        capture_output=True,
+        text=True,
+        env=os.environ | {"HOLDFAST_HOME": str(home)},
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1].replace("'", '"')))
+    assert not {"typer", "click", "rich", "msgspec", "apsw", "json", "re", "asyncio", "structlog"} & (
+        loaded - _always_loaded()
+    )
+    assert rows(home) == ["session_start"]
+
+
+def _always_loaded() -> set[str]:
+    """What this interpreter loads for itself, because of what lies in its site-packages."""
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; print(sorted(sys.modules))"], capture_output=True, text=True
+    )
+    return set(json.loads(done.stdout.replace("'", '"')))
+
+
+def test_the_words_of_the_receiver_are_refusals_of_ours() -> None:
+    assert {receiver.INVALID_JSON, receiver.NOT_OBJECT, receiver.TOO_LARGE} <= set(Refusal)
