@@ -1,0 +1,123 @@
+"""The author whose documents a home keeps: a person's own key, apart from the home's, made here or shared by another home.
+
+A shared key travels as a direct message, sealed once more inside it, so that neither an inbox that somebody looks at nor an
+export of it shows a secret. It is used only when a person says so: whoever gave it can read what is written with it.
+"""
+
+import hashlib
+from functools import cached_property
+
+import msgspec
+
+from holdfast.device.send import Send
+from holdfast.protocol import document, keys, sealing
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+_SQL = Statements(__package__, "author.sql")
+
+GRANT_OBJECT = hashlib.sha256(b"holdfast author grant 1").digest()  # the object of messages that share a key
+GRANT_META = "author_grant"
+GRANTS_MAX = 100  # that are looked through; the newest of each member counts
+
+
+class Author(msgspec.Struct, frozen=True, dict=True):
+    """Somebody with documents."""
+
+    pubkey: str
+    secret: bytes
+    granted_by: str | None  # the member whose home shared the key; None: it was made here
+    kept_at: int
+
+    @cached_property
+    def sealing_key(self) -> bytes:
+        return document.sealing_key(self.secret)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """A key that a member has shared with this one."""
+
+    member: str
+    name: str
+    pubkey: str  # of the member, to which the grant is sealed
+    author: str
+    sealed: str
+
+
+class _Shared(msgspec.Struct, frozen=True):
+    author: str
+    sealed: str
+
+
+def load(transaction: Transaction) -> Author | None:
+    """The author of this home, if it has one."""
+    found = transaction.rows(_SQL["author"])
+    return Author(*found[0]) if found else None
+
+
+def need(transaction: Transaction) -> Author:
+    """The same, where there must be one."""
+    found = load(transaction)
+    if found is None:
+        raise Refused(Refusal.AUTHOR_MISSING, "this home keeps no author's documents")
+    return found
+
+
+def make(transaction: Transaction, now: int, random: Random) -> Author:
+    """Give this home a new author; one that it has already stays."""
+    return keep(transaction, now, random(keys.SECRET_BYTES))
+
+
+def take(transaction: Transaction, now: int, secret: bytes, member: str) -> Author:
+    """Give this home the author whose key a member shared; another that it has already is never replaced."""
+    for grant in grants(transaction):
+        if grant.member == member:
+            shared = _open(grant, secret)
+            kept = keep(transaction, now, shared, member)
+            if kept.pubkey != grant.author:
+                detail = f"this home keeps the documents of {kept.pubkey}, and {grant.author} was shared"
+                raise Refused(Refusal.AUTHOR_PRESENT, detail)
+            return kept
+    raise Refused(Refusal.NOT_FOUND, "that member has shared no author key with this home")
+
+
+def grants(transaction: Transaction) -> list[Grant]:
+    """The keys that members have shared with this one, the newest of each."""
+    found: dict[str, Grant] = {}
+    rows = transaction.rows(_SQL["grants"], {"object_id": GRANT_OBJECT, "limit": GRANTS_MAX})
+    for member, name, pubkey, meta in rows:
+        try:
+            shared = msgspec.convert(msgspec.json.decode(meta).get(GRANT_META), _Shared)
+        except (msgspec.ValidationError, AttributeError):
+            continue  # somebody used the object's id for something else
+        found.setdefault(member, Grant(member, name, pubkey, shared.author, shared.sealed))
+    return list(found.values())
+
+
+def grant(author: Author, secret: bytes, to: str, pubkey: str, random: Random) -> Send:
+    """The message that shares an author's key with a member, sealed to its key."""
+    conversation = sealing.conversation_key(secret, pubkey)
+    sealed = sealing.seal(conversation, author.secret, random(sealing.NONCE_BYTES))
+    return Send(
+        to=to,
+        message=f"Here is the key of an author's documents ({keys.npub(author.pubkey)}). Whoever uses it can edit them.",
+        object_id=GRANT_OBJECT.hex(),
+        meta={GRANT_META: {"author": author.pubkey, "sealed": sealed}},
+    )
+
+
+def _open(grant: Grant, secret: bytes) -> bytes:
+    shared = sealing.open_sealed(sealing.conversation_key(secret, grant.pubkey), grant.sealed)
+    if len(shared) != keys.SECRET_BYTES or keys.public_key(shared) != grant.author:
+        raise Refused(Refusal.UNREADABLE, "what was shared is not the key that it is said to be")
+    return shared
+
+
+def keep(transaction: Transaction, now: int, secret: bytes, granted_by: str | None = None) -> Author:
+    """Give this home an author by its key; says whom it has then, which is another one if it had one before."""
+    pubkey = keys.public_key(secret)
+    values = {"pubkey": pubkey, "secret": secret, "granted_by": granted_by, "now": now}
+    transaction.run(_SQL["keep_author"], values)
+    return need(transaction)

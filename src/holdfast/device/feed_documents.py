@@ -1,0 +1,315 @@
+"""What a home knows of its author's documents, inside a transaction: edits, snapshots that come, and what that makes of them.
+
+An edit knows of everything that is known here. What comes is applied if it knew of everything, ignored if something here
+knew of it, and a conflict otherwise; nothing that a person wrote is ever overwritten by something that did not know of it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.device import operations
+from holdfast.device.author import Author
+from holdfast.protocol import document, keys, snapshot
+from holdfast.protocol.clock import VectorClock, dominates
+from holdfast.protocol.document import Content, Outcome, Ruling, Version
+from holdfast.protocol.event import Event, decode, encode, verify
+from holdfast.protocol.history import Draft, Kind
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.sealing import NONCE_BYTES
+from holdfast.protocol.snapshot import Operation, Snapshot
+from holdfast.store import history
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+
+SQL = Statements(__package__, "feed_documents.sql")
+
+FEED = "feed"  # the destination kind of snapshots; its ref in the history is the author, in the operation log the relay
+VERSIONS_KEPT = 10  # of a document, that something newer replaced
+
+CURRENT, _GONE = "current", "gone"
+
+
+class Writer(msgspec.Struct, frozen=True):
+    """Who edits: an author, in a home."""
+
+    author: Author
+    device: str  # the home's public key
+
+    def device_id(self, transaction: Transaction) -> str:
+        """How edits are counted here now."""
+        return document.device_id(self.author.pubkey, self.device, operations.epoch(transaction))
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person wants of a document: a text, or None for its deletion. `seen` are the versions it was decided on."""
+
+    name: str
+    body: str | None
+    seen: tuple[str, ...] | None = None
+
+
+class Edited(msgspec.Struct, frozen=True):
+    """A snapshot that was made here; None where nothing was to be changed."""
+
+    event_id: bytes
+    d: str
+    event: bytes | None
+
+
+class Arrived(msgspec.Struct, frozen=True):
+    """A snapshot that somebody signed, as it came."""
+
+    event: Event
+    said: Snapshot
+    raw: bytes
+
+    @property
+    def event_id(self) -> bytes:
+        return bytes.fromhex(self.event.id)
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    """What is known of a document that counts."""
+
+    current: tuple[Version, ...]
+    gone: tuple[Version, ...]
+
+    @property
+    def clocks(self) -> list[VectorClock]:
+        return [version.clock for version in (*self.current, *self.gone)]
+
+    @property
+    def is_conflict(self) -> bool:
+        return document.is_conflict(version.o for version in self.current)
+
+
+def read_arrived(raw: bytes, author: str) -> Arrived:
+    """A snapshot of an author's document in a relay's bytes; refuses what is none, or not signed by the author."""
+    event = decode(raw)
+    if event.pubkey != author or event.kind != document.DOCUMENT_KIND:
+        raise Refused(Refusal.KIND_UNSUPPORTED, f"event {event.id} is no document of this author")
+    verify(event)
+    return Arrived(event, snapshot.from_event(event), raw)
+
+
+def read_kept(raw: bytes) -> Arrived:
+    """A snapshot that was looked at before it was kept here."""
+    event = decode(raw)
+    return Arrived(event, snapshot.from_event(event), raw)
+
+
+def put(transaction: Transaction, now: int, random: Random, writer: Writer, edit: Edit) -> Edited:
+    """Change, make or delete a document that is not in conflict."""
+    document.check_name(edit.name)
+    d = document.document_id(writer.author.secret, edit.name)
+    known = _standing(transaction, d)
+    if known.is_conflict:
+        versions = len(known.current)
+        raise Refused(Refusal.DOCUMENT_CONFLICTED, f"document {edit.name} has {versions} versions side by side")
+    _check_readable(transaction, writer.author, known, edit)
+    is_there = any(version.o is Operation.PUT for version in known.current)
+    if edit.body is None and not is_there:
+        raise Refused(Refusal.NOT_FOUND, f"there is no document {edit.name}")
+    if is_there and edit.body is not None:
+        opened = _opened(transaction, writer.author, known.current[0])
+        if opened is not None and opened.body == edit.body:
+            return Edited(known.current[0].event_id, d, None)
+    return _write(transaction, now, random, writer, edit, known, Outcome.EDITED)
+
+
+def resolve(transaction: Transaction, now: int, random: Random, writer: Writer, edit: Edit) -> Edited:
+    """End a conflict: the text, or the deletion, takes the place of all versions that stand side by side."""
+    document.check_name(edit.name)
+    known = _standing(transaction, document.document_id(writer.author.secret, edit.name))
+    if not known.current:
+        raise Refused(Refusal.NOT_FOUND, f"there is no document {edit.name}")
+    if not known.is_conflict:
+        raise Refused(Refusal.DOCUMENT_NOT_CONFLICTED, f"document {edit.name} is not in conflict")
+    _check_readable(transaction, writer.author, known, edit)
+    return _write(transaction, now, random, writer, edit, known, Outcome.RESOLVED)
+
+
+def apply(transaction: Transaction, now: int, author: Author, arrived: Sequence[Arrived]) -> list[Ruling | None]:
+    """What came, one after the other; None where it was known already."""
+    wanted = sorted({(one.event_id,) for one in arrived})
+    known = {event_id for (event_id,) in transaction.lookup(SQL["known"], ("event_id",), wanted)}
+    rulings: list[Ruling | None] = []
+    for one in arrived:
+        rulings.append(None if one.event_id in known else _apply(transaction, now, author, one))
+        known.add(one.event_id)
+    return rulings
+
+
+def is_ahead(transaction: Transaction, writer: Writer, arrived: Iterable[Arrived]) -> bool:
+    """Whether something came that was made here and is not known here: then this home has gone back in time."""
+    own = writer.device_id(transaction)
+    for one in arrived:
+        counter = dict(one.said.clock.entries).get(own, 0)
+        if counter:
+            known = transaction.rows(SQL["clocks"], {"d": one.said.d})
+            if counter > max((dict(read_clock(clock).entries).get(own, 0) for (clock,) in known), default=0):
+                return True
+    return False
+
+
+def unsent(transaction: Transaction, relay: str) -> list[bytes]:
+    """Edits made here that are current, and that a relay is not known to have."""
+    return [event_id for (event_id,) in transaction.rows(SQL["unsent"], {"relay": relay})]
+
+
+def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer, event_id: bytes) -> Edited | None:
+    """Say the same once more, as a new edit: under the counter that this home has now, and dated now."""
+    ((raw, d),) = transaction.rows(SQL["event_of"], {"event_id": event_id})
+    known = _standing(transaction, d)
+    old = tuple(version for version in known.current if version.event_id == event_id)
+    content = open_event(writer.author, decode(raw), d)
+    if not old or content is None:
+        return None
+    edit = Edit(name=content.name, body=content.body)
+    return _write(transaction, now, random, writer, edit, _Standing(old, ()), Outcome.EDITED)
+
+
+def give_up(transaction: Transaction, now: int, author: Author, event_id: bytes, seq: int) -> bool:
+    """A relay knows that a version is dominated and has forgotten by what: it was deleted, long ago. Says whether that is news."""
+    if not transaction.run(SQL["give_up"], {"event_id": event_id}):
+        return False
+    ((d,),) = transaction.rows(SQL["document_of"], {"event_id": event_id})
+    draft = Draft(
+        kind=Kind.COMPACTED,
+        destination_kind=FEED,
+        destination_ref=author.pubkey,
+        event_id=event_id,
+        reason="deleted",
+        detail=seq.to_bytes(8, "big") + d.encode(),
+    )
+    history.append(transaction, now, [draft])
+    return True
+
+
+def write_clock(clock: VectorClock) -> str:
+    """A clock as the store has it."""
+    return msgspec.json.encode(clock.entries).decode()
+
+
+def read_clock(text: str) -> VectorClock:
+    return VectorClock(msgspec.json.decode(text, type=tuple[tuple[str, int], ...]))
+
+
+def _standing(transaction: Transaction, d: str) -> _Standing:
+    found: dict[str, list[Version]] = {CURRENT: [], _GONE: []}
+    for event_id, o, clock, status in transaction.rows(SQL["standing"], {"d": d}):
+        found[status].append(Version(event_id, Operation(o), read_clock(clock)))
+    return _Standing(tuple(found[CURRENT]), tuple(found[_GONE]))
+
+
+def _check_readable(transaction: Transaction, author: Author, known: _Standing, edit: Edit) -> None:
+    """Refuse to take the place of what nobody can have read here, or of something else than was decided on."""
+    current = {version.event_id.hex() for version in known.current}
+    if edit.seen is not None and set(edit.seen) != current:
+        raise Refused(Refusal.DOCUMENT_CHANGED, f"document {edit.name} is not what was seen")
+    if edit.seen is None and any(_opened(transaction, author, version) is None for version in known.current):
+        detail = (
+            f"document {edit.name} has a version that cannot be read here; name it as seen to replace it all the same"
+        )
+        raise Refused(Refusal.UNREADABLE, detail)
+
+
+def _opened(transaction: Transaction, author: Author, version: Version) -> Content | None:
+    """What a version says; None if it cannot be read here."""
+    ((raw, d),) = transaction.rows(SQL["event_of"], {"event_id": version.event_id})
+    return open_event(author, decode(raw), d)
+
+
+def open_event(author: Author, event: Event, d: str) -> Content | None:
+    """What a snapshot holds, if it can be opened here."""
+    try:
+        return document.open_content(author.sealing_key, author.secret, event, d)
+    except Refused:
+        return None
+
+
+def _write(
+    transaction: Transaction,
+    now: int,
+    random: Random,
+    writer: Writer,
+    edit: Edit,
+    known: _Standing,
+    outcome: Outcome,
+) -> Edited:
+    author = writer.author
+    content = Content(version=document.CONTENT_VERSION, name=edit.name, body=edit.body)
+    sealed = document.seal_content(author.sealing_key, content, random(NONCE_BYTES))
+    o = Operation.DELETE if edit.body is None else Operation.PUT
+    clock = document.successor(known.clocks, writer.device_id(transaction))
+    d = document.document_id(author.secret, edit.name)
+    event = document.sign_snapshot(author.secret, now // SECOND, d, o, clock, sealed, random(keys.AUX_BYTES))
+    arrived = Arrived(event, snapshot.from_event(event), encode(event))
+    ruling = Ruling(outcome, tuple(version.event_id for version in known.current))
+    _keep(transaction, now, author, arrived, edit.name, ruling, known, is_own=True)
+    return Edited(arrived.event_id, d, arrived.raw)
+
+
+def _apply(transaction: Transaction, now: int, author: Author, arrived: Arrived) -> Ruling:
+    said = arrived.said
+    known = _standing(transaction, said.d)
+    ruling = document.judge(said.clock, said.o, known.current, [version.clock for version in known.gone])
+    if ruling.outcome is not Outcome.DOMINATED:
+        opened = open_event(author, arrived.event, said.d)
+        name = None if opened is None else opened.name
+        _keep(transaction, now, author, arrived, name, ruling, known, is_own=False)
+        if ruling.outcome is Outcome.CONFLICT:
+            transaction.run(SQL["tell_deletions"], {"d": said.d})
+    return ruling
+
+
+def _keep(
+    transaction: Transaction,
+    now: int,
+    author: Author,
+    arrived: Arrived,
+    name: str | None,
+    ruling: Ruling,
+    known: _Standing,
+    *,
+    is_own: bool,
+) -> None:
+    """Write a version down that is current now, and what it takes the place of."""
+    said = arrived.said
+    transaction.run(
+        SQL["keep_snapshot"],
+        {
+            "event_id": arrived.event_id,
+            "d": said.d,
+            "name": name,
+            "o": said.o.value,
+            "clock": write_clock(said.clock),
+            "created_at": said.created_at,
+            "now": now,
+            "is_own": int(is_own),
+            "event": arrived.raw,
+        },
+    )
+    outlived = [version.event_id for version in known.gone if dominates(said.clock, version.clock)]
+    for event_id in (*ruling.superseded, *outlived):
+        transaction.run(SQL["supersede"], {"event_id": event_id, "by": arrived.event_id})
+    for (event_id,) in transaction.rows(SQL["trim"], {"d": said.d, "kept": VERSIONS_KEPT}):
+        transaction.run(SQL["forget_sightings"], {"event_id": event_id})
+    transaction.run(SQL["try_again"], {"d": said.d})
+    history.append(transaction, now, [_draft(author, arrived, ruling.outcome)])
+
+
+def _draft(author: Author, arrived: Arrived, outcome: Outcome) -> Draft:
+    """A device's history tells of snapshots as a relay's does, and what each has made of its document."""
+    return Draft(
+        kind=Kind.SNAPSHOT,
+        destination_kind=FEED,
+        destination_ref=author.pubkey,
+        event_id=arrived.event_id,
+        size=len(arrived.raw),
+        reason=outcome.value,
+        detail=snapshot.detail(arrived.said),
+    )

@@ -1,0 +1,84 @@
+-- name: standing
+-- What a decision about a document has to look at: what is current, and what is gone nobody knows how.
+SELECT event_id, o, clock, status FROM snapshot WHERE d = :d AND status <> 'superseded' ORDER BY number
+
+-- name: clocks
+SELECT clock FROM snapshot WHERE d = :d
+
+-- name: unsent
+SELECT event_id FROM snapshot
+WHERE is_own = 1 AND status = 'current'
+  AND NOT EXISTS (
+      SELECT 1 FROM sighting
+      WHERE sighting.relay = :relay AND sighting.event_id = snapshot.event_id AND sighting.state IN ('there', 'dominated')
+  )
+ORDER BY number
+
+-- name: known
+SELECT wanted.event_id FROM wanted JOIN snapshot ON snapshot.event_id = wanted.event_id
+
+-- name: keep_snapshot
+INSERT INTO snapshot (event_id, d, name, o, clock, created_at, known_at, is_own, status, event)
+VALUES (:event_id, :d, :name, :o, :clock, :created_at, :now, :is_own, 'current', :event)
+
+-- name: supersede
+UPDATE snapshot SET status = 'superseded', superseded_by = :by WHERE event_id = :event_id
+
+-- name: give_up
+UPDATE snapshot SET status = 'gone' WHERE event_id = :event_id AND status = 'current'
+
+-- name: trim
+-- The last few versions of a document that something newer replaced stay; of the others nobody asks any more.
+DELETE FROM snapshot
+WHERE d = :d AND status = 'superseded' AND number NOT IN (
+    SELECT number FROM snapshot WHERE d = :d AND status = 'superseded' ORDER BY number DESC LIMIT :kept
+)
+RETURNING event_id
+
+-- name: forget_sightings
+DELETE FROM sighting WHERE event_id = :event_id
+
+-- name: try_again
+-- What a relay refused it may take now that the document has changed.
+DELETE FROM sighting
+WHERE state = 'refused' AND event_id IN (SELECT event_id FROM snapshot WHERE d = :d AND status = 'current')
+
+-- name: tell_deletions
+-- A deletion that what came did not know of may have been pruned where that was taken, and has to be told anew.
+DELETE FROM sighting
+WHERE state = 'there' AND event_id IN (SELECT event_id FROM snapshot WHERE d = :d AND status = 'current' AND o = 'del')
+
+-- name: documents
+SELECT d, max(name), count(*), sum(CASE o WHEN 'put' THEN 1 ELSE 0 END), max(known_at)
+FROM snapshot
+WHERE status = 'current'
+GROUP BY d
+HAVING (coalesce(max(name), ''), d) > (:after_name, :after_d)
+   AND (sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) > 0 OR :with_deleted = 1)
+   AND ((count(*) > 1 AND sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) > 0) OR :only_conflicts = 0)
+ORDER BY coalesce(max(name), ''), d
+LIMIT :limit
+
+-- name: versions
+SELECT number, event_id, d, o, clock, created_at, known_at, is_own, status, superseded_by, event FROM snapshot
+WHERE d = :d
+ORDER BY number DESC
+
+-- name: document_of
+SELECT d FROM snapshot WHERE event_id = :event_id
+
+-- name: name_of
+SELECT name FROM snapshot WHERE d = :d AND name IS NOT NULL ORDER BY number DESC LIMIT 1
+
+-- name: event_of
+SELECT event, d FROM snapshot WHERE event_id = :event_id
+
+-- name: sightings
+SELECT sighting.relay, sighting.state FROM sighting WHERE event_id = :event_id ORDER BY sighting.relay
+
+-- name: count_documents
+SELECT count(*), coalesce(sum(CASE WHEN versions > 1 AND puts > 0 THEN 1 ELSE 0 END), 0), coalesce(sum(CASE WHEN puts = 0 THEN 1 ELSE 0 END), 0)
+FROM (
+    SELECT count(*) AS versions, sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) AS puts
+    FROM snapshot WHERE status = 'current' GROUP BY d
+) AS document

@@ -1,0 +1,286 @@
+"""The relays that keep an author's documents, inside a transaction: how far each was followed, and what each has and lacks.
+
+A relay's position is moved in the transaction that keeps what came up to there, so it is never ahead of the disk. What a
+relay lacks is written into the operation log, and is offered only after everything that the relay has was looked at.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.device import feed_documents, operations, sending
+from holdfast.device.author import Author
+from holdfast.device.feed_documents import FEED, Arrived, Edited, Writer
+from holdfast.device.lanes import WAIT_MAX
+from holdfast.device.operations import Address
+from holdfast.device.sending import Operation
+from holdfast.protocol import ulid
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.snapshot import Standing
+from holdfast.store.engine import Transaction, Value
+from holdfast.store.statements import Statements
+from holdfast.store.world import Random
+from holdfast.wire.client import Said
+
+_SQL = Statements(__package__, "feed_relays.sql")
+
+OFFERED_AT_ONCE = 50  # snapshots in one request
+OFFERED_BYTES_MAX = 524_288  # of them, if there is more than one
+STAGED_AT_ONCE = 500  # of a relay's state that are looked at together
+
+_FIRST = b""
+
+
+class FeedRelay(msgspec.Struct, frozen=True):
+    """A relay, and up to where it was followed; `seq` None means that its state has to be fetched first."""
+
+    relay: str
+    pubkey: str | None
+    is_home: int
+    log_id: bytes | None
+    seq: int | None
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """A relay's word on an offered snapshot: as to any operation, and how it stands to what the relay has."""
+
+    said: Said
+    standing: Standing | None = None
+
+
+def load(transaction: Transaction) -> list[FeedRelay]:
+    """All relays, this home's own first."""
+    return [FeedRelay(*row) for row in transaction.rows(_SQL["relays"])]
+
+
+def find(transaction: Transaction, relay: str) -> FeedRelay:
+    (found,) = (one for one in load(transaction) if one.relay == relay)
+    return found
+
+
+def add(transaction: Transaction, now: int, relay: str, pubkey: str | None = None, *, is_home: bool = False) -> bool:
+    """Follow one more relay; says whether it is new."""
+    is_new = transaction.run(_SQL["add_relay"], {"relay": relay, "pubkey": pubkey, "is_home": int(is_home), "now": now})
+    if is_home:
+        transaction.run(_SQL["move_home"], {"relay": relay})
+    return bool(is_new)
+
+
+def recognise(transaction: Transaction, relay: str, pubkey: str) -> None:
+    """Note the key that a relay shows first: no other is believed from then on."""
+    transaction.run(_SQL["recognise"], {"relay": relay, "pubkey": pubkey})
+
+
+def start_over(transaction: Transaction, relay: str) -> None:
+    """Where a relay was followed to means nothing any more, nor what it had."""
+    transaction.run(_SQL["forget_checkpoint"], {"relay": relay})
+    transaction.run(_SQL["forget_sightings"], {"relay": relay})
+    transaction.run(_SQL["unstage"], {"relay": relay})
+
+
+def unstage(transaction: Transaction, relay: str) -> None:
+    """Forget a state that was not fetched to its end."""
+    transaction.run(_SQL["unstage"], {"relay": relay})
+
+
+def stage(transaction: Transaction, relay: str, arrived: Iterable[Arrived]) -> None:
+    """Keep some of a relay's state until it is whole."""
+    for one in arrived:
+        transaction.run(_SQL["stage"], {"relay": relay, "event_id": one.event_id, "event": one.raw})
+
+
+def take_state(
+    transaction: Transaction, now: int, random: Random, author: Author, relay: str, log_id: bytes, seq: int
+) -> int:
+    """Apply a relay's whole state at a position, all at once, and offer to it what it lacks; says how much was news."""
+    transaction.run(_SQL["forget_sightings"], {"relay": relay})
+    transaction.run(
+        _SQL["forget_checkpoint"], {"relay": relay}
+    )  # the state may be older: the relay may have lost something
+    news, after = 0, _FIRST
+    while page := transaction.rows(_SQL["staged"], {"relay": relay, "after": after, "limit": STAGED_AT_ONCE}):
+        arrived = [feed_documents.read_kept(raw) for _, raw in page]
+        news += _apply(transaction, now, random, author, relay, arrived)
+        after = page[-1][0]
+    unstage(transaction, relay)
+    _move(transaction, now, author, relay, log_id, seq)
+    offer_all_lacking(transaction, now, random, relay)
+    return news
+
+
+def offer_all_lacking(transaction: Transaction, now: int, random: Random, relay: str) -> None:
+    """Write down that a relay is to get whatever it is not known to have.
+
+    A home that was recovered from a damaged file may have lost what waited, or what was known of the relay.
+    """
+    ((offered,),) = transaction.rows(_SQL["count_offered"], {"relay": relay})
+    if offered > count_waiting(transaction, relay):
+        transaction.run(_SQL["forget_offers"], {"relay": relay})
+    for event_id, d, raw in transaction.rows(_SQL["lacking"], {"relay": relay}):
+        offer(transaction, now, random, relay, Edited(event_id, d, raw))
+
+
+def follow(
+    transaction: Transaction,
+    now: int,
+    random: Random,
+    author: Author,
+    relay: str,
+    log_id: bytes,
+    seq: int,
+    arrived: Sequence[Arrived],
+) -> int:
+    """Apply what a relay brought up to a position, and remember that one with it; says how much was news."""
+    news = _apply(transaction, now, random, author, relay, arrived)
+    _move(transaction, now, author, relay, log_id, seq)
+    return news
+
+
+def offer(transaction: Transaction, now: int, random: Random, relay: str, edited: Edited) -> None:
+    """Write down that a relay is to get a snapshot."""
+    assert edited.event is not None  # noqa: S101 - nothing is offered that does not exist
+    transaction.run(_SQL["offer"], {"relay": relay, "event_id": edited.event_id})
+    address = Address(
+        destination_kind=FEED,
+        destination_ref=relay,
+        client_message_id=ulid.mint(now, random(ulid.RANDOM_BYTES)),
+    )
+    object_id = hashlib.sha256(edited.d.encode()).digest()
+    operations.append_next(transaction, now, random, object_id, edited.event, address)
+
+
+def offer_to_all(transaction: Transaction, now: int, random: Random, edited: Edited) -> None:
+    """Write down that every relay is to get an edit."""
+    if edited.event is not None:
+        for one in load(transaction):
+            offer(transaction, now, random, one.relay, edited)
+
+
+def waiting(transaction: Transaction, relay: str, now: int) -> tuple[list[int], int | None]:
+    """The sequences to offer next, in order, and when there will be some if there are none now."""
+    due: dict[str, Value] = {"relay": relay, "now": now, "wait_max": WAIT_MAX, "limit": OFFERED_AT_ONCE}
+    sequences: list[int] = []
+    size = 0
+    for sequence, length in transaction.rows(_SQL["waiting"], due):
+        size += length
+        if sequences and size > OFFERED_BYTES_MAX:
+            break
+        sequences.append(sequence)
+    ((next_at,),) = transaction.rows(_SQL["next_attempt_at"], {"relay": relay})
+    return sequences, next_at
+
+
+def count_refused(transaction: Transaction, relay: str) -> int:
+    """How many current versions a relay has refused for good."""
+    return int(transaction.rows(_SQL["count_refused"], {"relay": relay})[0][0])
+
+
+def count_waiting(transaction: Transaction, relay: str) -> int:
+    return int(transaction.rows(_SQL["count_waiting"], {"relay": relay})[0][0])
+
+
+def claim(transaction: Transaction, now: int, sequences: Sequence[int]) -> list[Operation]:
+    """Take snapshots into an attempt. They were signed when they were made, so what is written is what travels."""
+    found = sending.with_sequences(transaction, sequences)
+    ready = [operation for operation in found if operation.status is Status.PENDING]
+    return sending.claim_all(transaction, now, [(operation, operation.blob or b"") for operation in ready])
+
+
+def go_on_as_another(transaction: Transaction, now: int, random: Random, writer: Writer, relay: str) -> bytes:
+    """Count edits anew from here on, for a relay shows that this home has gone back in time; says the epoch.
+
+    What was written since, and that relay does not have, is signed anew: it has the counter of an edit that was lost, and
+    would be taken for it.
+    """
+    epoch = operations.renew_epoch(transaction, now, random)
+    for event_id in feed_documents.unsent(transaction, relay):
+        edited = feed_documents.sign_anew(transaction, now, random, writer, event_id)
+        if edited is not None:
+            offer_to_all(transaction, now, random, edited)
+    return epoch
+
+
+def date_anew(
+    transaction: Transaction, now: int, random: Random, writer: Writer, pairs: Sequence[tuple[Operation, Answered]]
+) -> int:
+    """Sign those edits once more that are dated ahead, because the clock was wrong and is right now; says how many."""
+    count = 0
+    for operation, answered in pairs:
+        kept = feed_documents.read_kept(operation.blob or b"")
+        if answered.said.says is Refusal.CLOCK_AHEAD and kept.said.created_at > now // SECOND:
+            edited = feed_documents.sign_anew(transaction, now, random, writer, kept.event_id)
+            if edited is not None:
+                offer_to_all(transaction, now, random, edited)
+                count += 1
+    return count
+
+
+def take_back(transaction: Transaction, now: int, relay: str) -> int:
+    """Take back what was on its way to a relay when the connection, or the process, ended; says how many."""
+    rows = transaction.rows(_SQL["in_flight"], {"relay": relay, "limit": OFFERED_AT_ONCE})
+    claimed = sending.with_sequences(transaction, [sequence for (sequence,) in rows])
+    return len(sending.restart_all(transaction, now, claimed))
+
+
+def settle(
+    transaction: Transaction,
+    now: int,
+    random: Random,
+    author: Author,
+    relay: str,
+    pairs: Sequence[tuple[Operation, Answered]],
+) -> list[Operation]:
+    """Do with snapshots what the relay's answers call for."""
+    settled = sending.settle_all(transaction, now, random, [(operation, one.said) for operation, one in pairs])
+    for operation, (_, answered) in zip(settled, pairs, strict=True):
+        event_id = feed_documents.read_kept(operation.blob or b"").event_id
+        if operation.status is Status.DONE:
+            is_dominated = answered.standing is Standing.DOMINATED
+            seq = None if answered.said.yes is None else answered.said.yes.history_id
+            state = "dominated" if is_dominated and seq is not None else "there"
+            _note(transaction, relay, event_id, state, seq if state == "dominated" else None)
+        elif operation.status is Status.DEAD:
+            _note(transaction, relay, event_id, "refused", None)
+    checkpoint = find(transaction, relay).seq
+    if checkpoint is not None:
+        _give_up(transaction, now, author, relay, checkpoint)
+    return settled
+
+
+def _apply(
+    transaction: Transaction, now: int, random: Random, author: Author, relay: str, arrived: Sequence[Arrived]
+) -> int:
+    rulings = feed_documents.apply(transaction, now, author, arrived)
+    for one in arrived:
+        transaction.run(_SQL["see"], {"relay": relay, "event_id": one.event_id})
+    changed = [one.said.d for one, ruling in zip(arrived, rulings, strict=True) if ruling is not None]
+    for other in load(transaction):
+        if other.seq is not None:
+            _offer_lacking(transaction, now, random, other.relay, changed)
+    return len(changed)
+
+
+def _offer_lacking(transaction: Transaction, now: int, random: Random, relay: str, documents: Iterable[str]) -> None:
+    """What came from one relay goes to another that does not have it, and what was refused or forgotten there is told anew."""
+    for d in dict.fromkeys(documents):
+        for event_id, _, raw in transaction.rows(_SQL["lacking_of_document"], {"relay": relay, "d": d}):
+            offer(transaction, now, random, relay, Edited(event_id, d, raw))
+
+
+def _move(transaction: Transaction, now: int, author: Author, relay: str, log_id: bytes, seq: int) -> None:
+    transaction.run(_SQL["checkpoint"], {"relay": relay, "log_id": log_id, "seq": seq})
+    _give_up(transaction, now, author, relay, seq)
+
+
+def _give_up(transaction: Transaction, now: int, author: Author, relay: str, seq: int) -> None:
+    """What a relay called dominated is so by something that it can no longer bring, if it is still current here."""
+    for event_id, at in transaction.rows(_SQL["dominated"], {"relay": relay, "seq": seq}):
+        _note(transaction, relay, event_id, "there", None)
+        feed_documents.give_up(transaction, now, author, event_id, at)
+
+
+def _note(transaction: Transaction, relay: str, event_id: bytes, state: str, seq: int | None) -> None:
+    transaction.run(_SQL["answered"], {"relay": relay, "event_id": event_id, "state": state, "seq": seq})

@@ -1,0 +1,67 @@
+"""Whether the versions of documents are what was signed, and stand to each other as their clocks say."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.device import feed_documents
+from holdfast.protocol.clock import VectorClock, dominates
+from holdfast.protocol.event import check_id
+from holdfast.protocol.refusal import Refused
+from holdfast.store.engine import Engine, Row
+from holdfast.store.finding import Finding
+from holdfast.store.statements import Statements
+
+_SQL = Statements(__package__, "feed_verify.sql")
+
+PAGE_DOCUMENTS = 100
+
+
+def verify(engine: Engine) -> Iterator[Finding]:
+    """Every version of a document is what was signed, and current exactly if nothing that is known dominates it."""
+    after = ""
+    while True:
+        with engine.read() as transaction:
+            names = transaction.rows(_SQL["documents"], {"after": after, "limit": PAGE_DOCUMENTS})
+            rows = transaction.lookup(_SQL["versions"], ("d",), names)
+        versions: dict[str, list[Row]] = defaultdict(list)
+        for d, *rest in rows:
+            versions[d].append(tuple(rest))
+        for d, known in versions.items():
+            for detail in _wrong(d, known):
+                yield Finding("documents", verify.__doc__ or "", detail)
+        if not names:
+            return
+        after = names[-1][0]
+
+
+def _wrong(d: str, versions: list[Row]) -> Iterator[str]:
+    clocks: dict[bytes, VectorClock] = {}
+    for event_id, o, clock, *_, raw in versions:
+        try:
+            kept = feed_documents.read_kept(raw)
+            check_id(kept.event)
+            clocks[event_id] = feed_documents.read_clock(clock)
+        except (Refused, msgspec.DecodeError) as error:
+            yield f"version {event_id.hex()} of {d} cannot be read: {error}"
+            continue
+        if (kept.event_id, kept.said.d, kept.said.o, kept.said.clock) != (event_id, d, o, clocks[event_id]):
+            yield f"version {event_id.hex()} of {d} is not what was signed"
+    for event_id, _, _, status, superseded_by, _ in versions:
+        if event_id in clocks:
+            yield from _misplaced(d, event_id, status, superseded_by, clocks)
+
+
+def _misplaced(
+    d: str, event_id: bytes, status: str, superseded_by: bytes | None, clocks: dict[bytes, VectorClock]
+) -> Iterator[str]:
+    clock = clocks[event_id]
+    newer = [other for other, known in clocks.items() if dominates(known, clock)]
+    if status != "superseded" and newer:
+        yield f"version {event_id.hex()} of {d} is {status}, and {newer[0].hex()} knew of it"
+    # What took its place may be too old to be kept, but then something that took that one's place is here.
+    if status == "superseded" and not newer:
+        yield f"version {event_id.hex()} of {d} is superseded, and nothing here knew of it"
+    if superseded_by in clocks and superseded_by not in newer:
+        yield f"version {event_id.hex()} of {d} is said to be superseded by {superseded_by.hex()}, which did not know of it"

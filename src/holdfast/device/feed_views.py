@@ -1,0 +1,198 @@
+"""Documents as people and programs see them: what each says, what stands side by side, and what it said before."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from holdfast.device import feed_documents, feed_relays
+from holdfast.device.author import Author
+from holdfast.device.feed_documents import SQL, read_clock
+from holdfast.protocol import document as documents
+from holdfast.protocol.event import decode
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.snapshot import Operation
+from holdfast.protocol.tags import is_hex, shown
+from holdfast.store.engine import Row, Transaction
+
+PAGE_ROWS = 500
+
+_ID_CHARACTERS = 64
+
+
+class DocumentVersion(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a document. `relays` says how it stands at each: offered, there, refused, dominated."""
+
+    id: str  # of its event
+    status: str  # current, superseded, gone
+    operation: str  # put, del
+    body: str | None  # none of a deletion, and of what cannot be read here
+    readable: bool
+    clock: dict[str, int]
+    created_at: int  # microseconds
+    known_at: int
+    own: bool  # it was made in this home
+    superseded_by: str | None
+    relays: dict[str, str]
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """A document: `ok` with one version, in `conflict` with several, or `deleted`."""
+
+    id: str
+    name: str | None  # none, if no version of it can be read here
+    status: str
+    changed_at: int  # when its newest version came to be known here
+    body: str | None  # of the one version; none in a conflict
+    versions: tuple[DocumentVersion, ...]  # those that are current
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """A document in a list."""
+
+    id: str
+    name: str | None
+    status: str
+    versions: int
+    changed_at: int
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Documents by name; `next_after`, an id, asks for those that follow, if there are any."""
+
+    documents: tuple[Summary, ...]
+    next_after: str | None
+
+
+class RelayView(msgspec.Struct, frozen=True, kw_only=True):
+    """A relay that keeps the documents, and up to where it was followed."""
+
+    relay: str
+    is_home: bool
+    live: bool
+    detail: str
+    log_id: str | None
+    seq: int | None
+    waiting: int  # snapshots that it has not confirmed
+    refused: int  # current versions that it does not take
+
+
+def page(transaction: Transaction, *, after: str = "", limit: int = PAGE_ROWS, **filters: bool) -> Page:
+    """Documents by name, behind the one of an id: those that are there; with `deleted` the others too, with `conflicts` no others."""
+    name = _name(transaction, after) if after else ""
+    rows = transaction.rows(
+        SQL["documents"],
+        {
+            "after_name": name or "",
+            "after_d": after,
+            "with_deleted": int(filters.get("deleted", False)),
+            "only_conflicts": int(filters.get("conflicts", False)),
+            "limit": limit,
+        },
+    )
+    found = tuple(_summary(row) for row in rows)
+    return Page(documents=found, next_after=found[-1].id if len(found) == limit else None)
+
+
+def all_documents(transaction: Transaction, author: Author, **filters: bool) -> list[Document]:
+    """Every document, with its versions."""
+    found: list[Document] = []
+    after: str | None = ""
+    while after is not None:
+        part = page(transaction, after=after, **filters)
+        found += [document(transaction, author, one.id) for one in part.documents]
+        after = part.next_after
+    return found
+
+
+def document(transaction: Transaction, author: Author, name: str) -> Document:
+    """A document by its name, or by its id if no document has that for a name."""
+    every = versions(transaction, author, name)
+    current = tuple(version for version in every if version.status == feed_documents.CURRENT)
+    d = _id_of(transaction, author, name)
+    is_conflict = documents.is_conflict(Operation(version.operation) for version in current)
+    is_deleted = not any(version.operation == Operation.PUT for version in current)
+    return Document(
+        id=d,
+        name=_name(transaction, d),
+        status="conflict" if is_conflict else "deleted" if is_deleted else "ok",
+        changed_at=max(version.known_at for version in every),
+        body=None if is_conflict or is_deleted else current[0].body,
+        versions=current,
+    )
+
+
+def versions(transaction: Transaction, author: Author, name: str) -> list[DocumentVersion]:
+    """The versions of a document that are kept, the newest first."""
+    d = _id_of(transaction, author, name)
+    return [_version(transaction, author, row) for row in transaction.rows(SQL["versions"], {"d": d})]
+
+
+def of_version(transaction: Transaction, author: Author, event_id: str) -> Document:
+    """The document that a version is of, as it stands now."""
+    found = transaction.rows(SQL["document_of"], {"event_id": _bytes(event_id)})
+    if not found:
+        raise Refused(Refusal.NOT_FOUND, f"there is no version {shown(event_id)}")
+    return document(transaction, author, found[0][0])
+
+
+def counts(transaction: Transaction) -> dict[str, int]:
+    """How many documents there are, and how many of them are in conflict or deleted."""
+    ((every, conflicts, deleted),) = transaction.rows(SQL["count_documents"])
+    return {"documents": every - deleted, "conflicts": conflicts, "deleted": deleted}
+
+
+def relays(transaction: Transaction, is_live: Callable[[str], bool], details: Mapping[str, str]) -> list[RelayView]:
+    """The relays that keep the documents, this home's own first."""
+    return [
+        RelayView(
+            relay=one.relay,
+            is_home=bool(one.is_home),
+            live=is_live(one.relay),
+            detail="" if is_live(one.relay) else details.get(one.relay, ""),
+            log_id=None if one.log_id is None else one.log_id.hex(),
+            seq=one.seq,
+            waiting=feed_relays.count_waiting(transaction, one.relay),
+            refused=feed_relays.count_refused(transaction, one.relay),
+        )
+        for one in feed_relays.load(transaction)
+    ]
+
+
+def _id_of(transaction: Transaction, author: Author, name: str) -> str:
+    for d in (documents.document_id(author.secret, name), name):
+        if transaction.rows(SQL["standing"], {"d": d}) or transaction.rows(SQL["versions"], {"d": d}):
+            return d
+    raise Refused(Refusal.NOT_FOUND, f"there is no document {shown(name)}")
+
+
+def _name(transaction: Transaction, d: str) -> str | None:
+    return next((str(name) for (name,) in transaction.rows(SQL["name_of"], {"d": d})), None)
+
+
+def _summary(row: Row) -> Summary:
+    d, name, count, puts, known_at = row
+    status = "deleted" if not puts else "conflict" if count > 1 else "ok"
+    return Summary(id=d, name=name, status=status, versions=count, changed_at=known_at)
+
+
+def _version(transaction: Transaction, author: Author, row: Row) -> DocumentVersion:
+    _, event_id, d, o, clock, created_at, known_at, is_own, status, superseded_by, raw = row
+    opened = feed_documents.open_event(author, decode(raw), d)
+    found: dict[str, str] = dict(transaction.rows(SQL["sightings"], {"event_id": event_id}))
+    return DocumentVersion(
+        id=event_id.hex(),
+        status=status,
+        operation=o,
+        body=None if opened is None else opened.body,
+        readable=opened is not None,
+        clock=dict(read_clock(clock).entries),
+        created_at=created_at * 1_000_000,
+        known_at=known_at,
+        own=bool(is_own),
+        superseded_by=None if superseded_by is None else superseded_by.hex(),
+        relays=found,
+    )
+
+
+def _bytes(event_id: str) -> bytes:
+    return bytes.fromhex(event_id) if is_hex(event_id) and len(event_id) == _ID_CHARACTERS else b""

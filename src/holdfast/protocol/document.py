@@ -1,0 +1,153 @@
+"""Documents as their author sees them: named texts, sealed into snapshots, and what an arriving snapshot means to them.
+
+A relay knows a document by a digest of its name that only the author's key can compute, so it learns no name. An edit knows
+of everything that its home knew; so of two edits one dominates the other, or neither knew of the other and a person has to
+decide. Until then the document is read-only.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import reduce
+
+import msgspec
+import rfc8785
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+
+from holdfast.protocol import clock as clocks
+from holdfast.protocol import sealing
+from holdfast.protocol.clock import VectorClock, dominates
+from holdfast.protocol.event import Event, sign_event
+from holdfast.protocol.keys import public_key
+from holdfast.protocol.payload import PAYLOAD_BYTES_MAX
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.snapshot import Operation
+from holdfast.protocol.tags import shown
+
+DOCUMENT_KIND = 44_201  # a kind of the sync range
+NAME_CHARACTERS_MAX = 256
+CONTENT_VERSION = 1
+DEVICE_ID_CHARACTERS = 32
+
+_NAME_KEY = b"holdfast document name 1\x00"
+_DEVICE = b"holdfast document device 1\x00"
+
+
+class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is sealed into a snapshot. A deletion has no body."""
+
+    version: int
+    name: str
+    body: str | None = None
+
+
+class Outcome(StrEnum):
+    """What became of a document by a snapshot."""
+
+    EDITED = "edited"  # here
+    APPLIED = "applied"  # it came, and knew of everything
+    CONFLICT = "conflict"  # it came, and stands beside something that it did not know of
+    RESOLVED = "resolved"  # a conflict is over by it
+    DOMINATED = "dominated"  # it came too late to matter
+
+
+class Version(msgspec.Struct, frozen=True):
+    """As much of a known snapshot as a decision needs."""
+
+    event_id: bytes
+    o: Operation
+    clock: VectorClock
+
+
+class Ruling(msgspec.Struct, frozen=True):
+    """What an arriving snapshot does: which current ones it takes the place of, and what the document is then."""
+
+    outcome: Outcome
+    superseded: tuple[bytes, ...] = ()
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that no document can have."""
+    if not 1 <= len(name) <= NAME_CHARACTERS_MAX:
+        raise Refused(Refusal.MALFORMED, f"a document's name has 1 to {NAME_CHARACTERS_MAX} characters")
+    if not name.isprintable() or name != name.strip():
+        raise Refused(
+            Refusal.MALFORMED, f"name {shown(name)} has a space at an end, or a character that cannot be seen"
+        )
+
+
+def document_id(secret: bytes, name: str) -> str:
+    """Under which `d` an author's document of this name is kept."""
+    digest = HMAC(hashlib.sha256(_NAME_KEY + secret).digest(), SHA256())
+    digest.update(name.encode())
+    return digest.finalize().hex()
+
+
+def device_id(author: str, device: str, epoch: bytes) -> str:
+    """How a home counts its edits of an author's documents; another one after each restoration, so that no counter is used twice."""
+    named = bytes.fromhex(author) + bytes.fromhex(device) + epoch
+    return hashlib.sha256(_DEVICE + named).hexdigest()[:DEVICE_ID_CHARACTERS]
+
+
+def is_conflict(current: Iterable[Operation]) -> bool:
+    """Whether what stands side by side needs a decision; deletions that did not know of each other do not."""
+    operations = list(current)
+    return len(operations) > 1 and Operation.PUT in operations
+
+
+def judge(clock: VectorClock, o: Operation, current: Sequence[Version], gone: Sequence[VectorClock] = ()) -> Ruling:
+    """What a snapshot does that was not known. `gone` is what was known to be dominated, though nobody can say by what."""
+    if any(dominates(known.clock, clock) for known in current) or any(
+        known == clock or dominates(known, clock) for known in gone
+    ):
+        return Ruling(Outcome.DOMINATED)
+    superseded = tuple(known.event_id for known in current if dominates(clock, known.clock))
+    left = [known.o for known in current if known.event_id not in superseded]
+    if is_conflict([*left, o]):
+        return Ruling(Outcome.CONFLICT, superseded)
+    was_one = is_conflict(known.o for known in current)
+    return Ruling(Outcome.RESOLVED if was_one else Outcome.APPLIED, superseded)
+
+
+def successor(known: Iterable[VectorClock], device: str) -> VectorClock:
+    """The clock of an edit on a device that knew of all these: the greatest counters, and one more of its own."""
+    return clocks.increment(reduce(clocks.merge, known, VectorClock()), device)
+
+
+def sealing_key(secret: bytes) -> bytes:
+    """With which an author's documents are sealed: what the key shares with itself."""
+    return sealing.conversation_key(secret, public_key(secret))
+
+
+def seal_content(key: bytes, content: Content, nonce: bytes) -> str:
+    """What a snapshot carries."""
+    try:
+        plaintext = rfc8785.dumps(msgspec.to_builtins(content))
+    except rfc8785.CanonicalizationError as error:
+        raise Refused(Refusal.MALFORMED, "the text is not valid Unicode") from error
+    if len(plaintext) > PAYLOAD_BYTES_MAX:
+        detail = f"the document takes {len(plaintext)} bytes, at most {PAYLOAD_BYTES_MAX} allowed"
+        raise Refused(Refusal.TOO_LARGE, detail)
+    return sealing.seal(key, plaintext, nonce)
+
+
+def open_content(key: bytes, secret: bytes, event: Event, d: str) -> Content:
+    """What a snapshot says; refuses what was not sealed with this author's key, or under another name than its own."""
+    try:
+        content = msgspec.json.decode(sealing.open_sealed(key, event.content), type=Content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(Refusal.UNREADABLE, f"a snapshot's content: {error}") from error
+    if content.version != CONTENT_VERSION:
+        raise Refused(Refusal.UNREADABLE, f"version {content.version} of a document is not known here")
+    if document_id(secret, content.name) != d:
+        raise Refused(Refusal.UNREADABLE, "a snapshot's content is of another document")
+    return content
+
+
+def sign_snapshot(
+    secret: bytes, created_at: int, d: str, o: Operation, clock: VectorClock, sealed: str, aux: bytes
+) -> Event:
+    """The event that a snapshot travels in."""
+    tags = (("d", d), ("o", o.value), *clocks.to_tags(clock))
+    return sign_event(secret, created_at, DOCUMENT_KIND, tags, sealed, aux)
