@@ -64,7 +64,8 @@ class Proxy:
             asked += part
             if self._wanted and self._wanted in asked:
                 lost.set()
-            far.sendall(part)
+            with contextlib.suppress(OSError):  # it was cut meanwhile
+                far.sendall(part)
         _end(far)
 
     def _back(self, far: socket.socket, near: socket.socket, lost: threading.Event) -> None:

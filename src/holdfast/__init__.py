@@ -1,14 +1,15 @@
 """Holdfast carries messages and document snapshots between devices and agents, and never loses one silently."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING
+TYPE_CHECKING = False  # type checkers know this name; the module of it would cost a hook more than its commit
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client
+    from holdfast.device.feed_client import FeedClient
     from holdfast.device.ipc_documents import Message
     from holdfast.device.ipc_link import NoDaemon, RequestRefused
     from holdfast.device.operation_log import InvalidEntry, OperationLog
     from holdfast.device.operations import Entry, SequencesExhausted, SequenceTaken
+    from holdfast.device.sync_client import SyncClient
     from holdfast.pipeline.source import register
     from holdfast.store import faults
     from holdfast.store.faults import Fault
@@ -17,6 +18,7 @@ __all__ = [
     "Client",
     "Entry",
     "Fault",
+    "FeedClient",
     "InvalidEntry",
     "Message",
     "NoDaemon",
@@ -24,6 +26,7 @@ __all__ = [
     "RequestRefused",
     "SequenceTaken",
     "SequencesExhausted",
+    "SyncClient",
     "__version__",
     "faults",
     "register",
@@ -34,6 +37,7 @@ _HOMES = {
     "Client": "holdfast.device.client",
     "Entry": "holdfast.device.operations",
     "Fault": "holdfast.store.faults",
+    "FeedClient": "holdfast.device.feed_client",
     "InvalidEntry": "holdfast.device.operation_log",
     "Message": "holdfast.device.ipc_documents",
     "NoDaemon": "holdfast.device.ipc_link",
@@ -41,11 +45,14 @@ _HOMES = {
     "RequestRefused": "holdfast.device.ipc_link",
     "SequenceTaken": "holdfast.device.operations",
     "SequencesExhausted": "holdfast.device.operations",
+    "SyncClient": "holdfast.device.sync_client",
     "register": "holdfast.pipeline.source",
 }
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module  # likewise
+
     if name == "faults":
         return import_module("holdfast.store.faults")
     # Loaded when first asked for: a program that needs one part does not pay for the start of all of them.

@@ -8,9 +8,13 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast.cli import daemon_status
+from holdfast.device.ipc_documents import Health
 from holdfast.device.ipc_link import NoDaemon
+from holdfast.protocol.schedule import DAY, SECOND
 from tests.cli.person import PATIENCE_S, Person
 from tests.relay.running import RunningRelay
 
@@ -23,6 +27,81 @@ def test_a_daemon_runs_in_the_foreground_until_it_is_told_to_stop(ann: Person) -
         assert process.wait(PATIENCE_S) == 0
     assert not (ann.home / "daemon.sock").exists()
     assert "no daemon answers" in ann.fails(5, "daemon", "status")
+
+
+def test_the_status_says_in_a_few_lines_how_it_stands(ann: Person) -> None:
+    with ann.daemon():
+        ann.until_connected()
+        told = dict(line.split(maxsplit=1) for line in ann.says("daemon", "status").splitlines())
+        assert told["member"] == "ann in Kitchen"
+        assert ", connected for " in told["relay"]
+        assert told["outbox"] == "0 waiting; 0 scheduled; 0 given up"
+        assert told["inbox"].startswith("0 not acted on; 0 parked; 0 waited at the relay")
+        assert "last error" not in told
+
+
+_HEALTHY = Health(
+    connected=True,
+    since=0,
+    detail="",
+    relay="http://relay",
+    last_error=None,
+    last_error_at=None,
+    pending_count=0,
+    queue_depth=0,
+    inflight=0,
+    oldest_waiting_at=None,
+    oldest_waiting_s=None,
+    oldest_waiting_reason=None,
+    scheduled=0,
+    dead=0,
+    unapplied=0,
+    parked=0,
+    mesh="m",
+    mesh_name="Kitchen",
+    member="a",
+    member_name="ann",
+    member_pubkey="",
+    log_id="",
+    seq=0,
+    epoch="",
+    pid=7,
+    started_at=0,
+    uptime_s=7_300,
+    daemon_version="1",
+    schema_version=1,
+)
+
+
+def test_the_status_of_a_daemon_in_trouble_says_what_is_wrong_since_when_and_where_to_look() -> None:
+    health = msgspec.structs.replace(
+        _HEALTHY,
+        connected=False,
+        detail="no connection (Connection refused)",
+        last_error="the disk is full",
+        last_error_at=60 * SECOND,
+        queue_depth=3,
+        inflight=1,
+        oldest_waiting_s=125,
+        oldest_waiting_reason="queue_full: no room",
+        scheduled=2,
+        dead=1,
+        unapplied=5,
+        parked=4,
+        pending_count=6,
+    )
+    told = dict(daemon_status.lines(health, 3 * DAY))
+    assert told == {
+        "daemon": "process 7, up 2 h, Holdfast 1",
+        "member": "ann in Kitchen",
+        "relay": "http://relay, NOT CONNECTED for 3 d (since 1970-01-01T00:00:00.000Z): no connection (Connection refused)",
+        "outbox": (
+            "3 waiting (1 on their way), the oldest for 2 min (queue_full: no room); 2 scheduled; "
+            "1 given up: holdfast outbox list --status dead"
+        ),
+        "inbox": ("5 not acted on; 4 parked: holdfast inbox --parked; 6 waited at the relay when it was met last"),
+        "last error": "2 d ago (1970-01-01T00:01:00.000Z): the disk is full",
+    }
 
 
 def test_a_second_start_says_who_has_the_home(ann: Person) -> None:

@@ -234,6 +234,19 @@ def test_the_same_topic_twice_is_a_conflict(alice: Person, bob: Person) -> None:
     assert "granted by its creator and by admins" in bob.fails(1, "topic", "grant", "news")
 
 
+def test_a_member_blocks_and_hears_again_whom_it_likes(alice: Person, bob: Person, relay: RunningRelay) -> None:
+    bobs = {row["name"]: row["member"] for row in alice.json("member", "list")}["bob"]
+    assert "bob is blocked" in alice.says("member", "block", "bob")
+    assert alice.json("member", "block", bobs) == {"member": bobs, "name": "bob", "blocked": True}  # which it is
+    assert alice.json("member", "unblock", "bob") == {"member": bobs, "name": "bob", "blocked": False}
+    assert "bob is heard again" in alice.says("member", "unblock", "bob")
+    assert "nobody can block themselves" in bob.fails(1, "member", "block", "bob")
+    assert "no member zoe" in bob.fails(3, "member", "block", "zoe")
+    assert "no member zoe" in bob.fails(3, "member", "unblock", "zoe")
+    alice.run("member", "revoke", "bob")
+    assert json.loads(alice.fails(3, "member", "block", "bob", "--json"))["error"] == "subject_unknown"
+
+
 DEATHS: dict[str, tuple[str, list[str]]] = {
     "create_mesh": ("alice", ["mesh", "create", "Kitchen", "--relay", "RELAY", "--as", "alice"]),
     "join": ("bob", ["mesh", "join", "INVITE", "--as", "bob"]),

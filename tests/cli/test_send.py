@@ -52,6 +52,16 @@ def _delivered(person: Person, name: str) -> Any:
     return person.until(look)
 
 
+def test_nothing_comes_from_whom_one_has_blocked_and_the_senders_trace_says_so(awake: tuple[Person, Person]) -> None:
+    ann, ben = awake
+    ben.run("member", "block", "ann")
+    assert ann.json("send", "ben", "unheard", "--id", "unheard")["status"] == "queued"  # nothing shows it here
+    ann.until(lambda client: "blocked" in str(client.trace("unheard")["sent"]))
+    ben.run("member", "unblock", "ann")
+    ann.run("send", "ben", "heard")
+    assert _bodies(ben, 1) == ["heard"]
+
+
 def test_a_message_goes_from_home_to_home_and_its_trace_shows_every_rung_at_both_ends(
     awake: tuple[Person, Person],
 ) -> None:
@@ -112,6 +122,27 @@ def test_a_topic_is_posted_to_and_mentions_are_found(awake: tuple[Person, Person
     assert [(message["body"], message["topic"]) for message in posted] == [("hello ben", "news"), ("hello all", "news")]
     assert [message["body"] for message in ben.json("mentions")["messages"]] == ["hello ben"]
     assert "ann @news" in ben.says("inbox")
+
+
+def test_a_scheduled_send_is_listed_and_can_be_taken_back(awake: tuple[Person, Person]) -> None:
+    ann, _ = awake
+    at = (datetime.now(UTC) + timedelta(days=30)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    ann.json("send", "ben", "too early", "--id", "early", "--at", at)
+    ann.run("send", "ben", "at once", "--id", "now")
+    listed = ann.says("outbox", "list")
+    assert "scheduled" in listed
+    assert f"leaves at {at}" in listed
+    assert "1 scheduled" in listed
+    (waiting,) = ann.json("outbox", "list", "--status", "scheduled", "--to", "ben")["scheduled"]
+    assert waiting["client_message_id"] == "early"
+    assert ann.json("outbox", "list", "--status", "scheduled")["items"] == []
+    assert ann.json("outbox", "list", "--status", "pending")["scheduled"] == []
+    assert f"early is cancelled: it was to leave at {at}" in ann.says("outbox", "cancel", "early")
+    assert ann.json("outbox", "cancel", "early")["cancelled_at"] is not None  # which it is
+    assert ann.json("outbox", "list", "--status", "all")["scheduled"] == []
+    assert "can be cancelled" in ann.fails(4, "outbox", "cancel", "now")
+    assert json.loads(ann.fails(3, "outbox", "cancel", "nobody", "--json"))["error"] == "not_found"
+    assert "cancelled" in ann.says("trace", "early")
 
 
 def test_a_reply_and_a_time_are_kept_and_a_scheduled_send_waits(awake: tuple[Person, Person]) -> None:
@@ -185,7 +216,12 @@ def test_what_arrives_can_be_followed(awake: tuple[Person, Person]) -> None:
     ann.run("send", "ben", "before")
     _bodies(ben, 1)
     follower = subprocess.Popen(
-        ben.command("inbox", "--follow", "--json"), env=ben.environment, stdout=subprocess.PIPE, text=True
+        ben.command("inbox", "--follow", "--json"),
+        env=ben.environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell in the background has it ignored, and nothing else runs here.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     assert follower.stdout is not None
     try:

@@ -31,6 +31,10 @@ TAMPERINGS = {
     "entries": "UPDATE operation_log SET object_id = zeroblob(32) WHERE sequence = 1",
     "every_schema_step_was_taken_once": "DELETE FROM holdfast_migration WHERE version = 1",
     "history_has_no_holes": "DELETE FROM history WHERE seq = 2",
+    "every_hook_event_ends_once_and_after_it_came": (
+        "INSERT INTO history (seq, at, kind, recipients, mentions, event_id, detail, chain)"
+        " VALUES (99, 9000000000000000, 'hook_done', '[]', '[]', x'01', x'', zeroblob(32))"
+    ),
     "chain": "UPDATE history SET recipients = 7",
     "verify": "DELETE FROM history_head",
 }

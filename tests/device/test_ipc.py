@@ -7,6 +7,7 @@ import re
 import socket
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,17 +18,19 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.device import administration, ipc_documents, ipc_events, ipc_handlers, ipc_queries
+from holdfast.device import administration, inbox, ipc_documents, ipc_events, ipc_handlers, ipc_queries
 from holdfast.device.exported import EXPORTED
 from holdfast.device.home import Home
 from holdfast.device.ipc import REQUEST_BYTES_MAX, REQUESTS_MAX
 from holdfast.device.ipc_events import STREAMS_MAX
 from holdfast.protocol.idempotency import ANSWERS, Field, Fingerprint
 from holdfast.protocol.outbox import Status
+from holdfast.protocol.reaction import FaultKind
 from tests.device.house import House, UnixConnection, at_home, furnish, new_house
 
 SEND = {"to": "bob", "message": "hello", "client_message_id": "the-id"}
 OTHER = {**SEND, "message": "something else"}
+PATIENCE_S = 30.0  # for what must happen
 
 
 @pytest.fixture(scope="module")
@@ -356,14 +359,14 @@ def test_the_outbox_is_shown_by_status_and_destination_with_its_chain(house: Hou
     waiting = house.sent("carol", "waiting")
     page = house.ask("GET", "/v1/outbox?status=dead,pending").document
     assert [item["id"] for item in page["items"]] == [dead.id, waiting.id]
-    assert page["counts"] == {"pending": 1, "inflight": 0, "done": 1, "dead": 1, "aborted": 0}
+    assert page["counts"] == {"scheduled": 0, "pending": 1, "inflight": 0, "done": 1, "dead": 1, "aborted": 0}
     assert [item["id"] for item in house.ask("GET", "/v1/outbox?to=carol").document["items"]] == [waiting.id]
     assert str(house.ask("GET", "/v1/outbox?status=lost")) == "400 malformed"
     refused = house.ask("POST", "/v1/outbox/requeue", {"id": dead.id})
     assert str(refused) == "503 requeue_unconfirmed", "the relay cannot be asked"
-    done = house.ask(
-        "POST", "/v1/outbox/requeue", {"id": dead.id, "force": True, "patch": {"message": "found"}}
-    ).document
+    asked = {"id": dead.id, "force": True, "patch": {"message": "found"}}
+    done = house.ask("POST", "/v1/outbox/requeue", asked).document
+    assert house.ask("POST", "/v1/outbox/requeue", asked).document == done, "the first answer may have been lost"
     assert done["aborted_row_id"] == dead.id
     found = house.ask("GET", f"/v1/outbox/{done['new_client_message_id']}").document
     assert [(item["id"], item["status"]) for item in found["chain"]] == [
@@ -392,6 +395,31 @@ def test_a_scheduled_send_waits_outside_the_log(house: House) -> None:
     assert house.ask("GET", "/v1/trace/the-id").document["sent"]["not_before"] == later
 
 
+def test_a_scheduled_send_can_be_taken_back_until_it_has_a_sequence(house: House) -> None:
+    later = house.now + 3_600_000_000
+    house.ask("POST", "/v1/send", {**SEND, "not_before": later})
+    assert house.ask("GET", "/v1/outbox").document["counts"]["scheduled"] == 1
+    assert house.ask("GET", "/v1/scheduled?to=carol").document["scheduled"] == []
+    assert len(house.ask("GET", "/v1/scheduled?to=bob").document["scheduled"]) == 1
+    cancelled = house.ask("POST", "/v1/outbox/cancel", {"id": "the-id"})
+    assert (cancelled.status, cancelled.document["client_message_id"]) == (200, "the-id")
+    assert cancelled.document["cancelled_at"] is not None
+    with house.client() as client:
+        assert msgspec.to_builtins(client.cancel("the-id")) == cancelled.document, "the first answer may have been lost"
+        assert client.scheduled().scheduled == ()
+    shown = house.ask("GET", "/v1/trace/the-id").document["sent"]
+    assert (shown["status"], shown["state"], shown["not_before"]) == ("aborted", "aborted", later)
+    assert [(rung["what"], rung.get("reason")) for rung in shown["rungs"]] == [
+        ("accepted", None),
+        ("aborted", "cancelled"),
+    ]
+    assert str(house.ask("POST", "/v1/send", {**SEND, "not_before": later})) == "409 idempotency_key_reused"
+    house.sent("bob", "gone", client_message_id="sent")
+    assert str(house.ask("POST", "/v1/outbox/cancel", {"id": "sent"})) == "409 cancel_too_late"
+    assert str(house.ask("POST", "/v1/outbox/cancel", {"id": "nobody"})) == "404 not_found"
+    assert str(house.ask("POST", "/v1/outbox/cancel", {})) == "400 malformed"
+
+
 def test_health_says_who_and_how(house: House) -> None:
     house.sent()
     found = house.ask("GET", "/v1/health").document
@@ -407,6 +435,51 @@ def test_health_says_who_and_how(house: House) -> None:
     assert {name: found[name] for name in expected} == expected
     version = house.ask("GET", "/v1/version").document
     assert (version["mesh"], version["schema_version"]) == (house.facts.mesh, found["schema_version"])
+
+
+def test_health_says_what_is_stuck_and_since_when(house: House) -> None:
+    house.refuse(house.sent("carol"))
+    oldest = house.settle(house.claim(house.sent("bob")), FaultKind.TIMEOUT, "no answer")
+    house.sent("@news")
+    house.ask("POST", "/v1/send", {**SEND, "not_before": house.now + 3_600_000_000})
+    stored = house.store(*(house.arrival(house.bob.message(house.me)) for _ in range(3)))
+    for _ in range(inbox.HANDLER_ATTEMPTS_MAX):
+        house.ask("POST", "/v1/inbox/fail", {"id": stored[0].id, "error": "it raised"})
+    house.ask("POST", "/v1/inbox/ack", {"ids": [stored[1].id]})
+    receipts_owed = len(house.receipts_owed())
+    found = house.ask("GET", "/v1/health").document
+    expected = {
+        "queue_depth": 2 + receipts_owed,
+        "inflight": 0,
+        "oldest_waiting_at": oldest.enqueued_at,
+        "oldest_waiting_reason": "timeout: no answer",
+        "scheduled": 1,
+        "dead": 1,
+        "unapplied": 1,
+        "parked": 1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["oldest_waiting_s"] >= 0
+    text = house.ask("GET", "/v1/metrics").body.decode()
+    for line in ("outbox_dead 1.0", "outbox_scheduled 1.0", "inbox_parked 1.0", "inbox_unapplied 1.0"):
+        assert f"holdfast_{line}" in text
+    assert "holdfast_outbox_oldest_age_s" in text
+
+
+def test_health_says_what_went_wrong_last(house: House) -> None:
+    """Nobody is at the address of this home's relay."""
+    give_up_at = time.monotonic() + PATIENCE_S
+    while (found := house.ask("GET", "/v1/health").document)["last_error"] is None:
+        assert time.monotonic() < give_up_at
+    assert "no connection" in found["last_error"]
+    assert found["last_error_at"] >= found["started_at"]
+
+
+def test_nothing_waits_in_a_new_home(house: House) -> None:
+    found = house.ask("GET", "/v1/health").document
+    nothing = ("oldest_waiting_at", "oldest_waiting_s", "oldest_waiting_reason")
+    assert [found[name] for name in nothing] == [None, None, None]
+    assert [found[name] for name in ("queue_depth", "dead", "parked", "unapplied", "scheduled")] == [0] * 5
 
 
 def test_peers_are_those_of_the_directory(shared: House) -> None:

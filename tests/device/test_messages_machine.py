@@ -70,6 +70,14 @@ class LifeOfMessages(RuleBasedStateMachine):
         assert desk.do(lambda tx: scheduled.release(tx, desk.facts, desk.now, desk.random)) == len(due)
         self.statuses |= {each.client_message_id: Status.PENDING for each in due}
 
+    @rule(number=picks)
+    def cancel(self, number: int) -> None:
+        desk, waiting = self.desk, self.desk.look(scheduled.waiting)
+        if waiting:
+            name = waiting[number % len(waiting)].client_message_id
+            desk.do(lambda tx: scheduled.cancel(tx, desk.facts, desk.now, name))
+            assert name not in {each.client_message_id for each in desk.look(scheduled.waiting)}
+
     @rule(number=picks, says=answers)
     def attempt(self, number: int, says: Confirmation | FaultKind | Refusal) -> None:
         item = self.pick(number, Status.PENDING)
@@ -97,6 +105,10 @@ class LifeOfMessages(RuleBasedStateMachine):
                 tx, desk.facts, desk.now, desk.random, item.id, word=word, committed=committed, force=force
             )
         )
+        if item.status is Status.ABORTED:  # it was requeued before, just so
+            assert isinstance(done, Requeued)
+            assert done.id == item.superseded_by
+            return
         known = word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
         ruling = REQUEUES[item.status, known or word or RelayWord.UNREACHABLE]
         assert isinstance(done, Requeued) is (ruling.refusal is None or (ruling.force_helps and force))

@@ -75,13 +75,45 @@ def test_pages_filter_by_status_and_destination(desk: Desk) -> None:
     assert found(destination=("dm", "member-bob")) == [pending.sequence, done.sequence]
     assert found(destination=("topic", "news"), statuses=[Status.DONE]) == []
     assert found(after=1, limit=1) == [2]
-    counted = desk.look(outbox.count)
-    assert (counted[Status.PENDING], counted[Status.DONE], counted[Status.DEAD], counted[Status.ABORTED]) == (
-        2,
-        1,
-        1,
-        0,
-    )
+    assert desk.look(outbox.count) == {
+        Status.PENDING: 2,
+        Status.INFLIGHT: 0,
+        Status.DONE: 1,
+        Status.DEAD: 1,
+        Status.ABORTED: 0,
+    }
+
+
+def test_counting_does_not_read_the_log(desk: Desk) -> None:
+    plan = desk.rows("EXPLAIN QUERY PLAN " + outbox._SQL["count_by_status"])
+    assert [step[-1] for step in plan] == ["SCAN operation_count"]
+
+
+def test_operations_are_counted_wherever_they_move(desk: Desk) -> None:
+    def counted() -> list[int]:
+        return [desk.look(outbox.count)[status] for status in Status]
+
+    item = desk.sent()
+    assert counted() == [1, 0, 0, 0, 0]
+    claimed = desk.claim(item)
+    assert counted() == [0, 1, 0, 0, 0]
+    desk.settle(claimed, Confirmation.CREATED, history_id=7)
+    assert counted() == [0, 0, 1, 0, 0]
+    desk.do(lambda tx: outbox.roll_back(tx, desk.facts, desk.now, [Fork(LOG, 1)]))
+    assert counted() == [1, 0, 0, 0, 0]
+    _requeued(desk, desk.refuse(desk.item(item.id)), force=True)
+    assert counted() == [1, 0, 0, 0, 1]
+    with pytest.raises(RuntimeError):
+        desk.do(_write_and_fail(desk))
+    assert counted() == [1, 0, 0, 0, 1]
+
+
+def _write_and_fail(desk: Desk) -> Callable[[Transaction], None]:
+    def act(tx: Transaction) -> None:
+        operations.append_next(tx, desk.now, desk.random, bytes(32), b"{}", Address())
+        raise RuntimeError
+
+    return act
 
 
 def test_an_inspection_shows_the_whole_chain_from_any_of_its_rows(desk: Desk) -> None:
@@ -211,10 +243,66 @@ def test_an_unknown_row_is_not_found(desk: Desk) -> None:
     assert refused.refusal is Refusal.NOT_FOUND
 
 
+# a requeue whose answer was lost
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"force": True},
+        {"new_client_message_id": "chosen"},
+        {"patch": Patch(message="right")},
+        {"patch": Patch(meta={"b": 2}), "new_client_message_id": "chosen"},
+    ],
+)
+def test_the_same_requeue_again_gives_the_same_answer_and_no_second_copy(desk: Desk, how: dict[str, Any]) -> None:
+    dead = desk.refuse(desk.sent(client_message_id="old", message="wrong", meta={"a": 1}))
+    first = _requeue(desk, dead, word=RelayWord.NOT_COMMITTED, **how)
+    assert isinstance(first, requeue.Requeued)
+    before = (_log(desk), desk.entries())
+    for word in (RelayWord.NOT_COMMITTED, RelayWord.UNREACHABLE, None):
+        assert _requeue(desk, dead, word=word, **how) == first
+    assert desk.do(lambda tx: requeue.requeue(tx, desk.facts, desk.now, desk.random, "old", **how)) == first
+    assert (_log(desk), desk.entries()) == before
+
+
+def test_what_became_of_the_successor_does_not_change_the_answer(desk: Desk) -> None:
+    dead = desk.refuse(desk.sent())
+    first = _requeue(desk, dead, force=True)
+    assert isinstance(first, requeue.Requeued)
+    desk.refuse(desk.item(first.id))
+    second = _requeue(desk, desk.item(first.id), force=True)
+    assert isinstance(second, requeue.Requeued)
+    assert second.id != first.id
+    desk.relay(desk.item(second.id))
+    assert _requeue(desk, dead, force=True) == first
+    assert _requeue(desk, desk.item(first.id)) == second
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {},
+        {"patch": Patch(message="another")},
+        {"patch": Patch(meta={"a": 1})},
+        {"patch": Patch(message="right"), "new_client_message_id": "another"},
+    ],
+)
+def test_another_requeue_of_what_was_requeued_is_refused(desk: Desk, how: dict[str, Any]) -> None:
+    dead = desk.refuse(desk.sent(client_message_id="old", message="wrong"))
+    _requeued(desk, dead, force=True, patch=Patch(message="right"), new_client_message_id="chosen")
+    before = (_log(desk), desk.entries())
+    refused = _requeue(desk, dead, force=True, **how)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_OF_ABORTED
+    assert (_log(desk), desk.entries()) == before
+
+
 # the relay's word
 
 
-@pytest.mark.parametrize("status", [Status.INFLIGHT, Status.DONE, Status.ABORTED])
+@pytest.mark.parametrize("status", [Status.INFLIGHT, Status.DONE])
 @pytest.mark.parametrize("force", [False, True])
 def test_some_rows_are_never_requeued(desk: Desk, status: Status, force: bool) -> None:
     item = desk.in_status(status, desk.sent())

@@ -316,6 +316,31 @@ def test_a_connection_that_breaks_is_lost_and_no_refusal() -> None:
     assert (closed.value.fault, closed.value.refusal) == (FaultKind.CONNECTION_LOST, None)
 
 
+@pytest.mark.parametrize("turns", range(1, 6))
+def test_a_connection_is_over_though_whoever_ends_it_is_cancelled_meanwhile(turns: int) -> None:
+    open_one: list[RelaySocket] = []
+
+    async def stay(socket: RelaySocket) -> None:
+        await _open(socket)
+        open_one.append(socket)
+        await asyncio.Event().wait()
+
+    async def meet() -> None:
+        async with scripted(_queue()) as url:
+            staying = asyncio.create_task(_connect(url, stay))
+            while not open_one:
+                await asyncio.sleep(0.001)
+            staying.cancel()
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            staying.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await staying
+            assert open_one[0]._connection.transport.is_closing()
+
+    asyncio.run(meet())
+
+
 def test_no_more_frames_are_held_than_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_socket, "FRAMES_MAX", 8)
     sent: list[int] = []

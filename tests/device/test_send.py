@@ -363,7 +363,7 @@ def test_what_is_due_is_released_in_the_order_of_its_times(desk: Desk) -> None:
     for name, after in (("b", 30), ("d", 10), ("c", 20), ("a", 30)):
         desk.now += 1
         desk.send(client_message_id=name, not_before=START + 100 + after)
-    assert [waiting.client_message_id for waiting in desk.look(scheduled.waiting)] == ["a", "b", "c", "d"]
+    assert [waiting.client_message_id for waiting in desk.look(scheduled.waiting)] == ["d", "c", "b", "a"]
     desk.now = START + 200
     assert [_release(desk, 3), _release(desk, 3)] == [3, 1]
     assert [desk.item(name).sequence for name in "dcba"] == [0, 1, 2, 3]
@@ -372,6 +372,84 @@ def test_what_is_due_is_released_in_the_order_of_its_times(desk: Desk) -> None:
 def test_a_time_that_has_come_is_no_schedule(desk: Desk) -> None:
     assert desk.sent(not_before=START).sequence == 0
     assert _next(desk) is None
+
+
+def _cancel(desk: Desk, name: str) -> scheduled.Scheduled:
+    return desk.do(lambda tx: scheduled.cancel(tx, desk.facts, desk.now, name))
+
+
+def test_a_send_that_was_cancelled_never_leaves_and_its_content_is_gone(desk: Desk) -> None:
+    desk.send("@news", "a secret", client_message_id="later", not_before=START + 10, meta={"a": 1})
+    desk.now = START + 9
+    cancelled = _cancel(desk, "later")
+    assert (cancelled.client_message_id, cancelled.not_before, cancelled.cancelled_at) == (
+        "later",
+        START + 10,
+        START + 9,
+    )
+    desk.now = START + 20
+    assert (_release(desk), _next(desk), desk.look(scheduled.waiting), desk.look(scheduled.count)) == (0, None, [], 0)
+    assert _log(desk) == []
+    assert desk.rows("SELECT body, meta FROM scheduled_send") == [(None, None)]
+    (entry,) = desk.entries()
+    assert (entry.kind, entry.client_message_id, entry.sequence, entry.reason) == (
+        Kind.ABORTED,
+        "later",
+        None,
+        "cancelled",
+    )
+    assert (entry.destination_kind, entry.destination_ref, entry.detail) == ("topic", "news", b"")
+
+
+def test_a_cancellation_is_answered_the_same_again_and_told_once(desk: Desk) -> None:
+    desk.send(client_message_id="later", not_before=START + 10)
+    first = _cancel(desk, "later")
+    desk.now += 5
+    assert _cancel(desk, "later") == first
+    assert len(desk.entries()) == 1
+
+
+def test_the_id_of_a_cancelled_send_stays_used_up(desk: Desk) -> None:
+    desk.send(client_message_id="later", not_before=START + 10)
+    _cancel(desk, "later")
+    again = desk.send(client_message_id="later", not_before=START + 10)
+    assert (again.http_status, again.body["conflict"]) == (409, "outbox_aborted_fingerprint_match")
+    other = desk.send(message="something else", client_message_id="later")
+    assert other.body["conflict"] == "outbox_aborted_fingerprint_mismatch"
+
+
+def test_what_has_its_sequence_is_not_cancelled(desk: Desk) -> None:
+    now, later = desk.sent(client_message_id="now"), desk.send(client_message_id="later", not_before=START + 10)
+    assert later.refusal is None
+    desk.now = START + 10
+    _release(desk)
+    before = desk.entries()
+    for name in ("now", "later", now.id, desk.item("later").id):
+        with pytest.raises(Refused, match="pending") as refused:
+            _cancel(desk, name)
+        assert refused.value.refusal is Refusal.CANCEL_TOO_LATE
+    with pytest.raises(Refused) as unknown:
+        _cancel(desk, "nobody")
+    assert unknown.value.refusal is Refusal.NOT_FOUND
+    assert desk.entries() == before
+
+
+def test_pages_of_what_waits_go_on_where_they_ended_though_that_was_released_or_cancelled(desk: Desk) -> None:
+    for number, to in enumerate(("bob", "carol", "bob", "@news", "bob")):
+        desk.send(to, client_message_id=f"n{number}", not_before=START + 50 - number // 2)
+
+    def page(**asked: Any) -> list[str]:
+        return [each.client_message_id for each in desk.look(lambda tx: scheduled.waiting(tx, **asked))]
+
+    assert page() == ["n4", "n2", "n3", "n0", "n1"]
+    assert (page(limit=2), page(after="n2", limit=2), page(after="n1")) == (["n4", "n2"], ["n3", "n0"], [])
+    assert page(destination=("dm", "member-bob")) == ["n4", "n2", "n0"]
+    assert page(destination=("topic", "news")) == ["n3"]
+    _cancel(desk, "n2")
+    desk.now = START + 48
+    assert _release(desk) == 1
+    assert (page(), page(after="n2"), page(after="n4")) == (["n3", "n0", "n1"],) * 3
+    assert desk.look(scheduled.count) == 3
 
 
 def test_a_release_that_fails_half_way_releases_nothing(desk: Desk) -> None:

@@ -31,7 +31,7 @@ TEMPORARY = words(
     clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable
     auth_required bootstrap_expired too_many_subscriptions daemon_busy too_many_streams insufficient_storage
     requeue_of_inflight requeue_unconfirmed session_queue_full auth_timeout shutting_down too_many_connections
-    member_already_connected slow_reader slow_writer
+    member_already_connected slow_reader slow_writer author_not_admitted
     """
 )
 
@@ -45,16 +45,16 @@ STATUS = {
     403: """not_a_member may_not_post not_permitted invite_invalid author_not_admitted author_only socket_only
             host_not_allowed origin_not_allowed member_revoked""",
     404: """mesh_unknown destination_unknown receipt_unknown subject_unknown table_unknown consumer_unknown
-            not_found ack_unknown""",
+            not_found ack_unknown author_missing""",
     408: "auth_timeout slow_reader slow_writer",
     409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
             cursor-ahead other_log clock_reused too_many_conflicts
             checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight requeue_of_other
-            sequence_taken
+            cancel_too_late sequence_taken author_present document_conflicted document_not_conflicted document_changed
             replaced_by_newer_connection member_already_connected""",
     410: "max_age_passed cursor-expired range_pruned",
     412: "stale_key waiting_for_key",
-    413: "too_large frame_too_large",
+    413: "too_large frame_too_large hook_payload_too_large",
     415: "binary_frame",
     422: "unreadable hook_event_unknown",
     424: "held_back receipt_early",

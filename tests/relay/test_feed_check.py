@@ -37,6 +37,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     )
     made.now += HOUR
     asyncio.run(made.relay.sweep())
+    made.expect(201, author.snapshot("new", {"A": 1}), author.snapshot("new", {"A": 2}))
     yield made
     asyncio.run(made.relay.close())
 
@@ -56,9 +57,10 @@ IN_HISTORY, KEPT = "every_snapshot_is_in_the_history", "every_snapshot_of_the_hi
 LATER, PAYLOAD = "what_superseded_a_snapshot_is_later", "payloads_go_by_an_entry"
 
 # Positions 4 to 8 are of one document: {A1} superseded by 5, {A2} by 8, {B1}, {A1} late, {A3}. 9 and 10 are of the one that
-# was pruned at {A5}: {A4} late, {A6}.
+# was pruned at {A5}: {A4} late, so its payload is gone, {A6}. The last one is of another: {A1}, superseded by {A2}.
 PLANTED: dict[str, set[str]] = {
-    "UPDATE snapshot SET superseded_seq = NULL WHERE seq = 9": {WRONG, COUNT},
+    "UPDATE snapshot SET superseded_seq = NULL, event = zeroblob(9) WHERE seq = 9": {WRONG, COUNT, PAYLOAD},
+    "UPDATE snapshot SET superseded_seq = NULL WHERE d = 'new' AND superseded_seq > seq": {WRONG, COUNT},
     "UPDATE snapshot SET superseded_seq = 10 WHERE seq = 9": {WRONG},
     "UPDATE snapshot SET superseded_seq = 8 WHERE seq = 4": {WRONG},
     "UPDATE snapshot SET superseded_seq = 4 WHERE seq = 4": {WRONG},
@@ -77,7 +79,7 @@ PLANTED: dict[str, set[str]] = {
     "UPDATE document SET currents = currents + 1 WHERE d = 'doc'": {COUNT},
     "UPDATE document SET puts = puts - 1 WHERE d = 'doc'": {COUNT},
     "UPDATE snapshot SET o = 'del' WHERE seq = 8": {COUNT},
-    "UPDATE snapshot SET event = NULL WHERE seq = 9": {PAYLOAD},
+    "UPDATE snapshot SET event = NULL WHERE d = 'new' AND superseded_seq > seq": {PAYLOAD},
     "UPDATE snapshot SET event = zeroblob(9) WHERE seq = 4": {PAYLOAD},
     "UPDATE snapshot SET event_id = zeroblob(32) WHERE seq = 8": {IN_HISTORY},
     "UPDATE feed SET min_seq = 1": {KEPT},

@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from msgspec.structs import replace
 
 from holdfast.protocol.event import Event
@@ -15,9 +17,13 @@ from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import DAY, HOUR, SECOND
 from holdfast.relay import feed as feeds
+from holdfast.relay.changes import Feeds
 from holdfast.relay.database import SCHEMA
+from holdfast.relay.feed_reading import Changes, FeedReading
+from holdfast.relay.feed_sweep import prune_deleted
 from holdfast.relay.settings import FeedRetention, FeedSettings, Limits, Retention, Settings
 from holdfast.store.check import check
+from holdfast.store.engine import Transaction
 from tests.relay.feed_client import Author, bootstrap, open_feed, shown, tail
 from tests.relay.feed_watch import put, watch
 from tests.relay.place import Place, restarted
@@ -303,6 +309,53 @@ def test_what_was_pruned_cannot_come_back(place: Place, author: Author) -> None:
     assert len(watch(place, bootstrap(author, **{"#d": ["one"]})).snapshots) == 1
 
 
+def test_what_only_a_pruned_deletion_knew_of_is_shown_to_nobody(place: Place, author: Author) -> None:
+    """A reader who came after the pruning would take it for a document: it has never heard of the deletion."""
+    old = author.snapshot("one", {"A": 1})
+    place.expect(201, old, author.snapshot("one", {"A": 2}, o="del"), *deleted(author, "two", "three"))
+    swept(place)
+    began = place.relay.head().seq
+    (late,) = place.expect(201, old)
+    assert (late.members["standing"], late.members["duplicate"]) == ("dominated", False)
+    seq = late.members["history_id"]
+    assert watch(place, tail(author, since=began)).frames == [
+        ["EVENT-STATUS", "s", {"id": old.id, "status": "payload_compacted", "seq": seq}],
+        ["CHANGES", "s", "EOSE", place.relay.head().seq],
+    ]
+    entry = place.entries(Kind.COMPACTED)[-1]
+    assert (entry.reason, entry.event_id) == ("payload", bytes.fromhex(old.id))
+    assert entry.detail == seq.to_bytes(8, "big") + b"one"
+    (again,) = place.expect(200, old)
+    assert (again.members["standing"], again.members["history_available"]) == ("dominated", False)
+
+
+def test_a_pruned_deletion_is_told_anew_where_somebody_made_the_document_again_without_knowing_of_it(
+    place: Place, author: Author
+) -> None:
+    gone = author.snapshot("one", {"A": 2}, o="del")
+    place.expect(201, gone, *deleted(author, "two", "three"))
+    swept(place)
+    place.expect(201, author.snapshot("one", {"B": 1}, o="del"))
+    place.expect(200, gone)  # it is deleted all the same
+    made = author.snapshot("one", {"C": 1})
+    new, old = place.expect(201, made, gone)
+    assert (new.members["standing"], old.members["standing"], old.members["duplicate"]) == ("current", "current", False)
+    assert set(watch(place, bootstrap(author, **{"#d": ["one"]})).snapshots) >= {made.id, gone.id}
+    place.expect(200, gone)
+    place.refused(Refusal.CLOCK_REUSED, author.snapshot("one", {"A": 2}, o="del", content="another"))
+
+
+def test_a_pruned_deletion_that_the_document_knew_of_when_it_was_made_again_is_dominated(
+    place: Place, author: Author
+) -> None:
+    gone = author.snapshot("one", {"A": 2}, o="del")
+    place.expect(201, gone, *deleted(author, "two", "three"))
+    swept(place)
+    place.expect(201, author.snapshot("one", {"A": 3}))
+    (old,) = place.expect(201, gone)
+    assert old.members["standing"] == "dominated"
+
+
 def left_of(place: Place, d: str) -> list[Any]:
     ((text,),) = place.rows(f"SELECT pruned FROM document WHERE d = '{d}'")
     return [clock for _, _, clock in json.loads(text)]
@@ -334,6 +387,61 @@ def test_what_was_pruned_twice_still_knows_what_it_knew_the_first_time(place: Pl
     place.expect(201, author.snapshot("one", {"A": 6, "B": 2}, o="del"), *deleted(author, "six", "seven"))
     swept(place)
     assert left_of(place, "one") == [[["A", 6], ["B", 2]]]
+
+
+@pytest.mark.parametrize("versions", [3, 9, 10, 11, 19, 20, 21, 45])
+def test_a_long_history_goes_in_steps(tmp_path: Path, versions: int) -> None:
+    """An older deletion stands beside it, a late comer in it; between two steps nothing is lost of what it knew."""
+    settings = replace(chosen(tombstones_max=1), retention=Retention(sweep_rows_max=10))
+    with a_place(tmp_path, settings) as place:
+        author = Author(now_s=place.now // SECOND)
+        beside, *history = author.snapshot("long", {"B": 1}, o="del"), *edits(author, versions, "long")
+        late = author.snapshot("long", {"A": 1}, content="late")
+        place.expect(201, beside, *history, late, author.snapshot("long", o="del"), *deleted(author, "short"))
+        steps: list[int] = []
+        rows = versions + 3
+        while not steps or steps[-1] >= 10:
+            gone = asyncio.run(place.relay.decide(partial(prune, place, settings)))
+            steps.append(gone)
+            assert place.rows("SELECT count(*) FROM snapshot WHERE d = 'long'") == [(rows - sum(steps),)]
+            assert list(check(place.engine, SCHEMA)) == []
+            place.refused(Refusal.CLOCK_REUSED, author.snapshot("long", {"B": 1}, content="again"))
+            (again,) = place.expect(200, beside)
+            assert again.members["standing"] == "current"
+            for clock in ({"A": 1}, {"A": versions}):
+                answer = place.one(author.snapshot("long", clock, content=f"back {clock} {len(steps)}"))
+                assert answer.members["standing"] == "dominated"
+                rows += 1
+        assert max(steps) <= 11  # nine of its history, and the two that stand side by side
+        assert min_seq(place) > versions
+        reasons = [entry.reason for entry in place.entries(Kind.COMPACTED) if entry.reason != "payload"]
+        assert reasons == ["superseded"] * (len(reasons) - 1) + ["deleted"]
+        assert left_of(place, "long") == [[["B", 1]], [["A", versions + 1]]]
+
+
+def test_what_is_pruned_last_may_be_older_than_what_was_pruned_before(tmp_path: Path) -> None:
+    settings = replace(chosen(tombstones_max=0), retention=Retention(sweep_rows_max=10))
+    with a_place(tmp_path, settings) as place:
+        author = Author(now_s=place.now // SECOND)
+        place.expect(201, *edits(author, 9), author.snapshot(o="del"))
+        place.expect(201, author.snapshot("doc", {"A": 1}, content="late"))
+        assert swept(place) == (0, 11)
+        assert place.rows("SELECT pruned_seq, currents FROM document") == [(11, 0)]
+        assert [entry.reason for entry in place.entries(Kind.COMPACTED)] == ["superseded", "deleted"]
+
+
+def test_a_step_ends_between_two_documents_too(tmp_path: Path) -> None:
+    settings = replace(chosen(tombstones_max=0), retention=Retention(sweep_rows_max=4))
+    with a_place(tmp_path, settings) as place:
+        author, other = Author(now_s=place.now // SECOND), Author("other", place.now // SECOND)
+        place.expect(201, *deleted(author, *"abcdef"), *deleted(other, *"abc"))
+        steps = [asyncio.run(place.relay.decide(partial(prune, place, settings))) for _ in range(6)]
+        assert steps == [4, 4, 4, 4, 2, 0]
+
+
+def prune(place: Place, settings: Settings, transaction: Transaction) -> int:
+    passed = place.relay.head().seq
+    return prune_deleted(transaction, place.now, passed, settings.feed, settings.retention.sweep_rows_max)
 
 
 def test_full_retention_lets_nothing_go_whatever_was_set_before(place: Place, author: Author) -> None:
@@ -496,3 +604,27 @@ def test_a_live_reader_that_has_everything_does_not_mind_pruning(place: Place, a
     assert seen.refused is None
     assert seen.positions == [1, 2, 3, 4, 5, 6, 15]
     assert min_seq(place) == 9
+
+
+# Who reads no longer.
+
+
+def test_a_subscription_that_ends_before_it_began_is_not_kept(place: Place, author: Author) -> None:
+    """A task that is cancelled before its first step does nothing at all, so whoever ends it cleans up after it."""
+    feeds_open: list[int] = []
+
+    async def say(_: tuple[Any, ...]) -> None:
+        raise AssertionError("it was over before anything was said")
+
+    async def scene() -> None:
+        following = Feeds(place.relay)
+        reading = FeedReading(place.relay, following, say, asyncio.ensure_future, ())
+        await reading.changes(Changes("s", Raw(json.dumps(tail(author, live=True)).encode())))
+        feeds_open.append(following.open)
+        assert reading.stop("s")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        feeds_open.append(following.open)
+
+    asyncio.run(scene())
+    assert feeds_open == [1, 0]

@@ -70,6 +70,19 @@ def test_run_says_how_many_rows_changed(engine: Engine) -> None:
         assert transaction.run("INSERT INTO thing VALUES (1, 'z', NULL) ON CONFLICT DO NOTHING") == 0
 
 
+def test_run_does_not_count_what_triggers_change_nor_what_was_changed_before(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "engine.db")
+    with engine.write() as transaction:
+        transaction.script(TABLE)
+        transaction.script("CREATE TABLE note (id INTEGER)")
+        transaction.script("CREATE TRIGGER noting AFTER UPDATE ON thing BEGIN INSERT INTO note VALUES (OLD.id); END")
+        transaction.run("INSERT INTO thing VALUES (1, 'a', NULL), (2, 'b', NULL)")
+        assert transaction.run("CREATE INDEX thing_by_name ON thing (name)") == 0
+        assert transaction.run("UPDATE thing SET name = 'c'") == 2
+        assert transaction.run("UPDATE thing SET name = 'd' WHERE id = 7") == 0
+    engine.close()
+
+
 def test_rows_that_a_statement_returns_are_all_seen(engine: Engine) -> None:
     with engine.write() as transaction:
         assert transaction.rows("INSERT INTO thing VALUES (1, 'a', NULL), (2, 'b', NULL) RETURNING id") == [

@@ -184,6 +184,31 @@ def test_two_proofs_of_one_second_differ_because_each_is_good_once() -> None:
     assert len(seen) == 2
 
 
+def test_a_mesh_that_has_not_changed_is_not_fetched_again() -> None:
+    tags, asked = ['"1"', '"1"', '"2"'], []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        tag = tags.pop(0)
+        asked.append(request.headers.get("if-none-match"))
+        if asked[-1] == tag:
+            return httpx.Response(304, headers={"etag": tag})
+        document = {"mesh": "m", "name": f"revision {tag}", "members": [], "topics": []}
+        return httpx.Response(200, json=document, headers={"etag": tag})
+
+    async def ask(client: RelayClient) -> list[wire_client.Mesh]:
+        return [await client.mesh("m") for _ in range(3)]
+
+    first, second, third = _ask(handler, ask)
+    assert asked == [None, '"1"', '"1"']
+    assert first is second
+    assert [first.name, third.name] == ['revision "1"', 'revision "2"']
+
+
+def test_a_relay_that_says_unchanged_to_somebody_who_knows_nothing_is_not_understood() -> None:
+    with pytest.raises(Unreachable):
+        _ask(_answer(304, b""), lambda client: client.mesh("m"))
+
+
 def test_a_read_that_is_refused_or_fails_says_so() -> None:
     with pytest.raises(Refused, match="who are you") as raised:
         _ask(_answer(403, problem(Refusal.NOT_A_MEMBER, "who are you")), lambda client: client.mesh("m"))

@@ -2,6 +2,8 @@
 
 import sys
 
+HOOK_COMMANDS = frozenset({"install", "uninstall", "status", "doctor", "--help", "-h"})
+
 
 def main() -> None:
     """The `holdfast` command. What must be quick is answered before anything large is imported."""
@@ -10,6 +12,10 @@ def main() -> None:
 
         print(f"holdfast {__version__}")
         return
+    if sys.argv[1:2] == ["hook"] and not HOOK_COMMANDS.issuperset(sys.argv[2:3]):
+        from holdfast.hook.receiver import main as receive  # an agent waits for this one
+
+        sys.exit(receive(sys.argv[2:]))
     from holdfast.cli.app import run
 
     run()

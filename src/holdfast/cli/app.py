@@ -10,7 +10,9 @@ from holdfast.cli import (
     check,
     daemon,
     demo,
+    feed,
     generate,
+    hook,
     inbox,
     log,
     member,
@@ -41,6 +43,8 @@ app.add_typer(relay.app, name="relay")
 app.add_typer(daemon.app, name="daemon")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(inbox.app, name="inbox")
+app.add_typer(hook.app, name="hook")
+app.add_typer(feed.app, name="feed")
 app.add_typer(outbox.app, name="outbox")
 app.command("up")(up.up)
 app.command("send")(send.send)

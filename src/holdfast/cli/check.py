@@ -8,13 +8,14 @@ import typer
 
 from holdfast.cli.output import AsJson, ExitCode, console, print_json
 from holdfast.device.database import SCHEMA as DEVICE
+from holdfast.hook.database import SCHEMA as HOOK
 from holdfast.relay.database import SCHEMA as RELAY
 from holdfast.store import check as store_check
 from holdfast.store import faults, migrations
 from holdfast.store.finding import Finding
 from holdfast.store.sqlite import SqliteEngine
 
-_SCHEMAS = {schema.program: schema for schema in (DEVICE, RELAY)}
+_SCHEMAS = {schema.program: schema for schema in (DEVICE, HOOK, RELAY)}
 
 
 def check(
@@ -35,7 +36,8 @@ def check(
         for finding in findings:
             console().print(f"✗ {finding.check}: {finding.found}\n  {finding.rule}")
         if not findings:
-            console().print(f"✓ {path}: every rule of a {program} holds, and every entry is in its chain")
+            chain = ", and every entry is in its chain" if _SCHEMAS[program].walks else ""
+            console().print(f"✓ {path}: every rule of a {program} holds{chain}")
     if findings:
         raise typer.Exit(ExitCode.VIOLATION)
 

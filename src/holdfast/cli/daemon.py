@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from holdfast.cli import daemon_status
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table
 from holdfast.device import holder
 from holdfast.device import recover as recovery
 from holdfast.device.home import VARIABLE, Home, InUse
@@ -90,13 +91,12 @@ def status(home: AtHome = None, as_json: AsJson = False) -> None:
 
     found = find_home(home)
     with sessions.failures(found), Client(home=found.path) as client:
-        health: dict[str, Any] = msgspec.to_builtins(client.health())
+        health = client.health()
     if as_json:
-        print_json(health)
+        print_json(msgspec.to_builtins(health))
         return
-    for name in ("since", "started_at"):
-        health[name] = show_time(health[name])
-    print_table(("field", "value"), [(name, sessions.plain(str(value))) for name, value in health.items()])
+    for name, text in daemon_status.lines(health, wall_clock()):
+        console().print(f"{name:<11}{sessions.plain(text)}", soft_wrap=True)
 
 
 @app.command()

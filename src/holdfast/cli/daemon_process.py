@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import structlog
 
 from holdfast.cli import json_log
+from holdfast.cli.hook_process import hooks_handled
 from holdfast.cli.output import ExitCode, Failure, print_json, show_time
 from holdfast.cli.process import stop_signal
 from holdfast.device import holder
@@ -74,8 +75,9 @@ async def work(device: Device, port: int | None, stop: asyncio.Event, **told: st
         print_json({"socket": service.socket, **url, **told})
         sys.stdout.flush()  # whoever started us waits for this line
         _log.info("serving", socket=service.socket, pid=os.getpid(), pubkey=device.pubkey, **url)
-        await service.run_until(stop)
-        _log.info("draining")
+        async with hooks_handled(device, service.app.counts, stop):
+            await service.run_until(stop)
+            _log.info("draining")
     finally:
         await service.close()
         holder.clear(device.home)

@@ -148,6 +148,8 @@ class HomeBook(Book):
         """The rows of what still waits."""
         for send in list(self._pending.values()):
             self._settle(send, Status.PENDING, send.enqueued_at)
+        self.flush()
+        operations.recount(self.transaction)
 
     def _settle(
         self,

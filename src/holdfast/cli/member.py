@@ -58,6 +58,26 @@ def rename(
         console().print(f"{plain(was)} is now {name}")
 
 
+@app.command()
+def block(who: Who, as_json: AsJson = False) -> None:
+    """Take nothing more from a member; what waits already still comes. Senders are not told, but can find out."""
+    blocked = sessions.administer("block", WhoArguments(who=who), as_json=as_json)
+    if as_json:
+        print_json(blocked)
+    else:
+        console().print(f"{plain(blocked['name'])} is blocked: what it sends from now on does not come here")
+
+
+@app.command()
+def unblock(who: Who, as_json: AsJson = False) -> None:
+    """Hear a member again; what it sent meanwhile does not come."""
+    heard = sessions.administer("unblock", WhoArguments(who=who), as_json=as_json)
+    if as_json:
+        print_json(heard)
+    else:
+        console().print(f"{plain(heard['name'])} is heard again")
+
+
 def _fields(member: Mapping[str, Any], *, with_status: bool) -> dict[str, Any]:
     shown = ("member", "pubkey", "name", "role", *(("status",) if with_status else ()))
     return {name: member[name] for name in shown}

@@ -1,4 +1,4 @@
-"""`holdfast outbox`: what waits, what was given up, and sending it again under a new id."""
+"""`holdfast outbox`: what waits, what was given up, sending it again under a new id, and taking back what has time."""
 
 import sys
 import time
@@ -19,9 +19,10 @@ from holdfast.protocol.refusal import Refused
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client
-    from holdfast.device.ipc_documents import Item, Requeued
+    from holdfast.device.ipc_documents import Item, Requeued, ScheduledSend
 
 RATE_PER_S = 20.0
+SCHEDULED = "scheduled"  # what waits for its time is listed as if that were a status
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)  # what else is in the log is never sent under another id
 
@@ -34,24 +35,56 @@ Row = Annotated[str, typer.Argument(metavar="ID", help="The id of a row, or its 
 
 @app.command("list")
 def list_rows(
-    status: Annotated[str, typer.Option(help="Statuses with commas between them, or all.")] = "pending,inflight,dead",
+    status: Annotated[
+        str, typer.Option(help="Statuses with commas between them, or all.")
+    ] = f"{SCHEDULED},pending,inflight,dead",
     to: Annotated[str | None, typer.Option(metavar="TO", help="Only what goes to this member or @topic.")] = None,
     after: Annotated[int, typer.Option(metavar="N", help="Only what has a greater sequence.")] = -1,
     limit: Annotated[int, typer.Option(min=1, max=500, help="How many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """Rows by sequence: what waits and what was given up, if nothing else is asked for."""
+    """Rows by sequence: what waits and what was given up, if nothing else is asked for. What has time comes first."""
+    statuses = [name for name in status.split(",") if name != SCHEDULED]
     with asking.daemon() as client:
-        page = client.outbox(status=None if status == "all" else status, to=to, after=after, limit=limit)
+        has_scheduled = after < 0 and (status == "all" or SCHEDULED in status.split(","))
+        ahead = client.scheduled(to=to, limit=limit).scheduled if has_scheduled else ()
+        page = client.outbox(status=_asked(statuses), to=to, after=after, limit=limit)
+        if not statuses:
+            page = msgspec.structs.replace(page, items=(), next_after=None)
         if as_json:
-            print_json(msgspec.to_builtins(page))
+            print_json({"scheduled": msgspec.to_builtins(ahead), **msgspec.to_builtins(page)})
             return
         names = {peer.member: peer.name for peer in client.peers().peers}
     columns = ("sequence", "id", "kind", "to", "status", "enqueued", "attempts", "reason")
-    print_table(columns, [_row(item, names) for item in page.items], right=("sequence", "attempts"))
+    rows = [*(_scheduled_row(send, names) for send in ahead), *(_row(item, names) for item in page.items)]
+    print_table(columns, rows, right=("sequence", "attempts"))
     print("  ".join(f"{count} {name}" for name, count in page.counts.items()))
     if page.next_after is not None:
         print(f"… more: --after {page.next_after}")
+    if len(ahead) == limit < page.counts[SCHEDULED]:
+        print("… more is scheduled: --limit N")
+
+
+def _asked(statuses: Sequence[str]) -> str | None:
+    """The statuses to ask for; of what is scheduled only, the least that can be asked."""
+    if statuses == ["all"]:
+        return None
+    return ",".join(statuses) or Status.INFLIGHT.value
+
+
+@app.command()
+def cancel(
+    name: Annotated[str, typer.Argument(metavar="ID", help="The client_message_id of a send that is scheduled.")],
+    as_json: AsJson = False,
+) -> None:
+    """Take back a send that waits for its time (`send --at`). Its id stays used up; nothing else can be taken back."""
+    with asking.daemon() as client:
+        cancelled = client.cancel(name)
+    if as_json:
+        print_json(msgspec.to_builtins(cancelled))
+    else:
+        shown = plain(cancelled.client_message_id)
+        console().print(f"{shown} is cancelled: it was to leave at {show_time(cancelled.not_before)}")
 
 
 @app.command()
@@ -200,13 +233,23 @@ def _print_done(done: Sequence["Requeued"], as_json: bool) -> None:
         console().print("nothing was sent again")
 
 
+def _to(kind: str | None, ref: str, names: Mapping[str, str]) -> str:
+    return plain(f"@{ref}" if kind == DestinationKind.TOPIC else names.get(ref, ref))
+
+
+def _scheduled_row(send: "ScheduledSend", names: Mapping[str, str]) -> tuple[str, ...]:
+    to = _to(send.destination_kind, send.destination_ref, names)
+    asked, leaves = show_time(send.accepted_at), f"leaves at {show_time(send.not_before)}"
+    return "", plain(send.client_message_id), send.destination_kind, to, SCHEDULED, asked, "", leaves
+
+
 def _row(item: "Item", names: Mapping[str, str]) -> tuple[str, ...]:
     ref = item.destination_ref or ""
     return (
         str(item.sequence),
         item.id,
         item.destination_kind or "",
-        plain(f"@{ref}" if item.destination_kind == DestinationKind.TOPIC else names.get(ref, ref)),
+        _to(item.destination_kind, ref, names),
         item.status,
         show_time(item.enqueued_at),
         str(item.attempts),

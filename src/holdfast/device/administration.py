@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from holdfast.device import invitation, topics
-from holdfast.device.mesh import NotThatOne, Session, check_name
+from holdfast.device.mesh import NotAllowed, NotThatOne, Session, check_name
 from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
 from holdfast.protocol import action as actions
 from holdfast.protocol import keys
-from holdfast.protocol.action import Key, RenameMember, RevokeMember, Role, WithdrawInvite
+from holdfast.protocol.action import Block, Key, RenameMember, RevokeMember, Role, Unblock, WithdrawInvite
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.wire.client import Member, Topic, Unreachable
 
@@ -144,6 +144,20 @@ async def _rename(session: Session, arguments: RenameArguments) -> dict[str, Any
     return {"member": member.member, "name": arguments.name, "was": member.name}
 
 
+async def _block(session: Session, arguments: WhoArguments) -> dict[str, Any]:
+    member = session.find(arguments.who)
+    if member.member == session.membership.member:
+        raise NotAllowed("nobody can block themselves")
+    await session.ask(Block(member=member.member))
+    return {"member": member.member, "name": member.name, "blocked": True}
+
+
+async def _unblock(session: Session, arguments: WhoArguments) -> dict[str, Any]:
+    member = session.find(arguments.who)
+    await session.ask(Unblock(member=member.member))
+    return {"member": member.member, "name": member.name, "blocked": False}
+
+
 async def _create_topic(session: Session, arguments: TopicArguments) -> dict[str, Any]:
     await topics.create(session, arguments.topic)
     return {"topic": arguments.topic, "key_epoch": topics.find(session, arguments.topic).key_epoch}
@@ -181,6 +195,8 @@ VERBS: Mapping[str, tuple[type[Arguments], Verb]] = {
     "list_members": (Arguments, _list_members),
     "revoke": (WhoArguments, _revoke),
     "rename": (RenameArguments, _rename),
+    "block": (WhoArguments, _block),
+    "unblock": (WhoArguments, _unblock),
     "create_topic": (TopicArguments, _create_topic),
     "subscribe": (TopicArguments, _subscribe),
     "unsubscribe": (TopicArguments, _unsubscribe),

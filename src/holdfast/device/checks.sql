@@ -110,6 +110,28 @@ FROM scheduled_send AS scheduled
 LEFT JOIN operation_log AS operation ON operation.client_message_id = scheduled.client_message_id
 WHERE coalesce(scheduled.sequence, -1) <> coalesce(operation.sequence, -1)
 
+-- name: operations_are_counted
+-- The number of operations of each status is the one that is kept.
+SELECT counted.status, counted.rows, count(operation.sequence)
+FROM operation_count AS counted
+LEFT JOIN operation_log AS operation ON operation.status = counted.status
+GROUP BY counted.status, counted.rows
+HAVING counted.rows <> count(operation.sequence)
+
+-- name: every_status_is_counted
+-- There is a number for every status that an operation can have.
+SELECT count(*) FROM operation_count HAVING count(*) <> 5
+
+-- name: what_was_cancelled_is_in_the_history
+-- A scheduled send was cancelled iff the history says so once, as far back as that goes.
+SELECT scheduled.client_message_id, count(entry.seq)
+FROM scheduled_send AS scheduled
+LEFT JOIN history AS entry
+    ON entry.kind = 'aborted' AND entry.sequence IS NULL AND entry.client_message_id = scheduled.client_message_id
+WHERE (SELECT anchor_seq FROM history_head) = 0
+GROUP BY scheduled.client_message_id, scheduled.cancelled_at
+HAVING count(entry.seq) <> CASE WHEN scheduled.cancelled_at IS NULL THEN 0 ELSE 1 END
+
 -- name: nothing_is_released_early
 -- A scheduled send is not released before its time.
 SELECT client_message_id FROM scheduled_send WHERE released_at < not_before
@@ -216,3 +238,13 @@ SELECT fate.sequence, fate.recipient
 FROM fate
 LEFT JOIN operation_log AS operation ON operation.sequence = fate.sequence
 WHERE operation.sequence IS NULL
+
+-- name: every_hook_event_ends_once_and_after_it_came
+-- A hook event that has ended has ended once, and its arrival stands before that, as far back as the history goes.
+SELECT entry.event_id, count(*)
+FROM history AS entry
+WHERE entry.kind IN ('hook_received', 'hook_done', 'hook_dead', 'hook_coalesced')
+  AND (SELECT anchor_seq FROM history_head) = 0
+GROUP BY entry.event_id
+HAVING count(*) > 2 OR min(CASE entry.kind WHEN 'hook_received' THEN entry.seq END) IS NULL
+    OR min(CASE entry.kind WHEN 'hook_received' THEN entry.seq END) > min(entry.seq)

@@ -35,6 +35,7 @@ from holdfast.device.ipc_documents import (
     Reports,
     Requeued,
     ScheduledPage,
+    ScheduledSend,
     SendAnswer,
     Topics,
     Version,
@@ -187,9 +188,14 @@ class Client:
         body = {"id": name, "force": force, **{key: value for key, value in optional.items() if value is not None}}
         return self._link.ask("POST", "/v1/outbox/requeue", Requeued, body=body)
 
-    def scheduled(self, *, after: str = "", limit: int = PAGE_ROWS) -> ScheduledPage:
-        """A page of the sends that wait for their time."""
-        return self._link.ask("GET", "/v1/scheduled", ScheduledPage, query={"after": after, "limit": limit})
+    def scheduled(self, *, to: str | None = None, after: str = "", limit: int = PAGE_ROWS) -> ScheduledPage:
+        """A page of the sends that wait for their time, the next first: all of them, or to one destination."""
+        query = {"to": to, "after": after, "limit": limit}
+        return self._link.ask("GET", "/v1/scheduled", ScheduledPage, query=query)
+
+    def cancel(self, name: str) -> ScheduledSend:
+        """Take back a send that waits for its time; its id is used up. Refused once it has its place in the log."""
+        return self._link.ask("POST", "/v1/outbox/cancel", ScheduledSend, body={"id": name})
 
     def reports(self) -> Reports:
         """What is wrong about senders."""

@@ -16,6 +16,7 @@ import structlog
 
 from holdfast.device import directory as directories
 from holdfast.device import inbox, outbox, scheduled, sending, topic_keys
+from holdfast.device.author import Author
 from holdfast.device.changes import Changes
 from holdfast.device.device import Device
 from holdfast.device.directory import Directory
@@ -28,13 +29,15 @@ from holdfast.device.receiver import Receiver
 from holdfast.device.requeue import Doubt
 from holdfast.device.sealer import Sealer
 from holdfast.device.sender import Sender
+from holdfast.device.sync_client import SyncClient
+from holdfast.protocol import administration, keys
 from holdfast.protocol.outbox import RelayWord
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND, send_wait
 from holdfast.store import faults
 from holdfast.store.engine import Transaction
-from holdfast.wire.client import RelayClient, Unreachable
+from holdfast.wire.client import Mesh, RelayClient, Unreachable
 from holdfast.wire.network import Network, SystemNetwork
 from holdfast.wire.relay_socket import SocketClosed
 from holdfast.wire.transport import NetworkTransport
@@ -85,6 +88,8 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     since: int  # microseconds
     relay: str
     detail: str = ""  # why it is not connected
+    last_error: str | None = None  # what went wrong last, though it may be mended
+    last_error_at: int | None = None
     pending_count: int = 0  # that waited at the relay when it was met last
     max_age_hours: int = MAX_AGE_HOURS
 
@@ -100,7 +105,7 @@ class Daemon:
         max_age_hours_override: int | None = None,
         replay: bool = False,
     ) -> None:
-        """`network` makes all connections, if it is given; `replay` fetches once more what was acknowledged before: for a home that lost its inbox."""
+        """`network` makes all connections; `replay` fetches once more what was acknowledged before: for a home that lost its inbox."""
         membership, stands = standing(device)
         if membership is None or stands is Standing.NONE:
             raise NoMesh
@@ -110,16 +115,18 @@ class Daemon:
         self.changes = Changes()
         self.sightings = 0  # of the mesh, as the relay has it
         self._links = {"connections": 0, "disconnections": 0}
+        network = network or SystemNetwork()
         self.client = RelayClient(
             membership.relay,
             device.secret,
             clock=device.clock,
             random=device.random,
-            transport=None if network is None else NetworkTransport(network),
+            transport=NetworkTransport(network),
         )
         self._directory = device.look(directories.load)
         self._keys = device.look(topic_keys.count)
-        self._link = Link(self, network or SystemNetwork(), max_age_hours_override, replay=replay)
+        self._seen: Mesh | None = None  # the mesh as the relay told it last
+        self._link = Link(self, network, max_age_hours_override, replay=replay)
         self.sealer = Sealer(device, membership.mesh, lambda: self._directory)
         self.sender = Sender(
             device,
@@ -128,6 +135,7 @@ class Daemon:
             membership.relay_pubkey,
             told=self.changes.tell,
             keys_stale=self._link.look_soon,
+            troubled=self._troubled,
         )
         self.receiver = Receiver(
             device,
@@ -138,6 +146,13 @@ class Daemon:
             allow_receipts=self.sender.allow_receipts,
             told=self._received,
             live=self._link.went_live,
+        )
+        self.feed = SyncClient(
+            device,
+            network=network,
+            home_relay=(membership.relay, membership.relay_pubkey),
+            admit=self._admit,
+            told=self.changes.tell,
         )
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
@@ -156,14 +171,14 @@ class Daemon:
     @property
     def counters(self) -> dict[str, int]:
         """What has happened since the start, by name."""
-        return self._links | self.sender.counts | self.receiver.counts
+        return self._links | self.sender.counts | self.receiver.counts | self.feed.counts
 
     async def run(self) -> None:
         """Work until `stop`. Raises Ended, or the fault of a store, if it cannot go on."""
         try:
             async with self.client, asyncio.TaskGroup() as tasks:
                 sender = tasks.create_task(self._patiently(self.sender.run))
-                loops = (self._stay_linked, self._release, self._keep_house)
+                loops = (self._stay_linked, self._release, self._keep_house, self.feed.run)
                 others = [tasks.create_task(self._patiently(work)) for work in loops]
                 await self._stopping.wait()
                 for task in others:
@@ -181,6 +196,7 @@ class Daemon:
     def wake(self) -> None:
         """Something was written that the loops have to look at."""
         self.sender.wake()
+        self.feed.wake()
         self._release_woken.set()
         self.changes.tell()
 
@@ -202,7 +218,7 @@ class Daemon:
             raise Unreachable(self.client.url, FaultKind.CONNECTION_LOST, detail)
         async with self._administration:
             publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
-            session = Session(self.device, self.client, publisher, self.membership)
+            session = Session(self.device, self.client, publisher, self.membership, self._seen)
             try:
                 await session.refresh()  # first of all: whoever asks who is there must not wait for what was put off
                 self.sightings += 1
@@ -212,7 +228,14 @@ class Daemon:
                 yield session
             finally:
                 self.membership = session.membership
-                self.learned()
+                self.learned(session.mesh)
+
+    async def _admit(self, author: Author) -> None:
+        """Vouch for the author of this home, so that the relay keeps its documents."""
+        async with self.session() as session:
+            mesh, member = self.facts.mesh, self.facts.member
+            aux = self.device.random(keys.AUX_BYTES)
+            await session.ask(administration.admit_author(author.secret, mesh, member, aux))
 
     async def committed(self, doubt: Doubt) -> tuple[RelayWord, Committed | None]:
         """Ask the relay whether it has a send that somebody wants to retire."""
@@ -228,12 +251,15 @@ class Daemon:
         )
         return RelayWord.COMMITTED, known
 
-    def learned(self) -> None:
-        """The directory or the keys of topics may have changed in the database."""
-        seen, keys = self.device.look(directories.load), self.device.look(topic_keys.count)
-        if (seen, keys) == (self._directory, self._keys):
+    def learned(self, seen: Mesh | None = None) -> None:
+        """The directory or the keys of topics may have changed in the database: by the mesh as it was just `seen`."""
+        is_same = seen is not None and seen is self._seen
+        known = self._directory if is_same else self.device.look(directories.load)
+        keys = self.device.look(topic_keys.count)
+        self._seen = seen
+        if (known, keys) == (self._directory, self._keys):
             return  # nothing that could not be sealed can be now
-        self._directory, self._keys = seen, keys
+        self._directory, self._keys = known, keys
         self.sender.keys_came()
         self.changes.tell()
 
@@ -242,7 +268,12 @@ class Daemon:
         self._links["connections"] += 1
         self._set(LinkState.CONNECTED, pending_count=pending_count, max_age_hours=max_age_hours)
 
+    def _troubled(self, what: str) -> None:
+        """Remember what went wrong for whoever looks later."""
+        self._state = msgspec.structs.replace(self._state, last_error=what, last_error_at=self.device.clock())
+
     def _disconnected(self, detail: str) -> None:
+        self._troubled(detail)
         if self._state.link is LinkState.CONNECTED:
             self._links["disconnections"] += 1
         self._set(LinkState.DISCONNECTED, detail=detail)
@@ -317,6 +348,7 @@ class Daemon:
                 if not (isinstance(fault, faults.Fault) and fault.temporary):
                     raise
                 attempts += 1
+                self._troubled(str(fault))
                 _log.error("the store failed", detail=str(fault))
                 await asyncio.sleep(send_wait(attempts, sending.fraction(self.device.random)) / SECOND)
 

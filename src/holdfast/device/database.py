@@ -4,7 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
-from holdfast.device import evidence, operations
+from holdfast.device import evidence, feed_verify, operations
 from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.store import faults, files, history, migrations
 from holdfast.store.engine import Engine
@@ -17,10 +17,13 @@ SCHEMA = Schema(
     program="device",
     migrations=(
         history.MIGRATION,
-        *(Migration.load(__package__, name) for name in ("operation_log", "topic_key", "directory", "inbox", "lane")),
+        *(
+            Migration.load(__package__, name)
+            for name in ("operation_log", "topic_key", "directory", "inbox", "lane", "outbox", "feed", "hook_entry")
+        ),
     ),
-    checks=(history.CHECKS, Statements(__package__, "checks.sql")),
-    walks=(history.verify, operations.verify, evidence.verify),
+    checks=(history.CHECKS, Statements(__package__, "checks.sql"), Statements(__package__, "feed_checks.sql")),
+    walks=(history.verify, operations.verify, evidence.verify, feed_verify.verify),
 )
 
 

@@ -1,7 +1,8 @@
--- name: depth
--- Only what waits is counted, through its own index: the log behind it may be long.
-SELECT count(*), count(*) FILTER (WHERE status = 'inflight') FROM operation_log WHERE status IN ('pending', 'inflight')
+-- name: oldest
+-- What has waited longest for the relay's word, and why it does.
+SELECT enqueued_at, last_error FROM operation_log WHERE status IN ('pending', 'inflight') ORDER BY sequence LIMIT 1
 
 -- name: inbox_counts
+-- From the index alone: the inbox is long, and its rows are large.
 SELECT count(*) FILTER (WHERE parked_at IS NULL), count(*) FILTER (WHERE parked_at IS NOT NULL)
 FROM inbox WHERE applied_at IS NULL

@@ -220,7 +220,10 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboxPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows by sequence; `next_after` asks for those that follow, if there are any. `counts` is of all rows, by status."""
+    """Rows by sequence; `next_after` asks for those that follow, if there are any.
+
+    `counts` is of all rows, by status; beside them stands what is `scheduled` and has no row before its time.
+    """
 
     items: tuple[Item, ...]
     next_after: int | None
@@ -252,8 +255,14 @@ class Requeued(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
 
 
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Take a send back that waits for its time, by its client_message_id."""
+
+    id: str
+
+
 class ScheduledSend(msgspec.Struct, frozen=True, kw_only=True):
-    """A send that waits for its time."""
+    """A send that waits for its time, or was cancelled while it did."""
 
     client_message_id: str
     destination_kind: str
@@ -261,10 +270,12 @@ class ScheduledSend(msgspec.Struct, frozen=True, kw_only=True):
     priority: str
     accepted_at: int
     not_before: int
+    sequence: int | None = None
+    cancelled_at: int | None = None
 
 
 class ScheduledPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends that wait for their time, by id; `next_after` asks for those that follow, if there are any."""
+    """Sends that wait for their time, the next first; `next_after` asks for those that follow, if there are any."""
 
     scheduled: tuple[ScheduledSend, ...]
     next_after: str | None
@@ -287,9 +298,20 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     since: int  # when it was connected, or lost the connection
     detail: str  # why it is not connected
     relay: str
-    pending_count: int  # what waits at the relay for this member
+    last_error: (
+        str | None
+    )  # what went wrong last with relay or disk since the start, and when, though it is mended by now
+    last_error_at: int | None
+    pending_count: int  # what waited at the relay for this member when it was met last
     queue_depth: int  # sends that the relay has not confirmed
-    inflight: int
+    inflight: int  # of these, on their way
+    oldest_waiting_at: int | None  # since when the oldest of them waits, how long that is, and why
+    oldest_waiting_s: int | None
+    oldest_waiting_reason: str | None
+    scheduled: int  # sends whose time has not come
+    dead: int  # sends that were given up; `outbox list` says why
+    unapplied: int  # messages that no application has acted on
+    parked: int  # messages whose handler kept failing
     mesh: str
     mesh_name: str
     member: str

@@ -13,10 +13,11 @@ from holdfast.device import trace as traces
 from holdfast.device.daemon import Daemon, LinkState
 from holdfast.device.database import SCHEMA
 from holdfast.device.ipc_events import Events
+from holdfast.device.ipc_feed import FeedHandlers
 from holdfast.device.ipc_routes import routes
 from holdfast.device.trouble import TROUBLES, Troubled
 from holdfast.export import exporter as export
-from holdfast.protocol.outbox import RelayWord
+from holdfast.protocol.outbox import RelayWord, Status
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.protocol.tags import shown
@@ -57,9 +58,9 @@ class Handlers:
         self._events = events
         self._counts = counts
         self._started_at = self._device.clock()
-        self.routes = RouteTable(routes(self))
+        self.routes = RouteTable([*routes(self), *FeedHandlers(daemon).routes()])
         counts.watch("connected", "1 while the relay is in reach.", lambda: self._is_connected)
-        counts.watch_counts(self._held)
+        counts.watch_counts(self._counted)
 
     async def post_send(self, request: Request) -> Reply:
         return await self._send(request, send.read(request.body))
@@ -142,7 +143,7 @@ class Handlers:
         found, counts = self._daemon.look(
             lambda tx: (
                 outbox.page(tx, statuses=statuses, destination=destination, after=query.after, limit=query.limit),
-                outbox.count(tx),
+                {"scheduled": scheduled.count(tx), **outbox.count(tx)},
             )
         )
         following = found[-1].sequence if len(found) == query.limit else None
@@ -171,9 +172,17 @@ class Handlers:
             )
         )
 
+    async def post_cancel(self, request: Request) -> Reply:
+        asked = _read(request.body, documents.Cancel)
+        facts, now = self._daemon.facts, self._device.clock()
+        return json_reply(await self._daemon.do(lambda tx: scheduled.cancel(tx, facts, now, asked.id)))
+
     async def get_scheduled(self, request: Request) -> Reply:
         query = ipc_queries.read(request.query, ipc_queries.ScheduledQuery)
-        found = self._daemon.look(lambda tx: scheduled.waiting(tx, after=query.after, limit=query.limit))
+        destination = None if query.to is None else self._daemon.directory.resolve(query.to)
+        found = self._daemon.look(
+            lambda tx: scheduled.waiting(tx, destination=destination, after=query.after, limit=query.limit)
+        )
         following = found[-1].client_message_id if len(found) == query.limit else None
         return json_reply({"scheduled": found, "next_after": following})
 
@@ -192,17 +201,18 @@ class Handlers:
 
     async def get_health(self, request: Request) -> Reply:
         state, membership = self._daemon.state, self._daemon.membership
-        head, (waiting, inflight) = self._daemon.look(lambda tx: (history.head(tx), _depth(tx)))
         now = self._device.clock()
+        head, held = self._daemon.look(lambda tx: (history.head(tx), _held(tx, now)))
         return json_reply(
             documents.Health(
                 connected=self._is_connected,
                 since=state.since,
                 detail=state.detail,
                 relay=state.relay,
+                last_error=state.last_error,
+                last_error_at=state.last_error_at,
                 pending_count=state.pending_count,
-                queue_depth=waiting,
-                inflight=inflight,
+                **held,
                 mesh=membership.mesh,
                 mesh_name=membership.mesh_name,
                 member=membership.member,
@@ -313,25 +323,38 @@ class Handlers:
             raise Refused(Refusal.MALFORMED, f"from: {shown(who)} is not a member")
         return ref
 
-    def _held(self) -> Mapping[str, int]:
+    def _counted(self) -> Mapping[str, int]:
         """For the metrics."""
-        (waiting, inflight), (unapplied, parked) = self._daemon.look(
-            lambda tx: (_depth(tx), tx.rows(_SQL["inbox_counts"])[0])
-        )
-        held = {
-            "outbox_waiting": waiting,
-            "outbox_inflight": inflight,
-            "inbox_unapplied": unapplied,
-            "inbox_parked": parked,
+        held = self._daemon.look(lambda tx: _held(tx, self._device.clock()))
+        counted = {
+            "outbox_waiting": held["queue_depth"],
+            "outbox_inflight": held["inflight"],
+            "outbox_oldest_age_s": held["oldest_waiting_s"] or 0,
+            "outbox_scheduled": held["scheduled"],
+            "outbox_dead": held["dead"],
+            "inbox_unapplied": held["unapplied"],
+            "inbox_parked": held["parked"],
             "relay_pending": self._daemon.state.pending_count,
         }
-        return held | dict(self._daemon.counters)
+        return counted | dict(self._daemon.counters)
 
 
-def _depth(transaction: Transaction) -> tuple[int, int]:
-    """How many sends wait for the relay's word, and how many of them are on their way."""
-    ((waiting, inflight),) = transaction.rows(_SQL["depth"])
-    return waiting, inflight
+def _held(transaction: Transaction, now: int) -> dict[str, Any]:
+    """What is here and not at its end: sends that wait for the relay's word or their time, messages that nobody acted on."""
+    of_status = outbox.count(transaction)
+    ((unapplied, parked),) = transaction.rows(_SQL["inbox_counts"])
+    oldest_at, reason = next(iter(transaction.rows(_SQL["oldest"])), (None, None))
+    return {
+        "queue_depth": of_status[Status.PENDING] + of_status[Status.INFLIGHT],
+        "inflight": of_status[Status.INFLIGHT],
+        "oldest_waiting_at": oldest_at,
+        "oldest_waiting_s": None if oldest_at is None else max(0, now - oldest_at) // SECOND,
+        "oldest_waiting_reason": reason,
+        "scheduled": scheduled.count(transaction),
+        "dead": of_status[Status.DEAD],
+        "unapplied": unapplied,
+        "parked": parked,
+    }
 
 
 def _read(body: bytes, shape: type[S]) -> S:

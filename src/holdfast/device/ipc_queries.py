@@ -49,10 +49,11 @@ class OutboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ScheduledQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sends that wait, by id."""
+    """Sends that wait; a page goes on behind the one of an id."""
 
     after: str = ""
     limit: _Limit = inbox.PAGE_ROWS
+    to: str | None = None
 
 
 def read(query: Mapping[str, str], shape: type[Q]) -> Q:

@@ -28,6 +28,7 @@ _OUTBOX = {
     "status": "Only these statuses, with commas between them.",
     "to": "Only what goes to this member or @topic.",
 }
+_SCHEDULED = {**_PAGE, "to": _OUTBOX["to"]}
 _EVENTS = {
     "after": "Go on after this position; the header Last-Event-ID comes first.",
     "kinds": "Only entries of these kinds, with commas between them.",
@@ -84,9 +85,20 @@ def routes(handlers: "Handlers") -> list[Route]:
             documents.Requeue,
             {200: (documents.Requeued,)},
         ),
+        _post(
+            "/v1/outbox/cancel",
+            handlers.post_cancel,
+            "Take back a send that waits for its time; its id is used up.",
+            documents.Cancel,
+            {200: (documents.ScheduledSend,)},
+        ),
         _get("/v1/outbox/{id}", handlers.get_outbox_row, "A row, and those it replaced.", documents.Inspection),
         _get(
-            "/v1/scheduled", handlers.get_scheduled, "Sends that wait for their time.", documents.ScheduledPage, _PAGE
+            "/v1/scheduled",
+            handlers.get_scheduled,
+            "Sends that wait for their time.",
+            documents.ScheduledPage,
+            _SCHEDULED,
         ),
         _get("/v1/trace/{id}", handlers.get_trace, "What became of a message, with times.", Trace),
         _post(

@@ -16,7 +16,7 @@ import structlog
 from holdfast.device import arrivals, outbox, receipts, recover, sending, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
-from holdfast.device.mesh import NotThatOne, OtherRelay, Standing, standing
+from holdfast.device.mesh import NotThatOne, OtherRelay, Session, Standing, standing
 from holdfast.device.publish import Publisher, PutOff
 from holdfast.protocol import envelope, event
 from holdfast.protocol.payload import Payload
@@ -24,7 +24,7 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import max_age_hours
 from holdfast.store import faults
 from holdfast.wire import relay_socket
-from holdfast.wire.client import Fates, Unreachable
+from holdfast.wire.client import Fates, Mesh, Unreachable
 from holdfast.wire.network import Network
 from holdfast.wire.queue_frames import QueueStatus
 from holdfast.wire.relay_socket import SocketClosed
@@ -50,6 +50,7 @@ class Link:
         self._replay = replay or daemon.device.look(recover.wants_replay)
         self._is_replayed = False  # and the home has not been told yet
         self._look_woken = asyncio.Event()
+        self._tended: Mesh | None = None
         self._keys_tried: tuple[int, int] | None = None  # the keys there were when what is unreadable was tried last
         self.log_id: bytes | None = None  # of the relay that was met last
 
@@ -78,13 +79,21 @@ class Link:
         before = self._daemon.sightings
         try:
             async with self._daemon.session() as session:
-                await topics.collect(session)
-                for deed in await topics.tend(session):
-                    _log.info("topic key", topic=deed.topic, did=str(deed.did), members=deed.members)
+                await self._tend(session)
         except (Unreachable, PutOff, Refused, NotThatOne) as trouble:
             _log.warning("the mesh could not be looked at", detail=str(trouble))
         await self._reopen()
         return self._daemon.sightings > before
+
+    async def _tend(self, session: Session) -> None:
+        """Fetch keys and grant keys; a mesh for which that was done needs nothing until it changes."""
+        if session.mesh is self._tended:
+            return
+        await topics.collect(session)
+        for deed in await topics.tend(session):
+            _log.info("topic key", topic=deed.topic, did=str(deed.did), members=deed.members)
+        if not topics.wanting(session):
+            self._tended = session.mesh
 
     def went_live(self) -> None:
         """What was acknowledged before has all come once more; the next connection need not bring it."""

@@ -186,19 +186,30 @@ async def _enter(device: Device, client: RelayClient, membership: Membership, ac
 class Session:
     """A device in its mesh, with the relay at hand: what it knows of the mesh is what the relay said last."""
 
-    def __init__(self, device: Device, client: RelayClient, publisher: Publisher, membership: Membership) -> None:
+    def __init__(
+        self,
+        device: Device,
+        client: RelayClient,
+        publisher: Publisher,
+        membership: Membership,
+        seen: Mesh | None = None,
+    ) -> None:
+        """`seen` is the mesh as it is in the directory, if it was seen with this client before."""
         self.device = device
         self.client = client
         self.publisher = publisher
         self.membership = membership
-        self.mesh = Mesh(mesh=membership.mesh, name=membership.mesh_name, members=(), topics=())
+        self.mesh = seen or Mesh(mesh=membership.mesh, name=membership.mesh_name, members=(), topics=())
 
     async def refresh(self) -> Mesh:
         """Ask the relay for the mesh as it is now."""
-        self.mesh = await self.client.mesh(self.membership.mesh)
-        if self.device.look(directory.load) != directory.seen_in(self.mesh):  # what is seen here is known offline, too
-            self.device.do(lambda tx: directory.replace(tx, self.mesh))
-        return self.mesh
+        found = await self.client.mesh(self.membership.mesh)
+        if found is self.mesh:  # nothing has changed
+            return found
+        if self.device.look(directory.load) != directory.seen_in(found):  # what is seen here is known offline, too
+            self.device.do(lambda tx: directory.replace(tx, found))
+        self.mesh = found
+        return found
 
     async def ask(self, action: Action) -> Yes:
         """Have the relay do something in this mesh, and see the mesh as it is after that."""

@@ -80,6 +80,19 @@ SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob,
 FROM operation_log
 WHERE client_message_id = :client_message_id
 
+-- name: count_appended
+-- Its moves from here on are counted by triggers.
+UPDATE operation_count SET rows = rows + 1 WHERE status = 'pending'
+
+-- name: recount
+-- For rows that came otherwise than by appending. (Without WHERE the conflict would be read as a join's condition.)
+INSERT INTO operation_count (status, rows)
+SELECT known.status, (SELECT count(*) FROM operation_log WHERE operation_log.status = known.status)
+FROM (SELECT 'pending' AS status UNION ALL SELECT 'inflight' UNION ALL SELECT 'done' UNION ALL SELECT 'dead'
+      UNION ALL SELECT 'aborted') AS known
+WHERE known.status IS NOT NULL
+ON CONFLICT (status) DO UPDATE SET rows = excluded.rows
+
 -- name: operations_wanted
 SELECT operation.id, operation.sequence, operation.client_message_id, operation.destination_kind,
        operation.destination_ref, operation.blob, operation.event, operation.status, operation.enqueued_at,
@@ -92,18 +105,22 @@ JOIN operation_log AS operation ON operation.sequence = wanted.sequence
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
-WHERE status = 'inflight' AND destination_kind <> 'admin'
+WHERE status = 'inflight' AND destination_kind NOT IN ('admin', 'feed')
 ORDER BY sequence
 LIMIT :limit
 
 -- name: too_old
 -- Only what waits may age out: what is in flight may be committed this very moment. The oldest stand first, so no more
--- than those are looked at.
+-- than those are looked at. A snapshot is recognised by its relay for ever, so it may wait for ever.
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
-WHERE sequence IN (SELECT sequence FROM operation_log WHERE status IN ('pending', 'inflight') ORDER BY sequence LIMIT :limit)
-  AND status = 'pending' AND destination_kind <> 'admin' AND enqueued_at <= :enqueued_before
+WHERE sequence IN (
+    SELECT sequence FROM operation_log
+    WHERE status IN ('pending', 'inflight') AND destination_kind NOT IN ('admin', 'feed')
+    ORDER BY sequence
+    LIMIT :limit
+) AND status = 'pending' AND enqueued_at <= :enqueued_before
 ORDER BY sequence
 
 -- name: highest_claimed

@@ -152,6 +152,7 @@ def append(
         },
     )
     if written:
+        transaction.run(_SQL["count_appended"])
         draft = Draft(
             kind=Kind.ENQUEUED,
             mesh=address.mesh,
@@ -168,6 +169,11 @@ def append(
     if holder != object_id:
         raise SequenceTaken(sequence)
     return False
+
+
+def recount(transaction: Transaction) -> None:
+    """Count the operations of each status anew, after rows were put there otherwise than by appending."""
+    transaction.run(_SQL["recount"])
 
 
 def append_next(

@@ -15,7 +15,7 @@ ORDER BY sequence
 LIMIT :limit
 
 -- name: count_by_status
-SELECT status, count(*) FROM operation_log GROUP BY status
+SELECT status, rows FROM operation_count
 
 -- name: find
 -- A caller's id may look like one of ours: the id of a row comes first.

@@ -47,6 +47,8 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
     try:
         prepare(engine, clock, random)
         tables = salvage(home.database, engine)
+        with engine.write() as transaction:
+            operations.recount(transaction)
         is_whole = not _findings(engine)
         with engine.write() as transaction:
             if not is_whole:

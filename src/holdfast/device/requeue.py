@@ -1,6 +1,7 @@
 """Requeueing: the content of a row that is stuck or was given up goes to a new row with a new id, in one transaction.
 
-The old row is retired and names the new one; its id is never free again. Where the relay may have the old one without our
+The old row is retired and names the new one; its id is never free again. So a requeue whose answer was lost is answered
+again from there: it makes no second copy. Where the relay may have the old one without our
 knowing, its word is asked for first, and silence stops the requeue unless an operator insists, which is written down.
 """
 
@@ -91,6 +92,11 @@ def requeue(
     if item.destination_kind not in _MESSAGES:  # the same decision or receipt under a new id would be another one
         kind = "no message" if item.destination_kind is None else f"of the kind {item.destination_kind}"
         return Refused(Refusal.REQUEUE_OF_OTHER, f"operation {item.id} is {kind}")
+    try:
+        if (before := _repeated(transaction, item, new_client_message_id, patch)) is not None:
+            return before
+    except Refused as refused:
+        return refused
     if doubt is not None and doubt.attempts != item.attempts:
         word = None
     known = _word_at_hand(item) or word or RelayWord.UNREACHABLE
@@ -132,11 +138,7 @@ def _successor(
         if send.is_used(transaction, new_client_message_id):
             detail = f"client_message_id {shown(new_client_message_id)} is in use"
             raise Refused(Refusal.IDEMPOTENCY_KEY_REUSED, detail)
-    ((blob, request, request_fingerprint),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
-    content = payload.decode(blob)
-    if patch is not None:
-        prepared = _patched(content, request, patch)
-        content, request_fingerprint = prepared.content, prepared.request_fingerprint
+    content, request, request_fingerprint = _content(transaction, item, patch)
     return content, Address(
         destination_kind=item.destination_kind,
         destination_ref=item.destination_ref,
@@ -149,6 +151,30 @@ def _successor(
         request_fingerprint=request_fingerprint,
         request=request,
     )
+
+
+def _repeated(
+    transaction: Transaction, item: Item, new_client_message_id: str | None, patch: Patch | None
+) -> Requeued | None:
+    """What the requeue did that retired this row, if the one asked for now is the same."""
+    successor = None if item.superseded_by is None else outbox.find(transaction, item.superseded_by)
+    if successor is None or new_client_message_id not in (None, successor.client_message_id):
+        return None
+    _, _, wanted = _content(transaction, item, patch)
+    ((_, _, found),) = transaction.rows(_SQL["content"], {"sequence": successor.sequence})
+    if wanted != found:
+        return None
+    return Requeued(item.id, successor.id, successor.client_message_id, successor.sequence)
+
+
+def _content(transaction: Transaction, item: Item, patch: Patch | None) -> tuple[Payload, bytes | None, bytes | None]:
+    """What a row holds, what its caller asked for, and the fingerprint of that; with a patch, of what it makes of it."""
+    ((blob, request, request_fingerprint),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
+    content = payload.decode(blob)
+    if patch is None:
+        return content, request, request_fingerprint
+    prepared = _patched(content, request, patch)
+    return prepared.content, request, prepared.request_fingerprint
 
 
 def _patched(content: Payload, request: bytes | None, patch: Patch) -> send.Prepared:

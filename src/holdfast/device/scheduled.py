@@ -1,25 +1,31 @@
 """Sends that are to leave later. Each has its id from the start, but no sequence before its time: then it joins the log.
 
-What a caller is told of one is told by the look-up of ids, which sees these as pending.
+What a caller is told of one is told by the look-up of ids, which sees these as pending. Until it has a sequence it can be
+cancelled; its id is used up all the same.
 """
 
 import msgspec
 
-from holdfast.device import operations
+from holdfast.device import operations, outbox
 from holdfast.device.operations import Address, Facts
 from holdfast.protocol.fingerprint import Priority
+from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.payload import Payload
-from holdfast.store.engine import Row, Transaction
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.tags import shown
+from holdfast.store import history
+from holdfast.store.engine import Row, Transaction, Value
 from holdfast.store.statements import Statements
 from holdfast.store.world import Random
 
 _SQL = Statements(__package__, "scheduled.sql")
 
 RELEASED_MAX = 100  # sends that one transaction releases
+CANCELLED = "cancelled"  # why the history says that a send was aborted which had no sequence
 
 
 class Scheduled(msgspec.Struct, frozen=True):
-    """A send that waits for its time."""
+    """A send that waits for its time, or did."""
 
     client_message_id: str
     destination_kind: str
@@ -27,6 +33,8 @@ class Scheduled(msgspec.Struct, frozen=True):
     priority: str
     accepted_at: int
     not_before: int
+    sequence: int | None = None  # once it was released
+    cancelled_at: int | None = None
 
 
 def keep(transaction: Transaction, now: int, not_before: int, content: Payload, address: Address) -> None:
@@ -69,9 +77,52 @@ def next_release_at(transaction: Transaction) -> int | None:
     return None if earliest is None else int(earliest)
 
 
-def waiting(transaction: Transaction, *, after: str = "", limit: int = 50) -> list[Scheduled]:
-    """The sends that wait for their time, by id."""
-    return [Scheduled(*row) for row in transaction.rows(_SQL["waiting"], {"after": after, "limit": limit})]
+def cancel(transaction: Transaction, facts: Facts, now: int, client_message_id: str) -> Scheduled:
+    """Take a send back whose time has not come, for good; once more changes nothing. Refused to what is in the log."""
+    found = find(transaction, client_message_id)
+    if found is None or found.sequence is not None:
+        raise _not_cancelled(transaction, client_message_id)
+    if found.cancelled_at is not None:
+        return found
+    transaction.run(_SQL["cancel"], {"client_message_id": client_message_id, "now": now})
+    cancelled = Draft(
+        kind=Kind.ABORTED,
+        mesh=facts.mesh,
+        client_message_id=client_message_id,
+        destination_kind=found.destination_kind,
+        destination_ref=found.destination_ref,
+        reason=CANCELLED,
+    )
+    history.append(transaction, now, [cancelled])
+    return msgspec.structs.replace(found, cancelled_at=now)
+
+
+def _not_cancelled(transaction: Transaction, name: str) -> Refused:
+    item = outbox.find(transaction, name)
+    if item is None:
+        return Refused(Refusal.NOT_FOUND, f"no send waits for its time under {shown(name)}")
+    return Refused(Refusal.CANCEL_TOO_LATE, f"{shown(name)} has the sequence {item.sequence} and is {item.status}")
+
+
+def count(transaction: Transaction) -> int:
+    """How many sends wait for their time."""
+    ((waiting_now,),) = transaction.rows(_SQL["count"])
+    return int(waiting_now)
+
+
+def find(transaction: Transaction, client_message_id: str) -> Scheduled | None:
+    """The send of this id that was asked for ahead of its time, whatever became of it."""
+    found = transaction.rows(_SQL["find"], {"client_message_id": client_message_id})
+    return Scheduled(*found[0]) if found else None
+
+
+def waiting(
+    transaction: Transaction, *, destination: tuple[str, str] | None = None, after: str = "", limit: int = 50
+) -> list[Scheduled]:
+    """The sends that wait for their time, the next first: to one destination (kind, ref), or all."""
+    kind, ref = destination or (None, None)
+    wanted: dict[str, Value] = {"after": after, "limit": limit, "destination_kind": kind, "destination_ref": ref}
+    return [Scheduled(*row) for row in transaction.rows(_SQL["waiting"], wanted)]
 
 
 def _read(facts: Facts, row: Row) -> tuple[Payload, Address]:

@@ -9,21 +9,40 @@ VALUES (:client_message_id, :request_fingerprint, :request, :destination_kind, :
 SELECT client_message_id, request_fingerprint, request, destination_kind, destination_ref, object_id, meta, body, priority,
        reply_to, mentions, expires_at
 FROM scheduled_send
-WHERE released_at IS NULL AND not_before <= :now
+WHERE released_at IS NULL AND cancelled_at IS NULL AND not_before <= :now
 ORDER BY not_before, accepted_at, client_message_id
 LIMIT :limit
 
 -- name: release
 -- What it held is in the log now; when it was asked for stays here.
 UPDATE scheduled_send SET released_at = :now, sequence = :sequence, body = NULL, meta = NULL
-WHERE client_message_id = :client_message_id AND released_at IS NULL
+WHERE client_message_id = :client_message_id AND released_at IS NULL AND cancelled_at IS NULL
+
+-- name: cancel
+-- What it held goes; its id stays its own for ever.
+UPDATE scheduled_send SET cancelled_at = :now, body = NULL, meta = NULL
+WHERE client_message_id = :client_message_id AND released_at IS NULL AND cancelled_at IS NULL
 
 -- name: next_release_at
-SELECT min(not_before) FROM scheduled_send WHERE released_at IS NULL
+SELECT min(not_before) FROM scheduled_send WHERE released_at IS NULL AND cancelled_at IS NULL
+
+-- name: count
+SELECT count(*) FROM scheduled_send WHERE released_at IS NULL AND cancelled_at IS NULL
+
+-- name: find
+SELECT client_message_id, destination_kind, destination_ref, priority, accepted_at, not_before, sequence, cancelled_at
+FROM scheduled_send
+WHERE client_message_id = :client_message_id
 
 -- name: waiting
-SELECT client_message_id, destination_kind, destination_ref, priority, accepted_at, not_before
+-- In the order of their times. A page goes on behind a row, which stays where it is though it was released meanwhile.
+SELECT client_message_id, destination_kind, destination_ref, priority, accepted_at, not_before, sequence, cancelled_at
 FROM scheduled_send
-WHERE released_at IS NULL AND client_message_id > :after
-ORDER BY client_message_id
+WHERE released_at IS NULL AND cancelled_at IS NULL
+  AND (:after = '' OR (not_before, accepted_at, client_message_id) > (
+      SELECT not_before, accepted_at, client_message_id FROM scheduled_send WHERE client_message_id = :after
+  ))
+  AND (:destination_kind IS NULL OR destination_kind = :destination_kind)
+  AND (:destination_ref IS NULL OR destination_ref = :destination_ref)
+ORDER BY not_before, accepted_at, client_message_id
 LIMIT :limit

@@ -50,14 +50,19 @@ class Sender:
         *,
         told: Callable[[], None] = lambda: None,
         keys_stale: Callable[[], None] = lambda: None,
+        troubled: Callable[[str], None] = lambda what: None,
     ) -> None:
-        """`told` hears of every change of the log, `keys_stale` that the directory must be asked for anew."""
+        """`told` hears of every change of the log, `keys_stale` that the directory must be asked for anew.
+
+        `troubled` hears why a whole batch came to nothing.
+        """
         self._device = device
         self._client = client
         self._sealer = sealer
         self._relay_pubkey = relay_pubkey
         self._told = told
         self._keys_stale = keys_stale
+        self._troubled = troubled
         self._lanes = Lanes()
         self._woken = asyncio.Event()
         self._is_open = False
@@ -251,6 +256,7 @@ class Sender:
         self._unanswered |= {op.sequence for op, said in zip(claimed, answers, strict=True) if said.says in _NO_ANSWER}
         if all(said.says in _TO_ALL or said.says is Refusal.HELD_BACK for said in answers):
             self._faults += 1
+            self._troubled(f"{answers[0].says}: {answers[0].detail}")
             asked_s = max(said.retry_after_s or 0 for said in answers)
             wait = send_wait(self._faults, sending.fraction(self._device.random), asked_s)
             self._paused_until = self._device.clock() + wait

@@ -18,6 +18,7 @@ from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.outbox import TRANSITIONS, Signal, Status, counts
 from holdfast.protocol.reaction import REACTIONS, RelaySays
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.snapshot import SYNC_KINDS
 from holdfast.protocol.tables import move
 from holdfast.store import faults, history
 from holdfast.store.engine import Row, Transaction
@@ -166,7 +167,7 @@ def _claim(transaction: Transaction, operation: Operation, event: bytes) -> Oper
         "status": status.value,
         "event": event,
         "event_id": bytes.fromhex(signed.id),
-        "epoch": _head(signed).epoch,
+        "epoch": None if (head := _head(signed)) is None else head.epoch,
     }
     if not transaction.run(_SQL["claim"], parameters):
         return None
@@ -327,7 +328,10 @@ def _draft(
     )
 
 
-def _head(event: Event) -> Head:
+def _head(event: Event) -> Head | None:
+    """What an event says of the send that it is; a snapshot says nothing of that, it is its author's and no device's."""
+    if event.kind in SYNC_KINDS:
+        return None
     return head_from_tags({tag[0]: [tuple(tag[1:])] for tag in event.tags[: len(HEAD_TAGS)]})
 
 

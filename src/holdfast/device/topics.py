@@ -143,6 +143,13 @@ async def tend(session: Session, only: str | None = None) -> list[Deed]:
     return [deed for name in names for deed in await _tend(session, name)]
 
 
+def wanting(session: Session) -> list[str]:
+    """The topics for which this member has something left to do."""
+    me = session.membership.member
+    kept = [topic for topic in session.mesh.topics if is_keeper(session, topic)]
+    return [topic.topic for topic in kept if need(topic, me, has_key=True) is not Need.NOTHING]
+
+
 async def _tend(session: Session, name: str) -> list[Deed]:
     deeds: list[Deed] = []
     for _ in range(ROUNDS_MAX):

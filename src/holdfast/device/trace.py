@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from holdfast.device import inbox, outbox
+from holdfast.device import inbox, outbox, scheduled
 from holdfast.device.inbox import Message
 from holdfast.device.outbox import Item
 from holdfast.device.sending import Attempt
@@ -109,19 +109,20 @@ def document(found: Trace) -> dict[str, object]:
 
 
 def _waiting(transaction: Transaction, client_message_id: str) -> Sent | None:
-    """A send that waits for its time."""
-    rows = transaction.rows(_SQL["scheduled"], {"client_message_id": client_message_id})
-    if not rows or rows[0][-1] is not None:
+    """A send that waits for its time, or was cancelled before it came."""
+    found = scheduled.find(transaction, client_message_id)
+    if found is None or found.sequence is not None:
         return None
-    kind, ref, accepted_at, not_before, _ = rows[0]
+    accepted, cancelled_at = Rung(Fact.ACCEPTED.value, found.accepted_at), found.cancelled_at
+    cancelled = () if cancelled_at is None else (Rung(Fact.ABORTED.value, cancelled_at, reason=scheduled.CANCELLED),)
     return Sent(
         client_message_id=client_message_id,
-        destination_kind=kind,
-        destination_ref=ref,
-        status=Status.PENDING.value,
-        state=Fact.ACCEPTED,
-        not_before=not_before,
-        rungs=(Rung(Fact.ACCEPTED.value, accepted_at),),
+        destination_kind=found.destination_kind,
+        destination_ref=found.destination_ref,
+        status=(Status.ABORTED if cancelled else Status.PENDING).value,
+        state=Fact.ABORTED if cancelled else Fact.ACCEPTED,
+        not_before=found.not_before,
+        rungs=(accepted, *cancelled),
     )
 
 
@@ -130,8 +131,8 @@ def _sent(transaction: Transaction, item: Item) -> Sent:
     told = [_Told(*row) for row in reversed(transaction.rows(_SQL["told"], parameters))]
     facts = _facts(item, told)
     recipients = tuple(_recipients(transaction, item, facts))
-    scheduled = transaction.rows(_SQL["scheduled"], {"client_message_id": item.client_message_id})
-    asked = [Rung(Fact.ACCEPTED.value, accepted_at) for _, _, accepted_at, _, _ in scheduled]
+    ahead = scheduled.find(transaction, item.client_message_id)
+    asked = () if ahead is None else (Rung(Fact.ACCEPTED.value, ahead.accepted_at),)
     to_one = item.destination_kind == DestinationKind.DM
     return Sent(
         client_message_id=item.client_message_id,
@@ -143,8 +144,8 @@ def _sent(transaction: Transaction, item: Item) -> Sent:
         state=recipients[0].state if to_one else shown(facts),
         broker_message_id=item.broker_message_id,
         superseded_by=item.superseded_by,
-        not_before=scheduled[0][3] if scheduled else None,
-        rungs=(*asked, *_rungs(item, told, is_released=bool(scheduled))),
+        not_before=None if ahead is None else ahead.not_before,
+        rungs=(*asked, *_rungs(item, told, is_released=ahead is not None)),
         recipients=recipients,
     )
 

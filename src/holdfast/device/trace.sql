@@ -6,11 +6,6 @@ WHERE client_message_id = :client_message_id AND kind IN ('enqueued', 'attempted
 ORDER BY seq DESC
 LIMIT :limit
 
--- name: scheduled
-SELECT destination_kind, destination_ref, accepted_at, not_before, released_at
-FROM scheduled_send
-WHERE client_message_id = :client_message_id
-
 -- name: receipts
 SELECT recipient, status, was_stored, received_at FROM send_receipt WHERE sequence = :sequence ORDER BY recipient LIMIT :limit
 

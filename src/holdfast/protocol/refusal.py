@@ -94,10 +94,17 @@ class Refusal(StrEnum):
     REQUEUE_OF_INFLIGHT = "requeue_of_inflight"
     REQUEUE_UNCONFIRMED = "requeue_unconfirmed"
     REQUEUE_OF_OTHER = "requeue_of_other"
+    CANCEL_TOO_LATE = "cancel_too_late"
     SEQUENCE_TAKEN = "sequence_taken"
+    AUTHOR_MISSING = "author_missing"
+    AUTHOR_PRESENT = "author_present"
+    DOCUMENT_CONFLICTED = "document_conflicted"
+    DOCUMENT_NOT_CONFLICTED = "document_not_conflicted"
+    DOCUMENT_CHANGED = "document_changed"
     # to a hook event
     HOOK_INVALID_JSON = "hook_invalid_json"
     HOOK_PAYLOAD_NOT_OBJECT = "hook_payload_not_object"
+    HOOK_PAYLOAD_TOO_LARGE = "hook_payload_too_large"
     HOOK_EVENT_UNKNOWN = "hook_event_unknown"
     HOOK_AGENT_UNKNOWN = "hook_agent_unknown"
     SESSION_QUEUE_FULL = "session_queue_full"
@@ -222,7 +229,8 @@ REFUSALS = total({
     Refusal.KEY_TAKEN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "This key is or was a member's. Make a new key pair."),
     Refusal.LAST_ADMIN: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A mesh keeps at least one admin. Make another member an admin first."),
     Refusal.SUBJECT_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "The member, topic, author or consumer that the detail names does not exist. Check its name."),
-    Refusal.AUTHOR_NOT_ADMITTED: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This relay does not keep this author's documents. Let a member admit the author."),
+    # Temporary: once a member has admitted the author the same snapshot is taken, and until then no edit may be given up.
+    Refusal.AUTHOR_NOT_ADMITTED: RefusalRow(_EVENT, _TEMPORARY, 403, _RESTRICTED, "This relay does not keep this author's documents. Let a member admit the author."),
     # Neither silently the first nor both: the relay cannot know whether they say the same.
     Refusal.CLOCK_REUSED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Another snapshot has this very clock. Fetch it, compare, and publish with a counter of your own."),
     Refusal.TOO_MANY_CONFLICTS: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Resolve this document first: publish a snapshot that knew of those that stand side by side."),
@@ -261,14 +269,21 @@ REFUSALS = total({
     Refusal.IDEMPOTENCY_KEYS_DIFFER: RefusalRow(_CALL, _PERMANENT, 400, _INVALID, "Header and body name two different ids. Send one, or the same in both."),
     Refusal.NOT_FOUND: RefusalRow(_CALL, _PERMANENT, 404, _INVALID, "There is nothing of that name here. Check the id or the path."),
     Refusal.REQUEUE_OF_DONE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "The relay has this message. Send a new one if it must arrive twice."),
-    Refusal.REQUEUE_OF_ABORTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It was requeued before. Look at its successor instead."),
+    Refusal.REQUEUE_OF_ABORTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It was requeued before, otherwise than now. Look at its successor instead."),
     Refusal.REQUEUE_OF_INFLIGHT: RefusalRow(_CALL, _TEMPORARY, 409, _INVALID, "It is being sent this moment. Wait for the answer, then look again."),
     Refusal.REQUEUE_UNCONFIRMED: RefusalRow(_CALL, _TEMPORARY, 503, _ERROR, "The relay cannot say whether it has this message. Try later, or use --force and risk it twice."),
     Refusal.REQUEUE_OF_OTHER: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Only a message can be requeued. Decide anew about the mesh; receipts are the daemon's affair."),
+    Refusal.CANCEL_TOO_LATE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Its time has come, and the relay may have it. Only what still waits for its time can be cancelled."),
     Refusal.SEQUENCE_TAKEN: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "That sequence belongs to another object. Let the log allocate the next one."),
+    Refusal.AUTHOR_MISSING: RefusalRow(_CALL, _PERMANENT, 404, _INVALID, "Make an author key with feed init, or take one that another home shared with feed init --from."),
+    Refusal.AUTHOR_PRESENT: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "A home keeps the documents of one author. Use another home for another author."),
+    Refusal.DOCUMENT_CONFLICTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Two edits did not know of each other. Look at both, then resolve the document."),
+    Refusal.DOCUMENT_NOT_CONFLICTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "There is nothing to resolve. Edit the document."),
+    Refusal.DOCUMENT_CHANGED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It changed since you read it. Read it again, then decide."),
 
     Refusal.HOOK_INVALID_JSON: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not JSON. Run doctor; the agent may have changed its format."),
     Refusal.HOOK_PAYLOAD_NOT_OBJECT: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not a JSON object. Run doctor."),
+    Refusal.HOOK_PAYLOAD_TOO_LARGE: RefusalRow(_HOOK, _PERMANENT, 413, _INVALID, "The agent's payload is larger than anything that is read. Only its beginning is kept."),
     Refusal.HOOK_EVENT_UNKNOWN: RefusalRow(_HOOK, _PERMANENT, 422, _UNSUPPORTED, "This event is not on the allow-list. Allow it in the settings if it matters."),
     Refusal.HOOK_AGENT_UNKNOWN: RefusalRow(_HOOK, _PERMANENT, 400, _UNSUPPORTED, "Name one of the agents that the detail lists."),
     Refusal.SESSION_QUEUE_FULL: RefusalRow(_HOOK, _TEMPORARY, 429, _RATE_LIMITED, "The session has too much waiting. The row goes back and is fetched again in a second."),

@@ -94,6 +94,7 @@ class Office:
         self._check_standing(standing, said.action)
         do(self, said.action)
         self.run("set_counter", signer=offer.event.pubkey, counter=said.counter)
+        self.run("revise")
         return _new_member(said.action, offer.event.pubkey) or directory.sender(offer)
 
     def _identify(self, offer: Offer, directory: Directory) -> Who:

@@ -5,6 +5,10 @@ SELECT counter FROM admin_counter WHERE mesh = :mesh AND signer = :signer
 INSERT INTO admin_counter (mesh, signer, counter) VALUES (:mesh, :signer, :counter)
 ON CONFLICT (mesh, signer) DO UPDATE SET counter = excluded.counter
 
+-- name: revise
+-- Whatever was asked for: a revision too many costs one reading, one too few would hide a change.
+UPDATE mesh SET revision = revision + 1 WHERE mesh = :mesh
+
 -- name: mesh
 SELECT name FROM mesh WHERE mesh = :mesh
 

@@ -21,6 +21,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "relay"),
         Migration.load(__package__, "queue"),
         Migration.load(__package__, "feed"),
+        Migration.load(__package__, "mesh"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify),

@@ -67,7 +67,7 @@ class FeedReading:
         opened = self._open.pop(sub, None)
         if opened is None:
             return False
-        self._feeds.leave(opened[0])
+        self._feeds.leave(opened[0])  # a task that has not begun yet never comes to its own end
         opened[1].cancel()
         return True
 

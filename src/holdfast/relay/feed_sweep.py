@@ -1,15 +1,17 @@
 """What the feed lets go of: payloads that newer snapshots replaced, and whole documents that were deleted long ago.
 
-A payload's row stays, so that whoever replays is told that it was there. A deleted document's rows go; what it knew stays,
-so that nothing old can come back, and the feed can be replayed without a gap only from behind it.
+A payload's row stays, so that whoever replays is told that it was there. A deleted document's rows go, those of a long
+history in several steps; what it knew stays, so that nothing old can come back, and the feed can be replayed without a gap
+only from behind it.
 """
 
+from collections.abc import Iterable
+
 from holdfast.protocol.clock import frontier
-from holdfast.protocol.history import Draft, Kind
 from holdfast.relay.settings import FeedRetention, FeedSettings
-from holdfast.relay.snapshots import SQL, Pruned, read_clock, read_pruned, write_pruned
+from holdfast.relay.snapshots import SQL, Pruned, compacted, read_clock, read_pruned, write_pruned
 from holdfast.store import history
-from holdfast.store.engine import Transaction
+from holdfast.store.engine import Transaction, Value
 
 
 def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
@@ -20,13 +22,16 @@ def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings,
     for seq, *_ in rows:
         transaction.run(SQL["compact"], {"seq": seq})
     history.append(
-        transaction, now, [_draft("payload", author, d, seq, event_id) for seq, author, d, event_id, _ in rows]
+        transaction, now, [compacted("payload", author, d, seq, event_id) for seq, author, d, event_id, _ in rows]
     )
     return len(rows)
 
 
 def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
-    """Drop the oldest deleted documents of authors who have too many; says how many rows."""
+    """Drop the oldest deleted documents of authors who have too many; says how many rows.
+
+    They are at most `rows_max`, and those that stand side by side in one document.
+    """
     if feed.retention is FeedRetention.FULL_RETENTION:
         return 0
     gone = 0
@@ -34,34 +39,36 @@ def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSet
         limit = min(count - feed.tombstones_max, rows_max - gone)
         wanted = {"author": author, "passed": passed, "limit": limit}
         for d, pruned in transaction.rows(SQL["oldest_deleted"], wanted):
-            gone += _prune(transaction, now, author, d, read_pruned(pruned))
+            if gone < rows_max:
+                gone += _prune(transaction, now, author, d, read_pruned(pruned), rows_max - gone)
         if gone >= rows_max:
             break
     return gone
 
 
-def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list[Pruned]) -> int:
-    """Drop a document that was deleted; one that came back after it was dropped before still knows what it knew then."""
+def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list[Pruned], rows_max: int) -> int:
+    """Drop a document that was deleted, or the oldest part of its history; says how many rows.
+
+    One that came back after it was dropped before still knows what it knew then.
+    """
     document = {"author": author, "d": d}
-    for event_id, seq, clock in transaction.rows(SQL["currents_of"], document):
-        pruned.append(Pruned(event_id.hex(), seq, read_clock(clock).entries))
-    known = set(frontier(left.clock for left in pruned))
-    left = write_pruned(left for left in pruned if left.clock in known)
-    ((last_seq, count),) = transaction.rows(SQL["last_of"], document)
-    transaction.run(SQL["forget_document"], {**document, "pruned": left, "pruned_seq": last_seq})
-    transaction.run(SQL["delete_snapshots"], document)
-    transaction.run(SQL["move_min_seq"], {"min_seq": last_seq + 1})
-    history.append(transaction, now, [_draft("deleted", author, d, last_seq)])
-    return int(count)
+    superseded = transaction.rows(SQL["oldest_superseded"], {**document, "limit": rows_max})
+    is_long = len(superseded) == rows_max
+    currents = [] if is_long else transaction.rows(SQL["currents_of"], document)
+    going = [
+        Pruned(event_id.hex(), seq, read_clock(clock).entries) for event_id, seq, clock in (*superseded, *currents)
+    ]
+    seqs = [one.seq for one in going]
+    left: dict[str, Value] = {**document, "pruned": _left([*pruned, *going]), "pruned_seq": max(seqs)}
+    transaction.run(SQL["shorten_document" if is_long else "forget_document"], left)
+    for seq in seqs:
+        transaction.run(SQL["delete_snapshot"], {"seq": seq})
+    transaction.run(SQL["move_min_seq"], {"min_seq": max(seqs) + 1})
+    history.append(transaction, now, [compacted("superseded" if is_long else "deleted", author, d, max(seqs))])
+    return len(seqs)
 
 
-def _draft(reason: str, author: str, d: str, seq: int, event_id: bytes | None = None) -> Draft:
-    """Detail of `compacted`: the position (8 bytes), or the last one, then the document's name."""
-    return Draft(
-        kind=Kind.COMPACTED,
-        destination_kind="feed",
-        destination_ref=author,
-        event_id=event_id,
-        reason=reason,
-        detail=seq.to_bytes(8, "big") + d.encode(),
-    )
+def _left(pruned: Iterable[Pruned]) -> str:
+    """What is still to be known of snapshots that go: those that nothing dominates."""
+    known = {one.clock: one for one in pruned}
+    return write_pruned(known[clock] for clock in frontier(known))

@@ -17,6 +17,7 @@ from holdfast.relay.publishing import MESSAGES, Publisher
 from holdfast.relay.relay import Relay
 from holdfast.relay.security import Auth
 from holdfast.store.world import Clock
+from holdfast.wire.condition import names, tagged_reply
 from holdfast.wire.metrics import CONTENT_TYPE as METRICS_TEXT
 from holdfast.wire.route import Reply, Request, Route, RouteTable, Stream, json_reply
 
@@ -63,7 +64,8 @@ class Handlers:
                 handler=self._get_mesh,
                 summary="A mesh with its members and topics.",
                 auth=Auth.MEMBER,
-                answers={200: (documents.Mesh,)},
+                headers={"If-None-Match": "The ETag of the mesh as the caller knows it."},
+                answers={200: (documents.Mesh,), 304: ""},
             ),
             Route(
                 method="GET",
@@ -177,9 +179,10 @@ class Handlers:
         mesh = request.parameters["mesh"]
         IDENTIFIER.check(mesh, "mesh")
         signed = self._signed(request)
-        found = await self._relay.mesh(mesh, signed.pubkey)
+        known = request.headers.get("if-none-match", "")
+        found = await self._relay.mesh(mesh, signed.pubkey, knows=lambda tag: names(known, tag))
         self._auth.spend(signed)
-        return json_reply(found)
+        return tagged_reply(found.tag, found.document)
 
     async def _get_grants(self, request: Request) -> Reply:
         mesh, topic = request.parameters["mesh"], request.query.get("topic", "")

@@ -113,10 +113,10 @@ class Relay:
         with self._engine.read() as transaction:
             return history.head(transaction)
 
-    async def mesh(self, mesh: str, reader: str) -> dict[str, Any]:
-        """A mesh as one of its members, or an operator, sees it."""
+    async def mesh(self, mesh: str, reader: str, *, knows: Callable[[str], bool] = lambda tag: False) -> views.Sight:
+        """A mesh as one of its members, or an operator, sees it, unless it `knows` the document of its tag."""
         is_operator = self.is_operator(reader)
-        return await self.look(lambda tx: views.mesh(tx, mesh, reader, is_operator=is_operator))
+        return await self.look(lambda tx: views.mesh(tx, mesh, reader, is_operator=is_operator, knows=knows))
 
     async def grants(self, mesh: str, topic: str, reader: str) -> dict[str, Any]:
         """The reader's own grants of a topic's keys."""

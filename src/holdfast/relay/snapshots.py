@@ -64,6 +64,7 @@ class _Taken(msgspec.Struct):
     offer: SnapshotOffer
     seq: int
     superseded_seq: int | None = None
+    is_forgotten: bool = False  # only what was pruned knew of it
 
 
 class Pruned(msgspec.Struct, frozen=True, array_like=True):
@@ -140,14 +141,15 @@ class Intake:
         self._currents: dict[Document, list[_Current]] = defaultdict(list)
         for author, d, seq, o, clock in transaction.lookup(SQL["currents"], ("author", "d"), documents):
             self._currents[author, d].append(_Current(seq, o, read_clock(clock)))
-        self._pruned: dict[Document, list[VectorClock]] = {}
+        self._pruned: dict[Document, list[Pruned]] = {}
         for author, d, text in transaction.lookup(SQL["pruned"], ("author", "d"), documents):
-            pruned = read_pruned(text)
-            self._pruned[author, d] = [left.clock for left in pruned]
-            self._known |= {bytes.fromhex(left.event_id): Known(left.seq, None, 0) for left in pruned}
+            currents = [current.clock for current in self._currents[author, d]]
+            # What something current knew of is dominated, whether its row is still there or not.
+            pruned = [left for left in read_pruned(text) if snapshot.standing(left.clock, currents) is Standing.CURRENT]
+            self._pruned[author, d] = pruned
 
     def _decide(self, offer: SnapshotOffer) -> Answer:
-        known = self._known.get(offer.event_id)
+        known = self._known.get(offer.event_id) or self._known_of_pruned(offer)
         if known is not None:
             return repeated(offer, known)
         try:
@@ -156,19 +158,28 @@ class Intake:
         except Refused as refused:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         self._taken.append(taken)
-        known = Known(taken.seq, taken.superseded_seq, 1)
+        known = Known(taken.seq, taken.superseded_seq, int(not taken.is_forgotten))
         self._known[offer.event_id] = known
         members = {**_members(offer, taken.seq, known.standing), "duplicate": False}
         return Answer(event_id=offer.event.id, http_status=201, members=members, wakes=((FEED, offer.said.author),))
 
+    def _known_of_pruned(self, offer: SnapshotOffer) -> Known | None:
+        """What is left of a deletion; none of a document that lives again: there it has to be told anew."""
+        if any(current.o == Operation.PUT for current in self._currents[offer.document]):
+            return None
+        left = [left for left in self._pruned.get(offer.document, ()) if left.event_id == offer.event.id]
+        return Known(left[0].seq, None, 0) if left else None
+
     def _judge(self, offer: SnapshotOffer) -> _Taken:
         clock, currents = offer.said.clock, self._currents[offer.document]
-        clocks = [*(current.clock for current in currents), *self._pruned.get(offer.document, ())]
+        pruned = [left.clock for left in self._pruned.get(offer.document, ()) if left.event_id != offer.event.id]
+        clocks = [*(current.clock for current in currents), *pruned]
         if clock in clocks:
             raise Refused(Refusal.CLOCK_REUSED, f"document {offer.said.d} has another snapshot with this very clock")
         seq = self._head_seq + len(self._taken) + 1
         if snapshot.standing(clock, clocks) is Standing.DOMINATED:
-            return _Taken(offer, seq, superseded_seq=seq)
+            is_forgotten = snapshot.standing(clock, [current.clock for current in currents]) is Standing.CURRENT
+            return _Taken(offer, seq, superseded_seq=seq, is_forgotten=is_forgotten)
         replaced = set(snapshot.superseded(clock, [(current.seq, current.clock) for current in currents]))
         if len(currents) - len(replaced) >= self._feed.conflicts_max:
             most = self._feed.conflicts_max
@@ -193,9 +204,16 @@ class Intake:
         for seq, by in self._superseded.items():
             self._transaction.run(SQL["supersede"], {"seq": seq, "by": by})
         self._transaction.insert("snapshot", _COLUMNS, (_row(taken, entries[0].at) for taken in self._taken))
+        self._hush()
         for document in dict.fromkeys(taken.offer.document for taken in self._taken):
             self._describe(document)
             self._let_go(document)
+
+    def _hush(self) -> None:
+        """Let go at once of what only a pruned deletion knew of: whoever never saw that would take it for a document."""
+        forgotten = [taken for taken in self._taken if taken.is_forgotten]
+        drafts = [compacted("payload", *taken.offer.document, taken.seq, taken.offer.event_id) for taken in forgotten]
+        history.append(self._transaction, self._now, drafts)
 
     def _describe(self, document: Document) -> None:
         """Keep the document's own row true; one that only got what it knew already has not changed."""
@@ -227,7 +245,8 @@ def _row(taken: _Taken, at: int) -> tuple[Value, ...]:
     said = taken.offer.said
     return (
         *(taken.seq, taken.offer.event_id, said.author, said.kind, said.d, said.o.value, said.c),
-        *(write_clock(said.clock), said.created_at, at, taken.superseded_seq, taken.offer.raw, len(taken.offer.raw)),
+        *(write_clock(said.clock), said.created_at, at, taken.superseded_seq),
+        *(None if taken.is_forgotten else taken.offer.raw, len(taken.offer.raw)),
     )
 
 
@@ -239,6 +258,18 @@ def _draft(offer: SnapshotOffer) -> Draft:
         event_id=offer.event_id,
         size=len(offer.raw),
         detail=snapshot.detail(offer.said),
+    )
+
+
+def compacted(reason: str, author: str, d: str, seq: int, event_id: bytes | None = None) -> Draft:
+    """Something of a document went. Detail: the position (8 bytes), or the last one that went, then the document's name."""
+    return Draft(
+        kind=Kind.COMPACTED,
+        destination_kind="feed",
+        destination_ref=author,
+        event_id=event_id,
+        reason=reason,
+        detail=seq.to_bytes(8, "big") + d.encode(),
     )
 
 

@@ -69,14 +69,23 @@ LIMIT :limit
 -- name: currents_of
 SELECT event_id, seq, clock FROM snapshot WHERE author = :author AND d = :d AND superseded_seq IS NULL ORDER BY seq
 
--- name: last_of
-SELECT max(seq), count(*) FROM snapshot WHERE author = :author AND d = :d
+-- name: oldest_superseded
+SELECT event_id, seq, clock FROM snapshot
+WHERE author = :author AND d = :d AND superseded_seq IS NOT NULL
+ORDER BY seq
+LIMIT :limit
+
+-- name: shorten_document
+-- Its history was too long to go at once; what is current in it stays until the rest is gone, and may be older than that.
+UPDATE document SET pruned = :pruned, pruned_seq = :pruned_seq WHERE author = :author AND d = :d
 
 -- name: forget_document
-UPDATE document SET currents = 0, pruned = :pruned, pruned_seq = :pruned_seq WHERE author = :author AND d = :d
+UPDATE document
+SET currents = 0, pruned = :pruned, pruned_seq = CASE WHEN pruned_seq > :pruned_seq THEN pruned_seq ELSE :pruned_seq END
+WHERE author = :author AND d = :d
 
--- name: delete_snapshots
-DELETE FROM snapshot WHERE author = :author AND d = :d
+-- name: delete_snapshot
+DELETE FROM snapshot WHERE seq = :seq
 
 -- name: move_min_seq
 UPDATE feed SET min_seq = :min_seq WHERE min_seq < :min_seq

@@ -1,7 +1,10 @@
 """What the relay tells about its state to those who may know: a mesh to its members, grants to their owner."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
+
+import msgspec
 
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
@@ -12,10 +15,36 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "views.sql")
 
+MESH_SHAPE = 1
+"""Of the document of a mesh. Part of its tag: raise it with every change of what the document says of the same rows."""
 
-def mesh(transaction: Transaction, mesh_id: str, reader: str, *, is_operator: bool) -> dict[str, Any]:
-    """A mesh with its members and topics, as its members and the operators see it."""
-    name = _admitted(transaction, mesh_id, reader, is_operator)[0]
+
+class Sight(msgspec.Struct, frozen=True):
+    """A document, unless the reader knows it; its tag says which one it is."""
+
+    tag: str
+    document: dict[str, Any] | None
+
+
+def mesh(
+    transaction: Transaction,
+    mesh_id: str,
+    reader: str,
+    *,
+    is_operator: bool,
+    knows: Callable[[str], bool] = lambda tag: False,
+) -> Sight:
+    """A mesh with its members and topics, as its members and the operators see it.
+
+    To whoever knows the document of this tag, nothing of it is read.
+    """
+    name, revision, _ = _admitted(transaction, mesh_id, reader, is_operator)
+    # Of a relay that was restored the revisions count from an earlier one, and come a second time.
+    tag = f"{history.head(transaction).log_id.hex()}-{revision}-{MESH_SHAPE}"
+    return Sight(tag, None if knows(tag) else _mesh(transaction, mesh_id, name))
+
+
+def _mesh(transaction: Transaction, mesh_id: str, name: str) -> dict[str, Any]:
     subscribers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for topic, member, has_key in transaction.rows(_SQL["subscribers"], {"mesh": mesh_id}):
         subscribers[topic].append({"member": member, "has_key": bool(has_key)})
@@ -54,7 +83,7 @@ def mesh(transaction: Transaction, mesh_id: str, reader: str, *, is_operator: bo
 
 def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> dict[str, Any]:
     """The keys of a topic that were sealed to the reader."""
-    member = _admitted(transaction, mesh_id, reader, False)[1]
+    _, _, member = _admitted(transaction, mesh_id, reader, False)
     found = transaction.rows(_SQL["topic"], {"mesh": mesh_id, "topic": topic})
     if not found:
         raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
@@ -77,12 +106,12 @@ def counts(transaction: Transaction, now: int) -> dict[str, int]:
     }
 
 
-def _admitted(transaction: Transaction, mesh_id: str, reader: str, is_operator: bool) -> tuple[str, str | None]:
-    """The mesh's name and the reader's member id; whoever is neither member nor operator learns nothing."""
+def _admitted(transaction: Transaction, mesh_id: str, reader: str, is_operator: bool) -> tuple[str, int, str | None]:
+    """The mesh's name and revision, and the reader's member id; whoever is neither member nor operator learns nothing."""
     found = transaction.rows(_SQL["mesh"], {"mesh": mesh_id})
     member = transaction.rows(_SQL["reader"], {"mesh": mesh_id, "pubkey": reader})
     if not member and not is_operator:
         raise Refused(Refusal.NOT_A_MEMBER, f"{reader} is no key of a member")
     if not found:
         raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {mesh_id}")
-    return found[0][0], member[0][0] if member else None
+    return *found[0], member[0][0] if member else None

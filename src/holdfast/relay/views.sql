@@ -1,5 +1,5 @@
 -- name: mesh
-SELECT name FROM mesh WHERE mesh = :mesh
+SELECT name, revision FROM mesh WHERE mesh = :mesh
 
 -- name: reader
 SELECT member_key.member

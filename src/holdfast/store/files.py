@@ -88,9 +88,9 @@ def write_new(path: Path, content: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def replace(path: Path, content: bytes) -> None:
+def replace(path: Path, content: bytes, mode: int = _MODE) -> None:
     """Give a small file another content. A crash leaves the one or the other, whole."""
-    partial = _written(path, content)
+    partial = _written(path, content, mode)
     try:
         partial.rename(path)
         sync_directory(path.parent)
@@ -169,12 +169,13 @@ def _linked(source: Path, path: Path) -> bool:
     return True
 
 
-def _written(path: Path, content: bytes) -> Path:
+def _written(path: Path, content: bytes, mode: int = _MODE) -> Path:
     """A file with this content beside `path`, on disk, ready to take that name."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE)
         with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
             file.write(content)
             file.flush()
             os.fsync(descriptor)

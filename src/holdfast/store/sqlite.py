@@ -64,12 +64,17 @@ class SqliteEngine:
         vfs: str | None = None,
         exclusive: bool = False,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
+        journal_mode: str = "wal",
     ) -> None:
-        """`exclusive` keeps the lock and needs no shared memory: for a `vfs` that has none."""
+        """`exclusive` keeps the lock and needs no shared memory: for a `vfs` that has none.
+
+        Every connection to a file must use the same kind of journal: `wal`, or a rollback journal such as `truncate`.
+        """
         self._is_file = os.fspath(path) != MEMORY and vfs is None
         self.where = os.path.abspath(path) if self._is_file else os.fspath(path)
         self._vfs = vfs
         self._busy_timeout_s = busy_timeout_s
+        self._journal_mode = journal_mode
         self._process = os.getpid()
         self._fatal: faults.Fault | None = None
         self._write_turn = threading.RLock()
@@ -94,7 +99,7 @@ class SqliteEngine:
             # EXTRA is FULL, and also syncs the removal of the rollback journal that the switch to WAL leaves behind:
             # a journal that came back after a power cut would undo everything committed since.
             self._execute(self._writer, "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
-            self._execute(self._writer, "PRAGMA journal_mode=WAL")
+            self._execute(self._writer, f"PRAGMA journal_mode={self._journal_mode}")
 
     def write(self) -> AbstractContextManager[Transaction]:
         return self._write()
@@ -264,7 +269,8 @@ class _SqliteTransaction:
     def run(self, statement: str, parameters: Mapping[str, Value] | None = None) -> int:
         before = self._connection.total_changes()
         self.rows(statement, parameters)
-        return self._connection.total_changes() - before
+        # `changes` leaves out what triggers did, but still speaks of an earlier statement if this one changed nothing.
+        return self._connection.changes() if self._connection.total_changes() != before else 0
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
         places = ", ".join("?" * len(columns))

@@ -20,6 +20,7 @@ from holdfast.protocol.http_auth import NONCE_BYTES, authorization
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
 from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, SECOND, DedupeMode
+from holdfast.protocol.snapshot import Standing
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import is_loopback
 
@@ -61,6 +62,15 @@ class Yes(msgspec.Struct, frozen=True, kw_only=True):
     skipped: tuple[str, ...] = ()
     history_available: bool = True
     first_seen_at: int | None = None
+
+
+class SnapshotYes(Yes, frozen=True, kw_only=True):
+    """The same of a snapshot, which goes by its event's id: how it stands to what the relay has."""
+
+    broker_message_id: str = ""
+    client_message_id: str = ""
+    event_id: str
+    standing: Standing
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,6 +168,7 @@ class Information(msgspec.Struct, frozen=True, kw_only=True):
     pubkey: Key
     name: str = ""
     software: str = ""
+    log_id: LogId | None = None
     features: Features = Features()
 
 
@@ -217,6 +228,7 @@ class RelayClient:
         self._secret = secret
         self._clock = clock
         self._random = random
+        self._seen: dict[str, tuple[str, Mesh]] = {}  # by mesh: as it was told last, and the tag it had
         # A proxy of the environment is for the world outside; this machine's own relay is not behind it.
         trust_env = not is_loopback(urlsplit(self.url).hostname or "")
         self._http = httpx.AsyncClient(
@@ -242,8 +254,8 @@ class RelayClient:
             return _said_nothing(fault)
         return Said(says=_confirmation(yes), yes=yes)
 
-    async def publish_all(self, events: Sequence[bytes]) -> list[Said]:
-        """Offer events together, in this order; an answer each. Raises nothing, like `publish`."""
+    async def publish_all(self, events: Sequence[bytes], shape: type[Yes] = Yes) -> list[Said]:
+        """Offer events together, in this order; an answer each, a yes in this shape. Raises nothing, like `publish`."""
         try:
             answer = await self._ask("POST", "/v1/messages", body=b"[" + b",".join(events) + b"]")
             answers = _read(answer, _Answers, self.url).answers
@@ -254,7 +266,7 @@ class RelayClient:
             return [_said_no(refused)] * len(events)
         except Unreachable as fault:
             return [_said_nothing(fault)] * len(events)
-        return [_said(answer, self.url) for answer in answers]
+        return [_said(answer, self.url, shape) for answer in answers]
 
     async def fates(self, mesh: str, after: int) -> Fates:
         """What became of our own sends after a position of the relay's history."""
@@ -266,8 +278,17 @@ class RelayClient:
         return await self._get(path, Committed)
 
     async def mesh(self, mesh: str) -> Mesh:
-        """The mesh with its members and topics."""
-        return await self._get(f"/v1/meshes/{quote(mesh, safe='')}", Mesh)
+        """The mesh with its members and topics; the very object of the last time, if nothing has changed since."""
+        path, seen = f"/v1/meshes/{quote(mesh, safe='')}", self._seen.get(mesh)
+        known = {} if seen is None else {"if-none-match": seen[0]}
+        response, body = await self._exchange("GET", path, headers=self._signature("GET", path) | known)
+        if seen is not None and response.status_code == httpx.codes.NOT_MODIFIED:
+            return seen[1]
+        found = _read(_judge(response, body, self.url), Mesh, self.url)
+        self._seen.pop(mesh, None)
+        if tag := response.headers.get("etag"):
+            self._seen[mesh] = (tag, found)
+        return found
 
     async def grants(self, mesh: str, topic: str) -> Grants:
         """Our own grants of a topic's keys."""
@@ -287,18 +308,32 @@ class RelayClient:
         return await self._signed("GET", path, shape)
 
     async def _signed(self, method: str, path: str, shape: type[T], body: bytes = b"") -> T:
+        headers = self._signature(method, path, body)
+        return _read(await self._ask(method, path, headers=headers, body=body), shape, self.url)
+
+    def _signature(self, method: str, path: str, body: bytes = b"") -> dict[str, str]:
         nonce, aux = self._random(NONCE_BYTES), self._random(keys.AUX_BYTES)
-        header = authorization(self._secret, self.url + path, method, body, self._clock() // SECOND, nonce, aux)
-        return _read(await self._ask(method, path, headers={"authorization": header}, body=body), shape, self.url)
+        return {
+            "authorization": authorization(
+                self._secret, self.url + path, method, body, self._clock() // SECOND, nonce, aux
+            )
+        }
 
     async def _ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
         """The body of a yes; anything else raises."""
+        response, said = await self._exchange(method, path, headers=headers, body=body)
+        return _judge(response, said, self.url)
+
+    async def _exchange(
+        self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b""
+    ) -> tuple[httpx.Response, bytes]:
+        """Whatever is answered, and its body; no answer raises."""
         sent = {"accept": "application/json", "accept-encoding": "identity", **(headers or {})}
         if body:
             sent["content-type"] = "application/json"
         try:
             async with self._http.stream(method, self.url + path, headers=sent, content=body or None) as response:
-                return _judge(response, await self._body(response), self.url)
+                return response, await self._body(response)
         except httpx.ConnectTimeout as error:
             raise Unreachable(self.url, FaultKind.TIMEOUT, f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
         except httpx.TimeoutException as error:
@@ -359,12 +394,12 @@ class _RefusedForNow(Refused):
     retry_after_s: int | None = None
 
 
-def _said(answer: bytes, url: str) -> Said:
+def _said(answer: bytes, url: str, shape: type[Yes]) -> Said:
     """What one answer of several says."""
     try:
         status = _read(answer, _Status, url)
         if status.status in (200, 201):
-            yes = _read(answer, Yes, url)
+            yes = _read(answer, shape, url)
             return Said(says=_confirmation(yes), yes=yes)
         raise _no(_problem(answer), status.status, "", url, status.retry_after_s)
     except Refused as refused:

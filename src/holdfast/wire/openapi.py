@@ -52,25 +52,25 @@ def _operation(route: Route, schema_of: Mapping[Any, Any], security: Security) -
     operation: dict[str, Any] = {
         "summary": route.summary,
         "security": [{scheme: []} for scheme in security.accepted[route.auth]],
-        "parameters": [*_path_parameters(route), *_query_parameters(route)],
+        "parameters": [*_path_parameters(route), *_query_parameters(route), *_header_parameters(route)],
         "responses": {
             **{
-                str(status): {"description": route.summary, "content": _content(answer, schema_of)}
+                str(status): {"description": route.summary, **_content(answer, schema_of)}
                 for status, answer in route.answers.items()
             },
             "default": {"description": "A refusal.", "content": {PROBLEM_JSON: {"schema": schema_of[RefusalDocument]}}},
         },
     }
     if route.body is not None:
-        operation["requestBody"] = {"required": True, "content": _content((route.body,), schema_of)}
+        operation["requestBody"] = {"required": True, **_content((route.body,), schema_of)}
     return operation
 
 
 def _content(answer: str | tuple[Any, ...], schema_of: Mapping[Any, Any]) -> dict[str, Any]:
     if isinstance(answer, str):
-        return {answer: {}}
+        return {"content": {answer: {}}} if answer else {}
     schemas = [schema_of[shape] for shape in answer]
-    return {JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
+    return {"content": {JSON: {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}}
 
 
 def _path_parameters(route: Route) -> Iterable[dict[str, Any]]:
@@ -82,6 +82,11 @@ def _path_parameters(route: Route) -> Iterable[dict[str, Any]]:
 def _query_parameters(route: Route) -> Iterable[dict[str, Any]]:
     for name, says in route.query.items():
         yield {"name": name, "in": "query", "description": says, "schema": {"type": "string"}}
+
+
+def _header_parameters(route: Route) -> Iterable[dict[str, Any]]:
+    for name, says in route.headers.items():
+        yield {"name": name, "in": "header", "description": says, "schema": {"type": "string"}}
 
 
 def _documents(route: Route) -> Iterable[Any]:

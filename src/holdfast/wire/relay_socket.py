@@ -1,4 +1,4 @@
-"""A WebSocket to one relay: who we are is proven, then our queue is streamed and acknowledged.
+"""A WebSocket to one relay: who we are is proven, then our queue is streamed and acknowledged, or something else is.
 
 Every wait has its limit, every frame its size, and no more frames are held than a window has. Whatever ends the
 connection is one exception that says why: a refusal with its code where the relay gave one, a fault where it did not.
@@ -7,9 +7,10 @@ connection is one exception that says why: a refusal with its code where the rel
 import asyncio
 import contextlib
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from websockets.asyncio.client import ClientConnection
@@ -39,6 +40,9 @@ ACK_SEQS_MAX = 1_000  # in one acknowledgement
 
 _SUBSCRIPTION = "queue"
 
+F = TypeVar("F")
+S = TypeVar("S", bound="FrameSocket[Any]")
+
 
 class SocketClosed(Exception):
     """The connection is over, or never came to be. `refusal` is the relay's reason, if it gave one that we know."""
@@ -51,15 +55,13 @@ class SocketClosed(Exception):
         self.refusal = refusal
 
 
-class RelaySocket:
-    """An authenticated connection. One reader at a time."""
+class FrameSocket(ABC, Generic[F]):
+    """An authenticated connection on which frames of one sort come. One reader at a time."""
 
     def __init__(self, url: str, connection: ClientConnection) -> None:
         self.url = url
         self._connection = connection
-        self._frames: asyncio.Queue[Frame | None] = asyncio.Queue(
-            FRAMES_MAX
-        )  # None: the end, with its reason beside it
+        self._frames: asyncio.Queue[F | None] = asyncio.Queue(FRAMES_MAX)  # None: the end, with its reason beside it
         self._reader: asyncio.Task[None] | None = None
         self._end: SocketClosed | None = None
 
@@ -74,21 +76,9 @@ class RelaySocket:
         if said[2] is not True:
             raise self._refused(str(said[3]))
 
-    async def open_queue(self, mesh: str, epoch: bytes, *, replay: bool = False) -> QueueStatus:
-        """Ask for what waits for us in a mesh; from here on `receive` brings it."""
-        asked: dict[str, Any] = {"mesh": mesh, "epoch": epoch.hex()}
-        if replay:
-            asked["replay"] = True
-        await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, asked)))
-        status = self._read(await self._next_raw())
-        if not isinstance(status, QueueStatus):
-            raise self._not_understood("it does not say how our queue stands")
-        self._reader = asyncio.create_task(self._read_on())
-        return status
-
-    async def receive(self, most: int) -> list[Frame]:
+    async def receive(self, most: int) -> list[F]:
         """What has come, at least one frame; waits for it as long as the connection lasts."""
-        found: list[Frame] = []
+        found: list[F] = []
         while len(found) < most and not (found and self._frames.empty()):
             frame = await self._frames.get()
             if frame is None:
@@ -99,19 +89,16 @@ class RelaySocket:
             found.append(frame)
         return found
 
-    async def acknowledge(self, seqs: Sequence[int]) -> None:
-        """Tell the relay what is on our disk; its word that it has noted that comes as a frame."""
-        for start in range(0, len(seqs), ACK_SEQS_MAX):
-            part = list(seqs[start : start + ACK_SEQS_MAX])
-            await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, "ACK", part)))
-
     async def close(self) -> None:
-        """End the connection politely, within a moment."""
-        if self._reader is not None:
-            self._reader.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._reader
-        await self._connection.close()
+        """End the connection politely, within a moment; at once if nobody can wait for that."""
+        try:
+            if self._reader is not None:
+                self._reader.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._reader
+            await self._connection.close()
+        finally:
+            self._connection.transport.abort()
 
     async def _read_on(self) -> None:
         try:
@@ -155,6 +142,47 @@ class RelaySocket:
             raise self._refused(str(found[1]) if len(found) > 1 else "")
         return found
 
+    @abstractmethod
+    def _read(self, raw: bytes) -> F:
+        """A frame of the sort that was asked for; anything else raises."""
+
+    def _refused(self, text: str) -> SocketClosed:
+        return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, text[:DETAIL_CHARACTERS_MAX], refusal_in(text))
+
+    def _not_understood(self, detail: str) -> SocketClosed:
+        shown = f"it is not understood ({detail})"[:DETAIL_CHARACTERS_MAX]
+        return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, shown)
+
+    def _closed(self, closed: ConnectionClosed) -> SocketClosed:
+        code = closed.rcvd.code if closed.rcvd is not None else None
+        reason = closed.rcvd.reason if closed.rcvd is not None else ""
+        if code is None:
+            return SocketClosed(self.url, FaultKind.CONNECTION_LOST, "the connection broke")
+        detail = f"it closed the connection ({code}{f' {reason}' if reason else ''})"
+        return SocketClosed(self.url, FaultKind.CONNECTION_LOST, detail, _refusal_of(code, reason))
+
+
+class RelaySocket(FrameSocket[Frame]):
+    """A connection on which a member's queue comes."""
+
+    async def open_queue(self, mesh: str, epoch: bytes, *, replay: bool = False) -> QueueStatus:
+        """Ask for what waits for us in a mesh; from here on `receive` brings it."""
+        asked: dict[str, Any] = {"mesh": mesh, "epoch": epoch.hex()}
+        if replay:
+            asked["replay"] = True
+        await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, asked)))
+        status = self._read(await self._next_raw())
+        if not isinstance(status, QueueStatus):
+            raise self._not_understood("it does not say how our queue stands")
+        self._reader = asyncio.create_task(self._read_on())
+        return status
+
+    async def acknowledge(self, seqs: Sequence[int]) -> None:
+        """Tell the relay what is on our disk; its word that it has noted that comes as a frame."""
+        for start in range(0, len(seqs), ACK_SEQS_MAX):
+            part = list(seqs[start : start + ACK_SEQS_MAX])
+            await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, "ACK", part)))
+
     def _read(self, raw: bytes) -> Frame:
         """A frame of our queue; anything else ends the connection, for it was not asked for."""
         try:
@@ -174,29 +202,29 @@ class RelaySocket:
             return AckUnknown(text[:DETAIL_CHARACTERS_MAX])
         raise self._refused(text)
 
-    def _refused(self, text: str) -> SocketClosed:
-        return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, text[:DETAIL_CHARACTERS_MAX], refusal_in(text))
-
-    def _not_understood(self, detail: str) -> SocketClosed:
-        shown = f"it is not understood ({detail})"[:DETAIL_CHARACTERS_MAX]
-        return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, shown)
-
-    def _closed(self, closed: ConnectionClosed) -> SocketClosed:
-        code = closed.rcvd.code if closed.rcvd is not None else None
-        reason = closed.rcvd.reason if closed.rcvd is not None else ""
-        if code is None:
-            return SocketClosed(self.url, FaultKind.CONNECTION_LOST, "the connection broke")
-        detail = f"it closed the connection ({code}{f' {reason}' if reason else ''})"
-        return SocketClosed(self.url, FaultKind.CONNECTION_LOST, detail, _refusal_of(code, reason))
-
 
 @asynccontextmanager
 async def connected(
     url: str, secret: bytes, *, network: Network, clock: Clock, random: Random
 ) -> AsyncIterator[RelaySocket]:
-    """Connect to the relay of this address (http or https) and authenticate."""
+    """Connect to the relay of this address (http or https) and authenticate, for a queue."""
+    async with opened(RelaySocket, url, secret, network=network, clock=clock, random=random) as socket:
+        yield socket
+
+
+@asynccontextmanager
+async def opened(
+    kind: Callable[[str, ClientConnection], S],
+    url: str,
+    secret: bytes,
+    *,
+    network: Network,
+    clock: Clock,
+    random: Random,
+) -> AsyncIterator[S]:
+    """Connect and authenticate, for frames of this sort."""
     connection = await _open(url, network)
-    socket = RelaySocket(url, connection)
+    socket = kind(url, connection)
     try:
         await socket.authenticate(secret, clock, random)
         yield socket

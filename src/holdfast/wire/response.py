@@ -20,8 +20,8 @@ class Response:
 
     async def give(self, reply: Reply | Stream) -> None:
         if isinstance(reply, Reply):
-            headers = {"content-type": reply.content_type, "content-length": str(len(reply.body)), **reply.headers}
-            await self._start(reply.status, headers)
+            about = {"content-type": reply.content_type, "content-length": str(len(reply.body))}
+            await self._start(reply.status, {**(about if reply.content_type else {}), **reply.headers})
             await self._send({"type": "http.response.body", "body": reply.body})
             return
         async with reply as opened:

@@ -34,7 +34,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
     status: int = 200
     body: bytes = b""
-    content_type: str = JSON
+    content_type: str = JSON  # none of an answer that has no content
     headers: Mapping[str, str] = {}
     code: str = ""  # for the metrics: the refusal's, where it is one
 
@@ -61,9 +61,12 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     auth: str = "none"  # what it asks of whoever calls; which there are is for the program to say
     query: Mapping[str, str] = {}  # parameter -> what it says
+    headers: Mapping[str, str] = {}  # that it heeds -> what they say
     body: Any = None  # the type of what is sent
     is_endless: bool = False  # it streams for as long as somebody listens
-    answers: Mapping[int, str | tuple[Any, ...]]  # status -> types of documents, or the content type of what is none
+    answers: Mapping[
+        int, str | tuple[Any, ...]
+    ]  # status -> types of documents, the content type of others, "" for none
 
 
 class NotAllowed(Exception):

@@ -1,6 +1,10 @@
-"""The HTTP client on a given network: connections come from there, and from nowhere else."""
+"""The HTTP client on a given network: connections come from there, and from nowhere else.
+
+Nothing that is given up leaves a connection behind: closing one never waits, so no cancellation can come in between.
+"""
 
 import asyncio
+import select
 import ssl
 from collections.abc import Iterable
 from typing import Any
@@ -80,7 +84,9 @@ class _Stream(httpcore.AsyncNetworkStream):
             raise httpcore.WriteError(str(error)) from error
 
     async def aclose(self) -> None:
-        self._writer.close()
+        # The pool closes several one after the other, and forgets them first: a wait here is where a cancellation would
+        # lose the rest of them. There is nothing left to be written that anybody waits for.
+        self._writer.transport.abort()
 
     async def start_tls(
         self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
@@ -96,4 +102,13 @@ class _Stream(httpcore.AsyncNetworkStream):
 
     def get_extra_info(self, info: str) -> Any:
         # An idle connection on which something can be read was ended by the other side.
-        return self._reader.at_eof() if info == "is_readable" else None
+        return self._reader.at_eof() or self._has_arrived() if info == "is_readable" else None
+
+    def _has_arrived(self) -> bool:
+        """Whether something waits that the event loop has not come to read yet."""
+        connection = self._writer.get_extra_info("socket")
+        if connection is None or connection.fileno() < 0:
+            return False
+        poll = select.poll()
+        poll.register(connection.fileno(), select.POLLIN)
+        return bool(poll.poll(0))
