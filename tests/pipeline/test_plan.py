@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import plan, watch
 from holdfast.pipeline.lake import Lake
-from holdfast.pipeline.pages import Place
-from holdfast.pipeline.plan import Mark, OtherHistory, Plan, SourceTwice
+from holdfast.pipeline.pages import Head, Place
+from holdfast.pipeline.plan import Mark, OtherHistory, Plan, Source, SourceTwice
 from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.verify import verify
 from holdfast.relay import copy
@@ -127,6 +127,26 @@ def test_one_history_is_not_read_twice(relay: RunningRelay, tmp_path: Path) -> N
     found = plan.find_sources(place, [])[0]
     with pytest.raises(SourceTwice, match=found.origin):
         plan.check_once([found, found])
+
+
+@pytest.mark.parametrize(
+    ("heads", "most", "widths"),
+    [
+        ((90, 5, 5), 30, [20, 5, 5]),  # who needs less leaves the rest to who needs more, wherever it stands
+        ((90, 90, 90), 30, [10, 10, 10]),
+        ((90, 90, 90), 31, [11, 10, 10]),
+        ((5, 90, 0), 30, [5, 25, 0]),
+        ((3, 4, 5), 30, [3, 4, 5]),
+    ],
+)
+def test_what_a_history_has_no_use_for_goes_to_the_others(heads: tuple[int, ...], most: int, widths: list[int]) -> None:
+    sources = [
+        Source(f"relay:{number}", Place("http://nowhere", None, 1.0), Head(b"L" * 16, seq, 0))
+        for number, seq in enumerate(heads)
+    ]
+    made = plan.make_plan(1, sources, {}, full=True, entries_max=most)
+    assert [one.until - one.after for one in made.ranges] == widths
+    assert [one.origin for one in made.ranges] == [source.origin for source in sources]
 
 
 def test_a_plan_survives_being_written_down(relay: RunningRelay, tmp_path: Path) -> None:

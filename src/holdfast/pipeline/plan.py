@@ -134,18 +134,25 @@ def make_plan(
     full: bool,
     entries_max: int = BATCH_ENTRIES_MAX,
 ) -> Plan:
-    """The next batch. If there is more than it may read, every history gets its share."""
-    ranges, losses = [], []
-    left = entries_max
-    for number, source in enumerate(sources):
-        one, lost = _range(source, marks.get(source.origin))
-        share = -(-left // (len(sources) - number))
-        width = min(share, one.until - one.after)
-        left -= width
-        ranges.append(Range(one.origin, one.log_id, one.after, one.after + width, one.chain))
-        losses += lost
+    """The next batch. If there is more than it may read, every history gets its share, and what one has no use for goes to others."""
+    found = [_range(source, marks.get(source.origin)) for source in sources]
+    widths = _shares([one.until - one.after for one, _ in found], entries_max)
+    ranges = [
+        Range(one.origin, one.log_id, one.after, one.after + width, one.chain)
+        for (one, _), width in zip(found, widths, strict=True)
+    ]
+    losses = [loss for _, lost in found for loss in lost]
     is_whole = all(one.until >= source.head.seq for one, source in zip(ranges, sources, strict=True))
     return Plan(batch, tuple(ranges), tuple(losses), full and is_whole)
+
+
+def _shares(wanted: Sequence[int], most: int) -> list[int]:
+    """How much each gets of what there is: those who want least come first, so that what they leave can be shared, too."""
+    shares = [0] * len(wanted)
+    for done, number in enumerate(sorted(range(len(wanted)), key=lambda number: wanted[number])):
+        shares[number] = min(wanted[number], -(-most // (len(wanted) - done)))
+        most -= shares[number]
+    return shares
 
 
 def waiting_entries(sources: Sequence[Source], marks: Mapping[str, Mark]) -> int:
