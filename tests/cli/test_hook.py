@@ -4,18 +4,24 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.cli import hook
 from holdfast.cli.check import inspect
 from holdfast.device import database
+from holdfast.hook import database as hooks
+from holdfast.hook import spool
 from holdfast.protocol.history import Kind
 from holdfast.protocol.hook_entry import HookDetail
+from holdfast.protocol.schedule import SECOND
 from holdfast.store import history
+from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person
 from tests.hook import receivers
 from tests.hook.recorded import SESSIONS
@@ -241,16 +247,78 @@ def test_a_notify_of_somebody_else_is_a_conflict(person: AgentUser) -> None:
     assert config.read_text() == 'notify = ["beep"]\n'
 
 
-def test_metrics_tell_of_hooks(member: AgentUser) -> None:
-    receivers.run(member.home, "claude", SESSIONS["claude"][0].payload)
+AGO_S = 100  # longer than an event may be open, or its end may take
+AGAIN_S = 55  # until the next attempt
+
+
+def put(home: Path, *event_types: str, session: str) -> None:
+    """Events as they were stored a while ago."""
+    at = wall_clock() - AGO_S * SECOND
+    for event_type in event_types:
+        values = {
+            "event_id": os.urandom(16).hex(),
+            "agent": "claude",
+            "session_id": session,
+            "event_type": event_type,
+            "event_name": event_type,
+            "payload": "{}",
+            "occurrence": None,
+            "received_at": at,
+        }
+        spool.append(str(home), {"statement": "insert_event", "values": values})
+
+
+def metrics(home: Path) -> dict[str, float]:
+    """What the daemon says of hooks."""
+    curl = ["curl", "-s", "--unix-socket", str(home / "daemon.sock"), "http://localhost/v1/metrics"]
+    text = subprocess.run(curl, capture_output=True, text=True, check=True).stdout
+    lines = [line.split() for line in text.splitlines() if line.startswith("holdfast_hook_")]
+    return {name.removeprefix("holdfast_hook_"): float(value) for name, value in lines}
+
+
+def test_metrics_and_warnings_tell_of_hooks(member: AgentUser) -> None:
+    engine = hooks.opened(member.home / "hooks.db", wall_clock)
+    with engine.write() as transaction:
+        transaction.rows(
+            "INSERT INTO hook_outbox (event_id, agent, session_id, event_type, event_name, payload, received_at,"
+            " attempts, next_attempt_at) VALUES (:id, 'claude', 'stuck', 'agent_stop', 'Stop', '{}', :at, 1, :again)",
+            {"id": "f" * 32, "at": wall_clock() - AGO_S * SECOND, "again": wall_clock() + AGAIN_S * SECOND},
+        )
+    engine.close()
+    (member.home / "hooks.json").write_text('{"summary_s": 0.2}')
+    put(member.home, "session_start", *["tool_use"] * 9, "agent_stop", session="late")
+    with member.daemon():
+        member.until_handled(11)
+        member.until(lambda _: metrics(member.home)["stuck"] == 1)
+        found = metrics(member.home)
+    assert (found["worker"], found["processed"], found["coalesced"], found["spooled"]) == (1, 3, 8, 11)
+    assert (found["queue_depth"], found["spool_bytes"]) == (0, 0)
+    assert found["lag_p99_ms"] >= found["lag_p95_ms"] >= AGO_S * 1000
+    log = member.home.with_suffix(".log").read_text()
+    for warning in ("hook events are stuck", "a session of hooks is late", "lag_p99_s"):
+        assert warning in log
+
+
+def test_a_hook_database_that_is_locked_for_ever_hurts_neither_the_daemon_nor_its_end(member: AgentUser) -> None:
+    first, second = SESSIONS["claude"][0], SESSIONS["claude"][2]
+    receivers.run(member.home, "claude", first.payload)
     with member.daemon():
         member.until_handled(1)
-        curl = ["curl", "-s", "--unix-socket", str(member.home / "daemon.sock"), "http://localhost/v1/metrics"]
-        text = subprocess.run(curl, capture_output=True, text=True, check=True).stdout
-    found = dict(line.split() for line in text.splitlines() if line.startswith("holdfast_hook_"))
-    assert (found["holdfast_hook_worker"], found["holdfast_hook_processed"]) == ("1.0", "1.0")
-    assert {"holdfast_hook_stuck", "holdfast_hook_lag_p95_ms", "holdfast_hook_lag_p99_ms"} <= set(found)
-    assert {"holdfast_hook_queue_depth", "holdfast_hook_coalesced"} <= set(found)
+        with closing(apsw.Connection(str(member.home / "hooks.db"))) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            assert receivers.run(member.home, "claude", second.payload, "--strict").returncode == 0
+            member.until(lambda _: metrics(member.home)["worker"] == 0)
+            assert metrics(member.home)["spool_bytes"] > 0
+            other.execute("ROLLBACK")
+        member.until_handled(2)
+        member.until(lambda _: metrics(member.home)["worker"] == 1)
+        assert metrics(member.home)["spool_bytes"] == 0
+    with member.daemon() as process, closing(apsw.Connection(str(member.home / "hooks.db"))) as other:
+        member.until(lambda _: metrics(member.home)["worker"] == 1)
+        other.execute("BEGIN EXCLUSIVE")
+        member.until(lambda _: metrics(member.home)["worker"] == 0)
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_hook_database_that_is_damaged_stops_neither_the_daemon_nor_the_agents(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.hook import database, outbox
-from holdfast.hook.event import HookEvent
+from holdfast.hook.event import Handler, HookEvent
 from holdfast.hook.settings import Settings
 from holdfast.hook.store import Store
 from holdfast.hook.worker import Worker
@@ -127,7 +127,7 @@ class Office:
         with self.engine.write() as transaction:
             return request(transaction)
 
-    def worker(self, desk: Desk | None = None, **more: Any) -> Worker:
+    def worker(self, desk: Handler | None = None, **more: Any) -> Worker:
         settings = more.pop("settings", Settings())
         return Worker(
             self.home,

@@ -2,11 +2,13 @@
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
 from holdfast.cli.hook_process import HookService
+from holdfast.hook.layout import SPOOL_NAME
 from holdfast.hook.settings import Settings
 from holdfast.hook.statistics import Statistics
 from holdfast.protocol import hook_event
@@ -43,13 +45,15 @@ def test_every_metric_is_there() -> None:
     told = {name.strip().strip("`") for row in table("metric") for name in row[0].split(",")}
     counted = {f"holdfast_hook_{name}" for name in Statistics(Settings()).counts}
     assert counted < told
-    assert told - counted == {
-        f"holdfast_hook_{name}" for name in ("worker", "queue_depth", "stuck", "lag_p95_ms", "lag_p99_ms")
-    }
+    others = ("worker", "queue_depth", "stuck", "lag_p95_ms", "lag_p99_ms", "spool_bytes")
+    assert told - counted == {f"holdfast_hook_{name}" for name in others}
 
 
-def test_the_service_shows_that_it_does_not_work() -> None:
+def test_the_service_shows_that_it_does_not_work_and_what_waits_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / SPOOL_NAME).write_bytes(b"seven c")
+    device = SimpleNamespace(home=SimpleNamespace(path=tmp_path))
+
     async def scene() -> dict[str, int]:
-        return HookService(None).counts()  # type: ignore[arg-type]  # it has not begun
+        return HookService(device).counts()  # type: ignore[arg-type]  # it has not begun
 
-    assert asyncio.run(scene()) == {"hook_worker": 0}
+    assert asyncio.run(scene()) == {"hook_worker": 0, "hook_spool_bytes": 7}

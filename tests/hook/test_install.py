@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,42 @@ def test_what_was_installed_from_another_home_can_be_removed_all_the_same(settin
     assert settings.read_text() == SETTINGS
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1 // why\n}',
+        '{"a": 1, // why\n}',
+        "{ // nothing yet\n}",
+        '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]} // mine\n]}}',
+        '{\r\n  "a": 1\r\n}\r\n',
+        '{"a": "http://b"}',
+        '{\n\t"a": 1,\n}\n',
+    ],
+)
+def test_comments_line_ends_and_last_commas_stand_neither_in_our_way_nor_we_in_theirs(text: str) -> None:
+    added = add(text)
+    assert sorted(entries.commands(added)) == sorted(EVENTS)
+    assert entries.without_hooks(added) == text
+    assert "\r" not in text or added.count("\n") == added.count("\r\n")
+
+
+OURS = json.dumps({"hooks": [{"type": "command", "command": COMMAND}]})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('{"hooks": {"Stop": [\n  %s,\n  // my linter\n  {"hooks": []}\n]}}', '{"hooks": {"Stop": [\n  // my linter\n  {"hooks": []}\n]}}'),
+        ('{"hooks": {"Stop": [%s,],}, "b": 2}', '{"b": 2}'),
+        ('{"hooks": {"Stop": [\n  // mine\n  %s]}}', '{"hooks": {"Stop": [\n  // mine\n  ]}}'),
+        ('{"hooks": {"Stop": [{"hooks": []}, // mine\n%s]}}', '{"hooks": {"Stop": [{"hooks": []} // mine\n]}}'),
+    ],
+)  # fmt: skip
+def test_what_people_wrote_around_our_entries_stays(before: str, after: str) -> None:
+    assert entries.without_hooks(before % OURS) == after
+    parse(after)
+
+
 NAMES = st.sampled_from(["Stop", "PreToolUse", "Other", "SessionStart"])
 GROUPS = st.lists(
     st.builds(lambda command: {"hooks": [{"type": "command", "command": command}]}, st.text(max_size=6)),
@@ -210,6 +247,28 @@ def test_any_settings_come_back_as_they_were(rest: Any, hooks: Any, indent: Any,
     assert entries.without_hooks(added) == text
 
 
+SPACES = st.lists(st.sampled_from([" ", "\n", "\n  ", "/* c */", "// c\n", ' // "c" {\n']), max_size=2).map("".join)
+
+
+@settings_of_test(deadline=None, max_examples=50)
+@given(mine=st.lists(st.booleans(), min_size=1, max_size=4), data=st.data())
+def test_comments_and_commas_anywhere_cost_nobody_an_entry(mine: list[bool], data: st.DataObject) -> None:
+    def space() -> str:
+        return data.draw(SPACES)
+
+    groups = [json.dumps({"hooks": [{"command": f"http://{n}" if own else COMMAND}]}) for n, own in enumerate(mine)]
+    items = f",{space()}".join(groups) + data.draw(st.sampled_from(["", ","])) + space()
+    text = f'{space()}{{{space()}"hooks":{space()}{{"Stop": [{space()}{items}]{space()}}}{space()}, "z": 1}}'
+    kept = [json.loads(group) for group, own in zip(groups, mine, strict=True) if own]
+    without = entries.without_hooks(text)
+    value = parse(without).value
+    assert (value.get("hooks", {}).get("Stop", []), value["z"]) == (kept, 1)
+    assert without.count("c ") + without.count("c\n") == text.count("c ") + text.count("c\n") or not kept
+    again = entries.with_hooks(without, "claude", ["Stop"], COMMAND)
+    assert entries.commands(again) == {"Stop": [COMMAND]}
+    assert parse(entries.without_hooks(again)).value == value
+
+
 CONFIG = """# mine
 model = "gpt-5"
 
@@ -228,6 +287,39 @@ def test_notify_of_codex_is_one_line_before_everything_else(tmp_path: Path, inst
     path.write_text(path.read_text() + "more = 1\n")
     installer.uninstall("notify", path)
     assert path.read_text() == CONFIG + "more = 1\n"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_notify_of_ours_that_somebody_spread_over_lines_goes_too(
+    tmp_path: Path, installer: Installer, end: str
+) -> None:
+    path = tmp_path / "config.toml"
+    mine = CONFIG.replace("\n", end)
+    path.write_bytes(mine.encode())
+    installer.install("codex", "notify", path, lambda text: entries.with_notify(text, WORDS))
+    spread = f"{json.dumps(WORDS).replace(', ', f',{end}  ')[:-1]},{end}]"
+    assert f"# holdfast{end}" in path.read_bytes().decode()
+    path.write_bytes(f"notify = {spread}{end}{mine}".encode())
+    assert entries.notify(path.read_text()) == WORDS
+    installer.uninstall("notify", path)
+    assert path.read_bytes().decode() == mine
+
+
+def test_a_notify_of_ours_that_is_not_understood_is_not_said_to_be_gone(tmp_path: Path, installer: Installer) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'"notify" = {json.dumps(WORDS)}\n')
+    with pytest.raises(Unreadable, match="by hand"):
+        installer.uninstall("notify", path)
+    assert entries.notify(path.read_text()) == WORDS
+
+
+def test_installs_at_the_same_time_are_all_remembered(tmp_path: Path, home: Path) -> None:
+    paths = [tmp_path / f"{number}.json" for number in range(12)]
+    for path in paths:
+        path.write_text(SETTINGS)
+    with ThreadPoolExecutor(len(paths)) as pool:
+        list(pool.map(lambda path: Installer(home).install("claude", "hooks", path, add), paths))
+    assert sorted(one.path for one in Installer(home).installs()) == sorted(map(str, paths))
 
 
 def test_somebody_elses_notify_is_not_touched(tmp_path: Path, installer: Installer) -> None:

@@ -44,7 +44,11 @@ def test_what_stands_on_one_line_stays_on_one_line() -> None:
         ('{\n\t"a": 1\n}', '{\n\t"a": 1,\n\t"x": [\n\t\t1\n\t]\n}'),
         ('{\n    "a": {}\n}', '{\n    "a": {},\n    "x": [\n        1\n    ]\n}'),
         ('{\n  "a": 1 // why\n}', '{\n  "a": 1, // why\n  "x": [\n    1\n  ]\n}'),
-        ('{\n  "a": 1,\n}', '{\n  "a": 1,\n  "x": [\n    1\n  ]\n}'),
+        ('{\n  "a": 1,\n}', '{\n  "a": 1,\n  "x": [\n    1\n  ],\n}'),
+        ('{"a": 1 // why\n}', '{"a": 1, // why\n  "x": [\n    1\n  ]\n}'),
+        ("{ // nothing yet\n}", '{ // nothing yet\n  "x": [\n    1\n  ]\n}'),
+        ('{"a": "http://b"}', '{"a": "http://b", "x": [1]}'),
+        ('{\r\n  "a": 1\r\n}', '{\r\n  "a": 1,\r\n  "x": [\r\n    1\r\n  ]\r\n}'),
         ("{\n  /* nothing yet */\n}", '{\n  /* nothing yet */\n  "x": [\n    1\n  ]\n}'),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shlex
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -258,6 +259,40 @@ def test_of_a_huge_payload_the_large_fields_are_cut_and_named(home: Path) -> Non
     assert (stored["tool_response"], stored["duration_ms"], stored["session_id"]) == (None, 12, "s1")
     assert set(stored["prompt"]) == {"é"}
     assert stored[receiver.CUT] == {"tool_response": 3_000_013, "prompt": 1_200_002}
+
+
+def test_settings_that_allow_nothing_are_no_reason_to_complain(home: Path) -> None:
+    home.mkdir(0o700)
+    (home / layout.SETTINGS_NAME).write_text('{"guarded": true}')
+    assert run(home, "claude", START, "--strict").stderr == b""
+    assert not (home / layout.LOG_NAME).exists()
+    (home / layout.SETTINGS_NAME).write_text("[]")
+    assert b"cannot be read" in run(home, "claude", START, "--strict").stderr
+    assert rows(home) == ["session_start", "session_start"]
+
+
+@pytest.mark.parametrize("character", ["x", "é"])
+def test_so_are_many_fields_of_which_none_is_large(character: str, home: Path) -> None:
+    huge = START | {f"field {number}": character * 10_000 for number in range(100)}
+    assert run(home, "claude", huge | {"more": "y" * 60_000}, "--strict").returncode == 0
+    ((payload,),) = [rows(home, "payload")]
+    stored = json.loads(payload)
+    assert receiver.PAYLOAD_BYTES_MAX // 2 < len(payload) <= receiver.PAYLOAD_BYTES_MAX
+    assert {name for name, value in stored.items() if value is None} == set(stored[receiver.CUT])
+    assert stored["session_id"] == "s1"
+
+
+@pytest.mark.parametrize("cwd", [{}, {"cwd": "/x"}])
+def test_an_agent_whose_directory_is_gone_is_heard_all_the_same(
+    cwd: dict[str, str], home: Path, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    there, payload = shlex.quote(str(tree)), json.dumps({"session_id": "s1", "hook_event_name": "Stop"} | cwd)
+    line = f"cd {there} && rmdir {there} && exec {shlex.join(command(home, 'claude', '--strict'))}"
+    done = subprocess.run(["/bin/sh", "-c", line], input=payload.encode(), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert [json.loads(text).get("cwd") for text in rows(home, "payload")] == [cwd.get("cwd")]
 
 
 def test_a_payload_beyond_all_bounds_is_not_read_to_its_end(home: Path) -> None:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pytest
 import structlog
 
 from holdfast.hook import outbox, spool
@@ -36,6 +38,72 @@ def test_the_spool_is_emptied_in_order_before_anything_is_fetched(
     assert spool.is_empty(str(office.home))
     assert (office.home / "hooks.spool").exists()
     assert [row["count"] for row in office.do(outbox.dropped)] == [2]
+    assert (office.home / "hooks.rejected").read_bytes() == b'0badc0de {"half\n'
+
+
+def test_a_large_spool_is_taken_in_pieces_while_receivers_go_on(
+    office: Office, play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "PIECE_BYTES", 1_000)
+    held: list[int] = []
+    whole = spool.Emptying
+
+    class Emptying(whole):  # type: ignore[misc, valid-type]  # the real one, that tells how much it held
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            held.append(len(self.records))
+
+    monkeypatch.setattr(spool, "Emptying", Emptying)
+    for number in range(60):
+        big = json.dumps({"n": number + 1, "text": "x" * 3_000 * (number % 20 == 7)})
+        spool.append(str(office.home), office.record("a", "agent_stop", big))
+
+    async def scene() -> None:
+        office.store.latency_s = 0.01
+        async with office.at_work():
+            await office.until(lambda: office.rows("id"))
+            for _ in range(40):
+                spool.append(str(office.home), office.record("a", "agent_stop"))
+                await asyncio.sleep(0.001)
+            await office.until(lambda: len(office.desk.handled) == 100)
+
+    play(scene)
+    assert office.desk.of("a") == list(range(1, 101))
+    assert spool.is_empty(str(office.home))
+    assert max(held) < 20
+
+
+def test_a_spool_that_another_worker_has_emptied_is_read_from_its_beginning(office: Office) -> None:
+    home = str(office.home)
+    for _ in range(5):
+        spool.append(home, office.record("a", "agent_stop"))
+    with spool.Emptying(home) as held:
+        line = (office.home / "hooks.spool").read_bytes().splitlines(keepends=True)[2]
+        mark = spool.Mark(3 * len(line), line)
+        with_mark = spool.Piece((office.home / "hooks.spool").read_bytes()[mark.end :], mark)
+        assert with_mark.records == held.records[3:]
+        held.truncate()
+    for _ in range(9):
+        spool.append(home, office.record("a", "agent_stop"))
+    with spool.Emptying(home, mark) as held:
+        assert [record["values"] for record in held.records] != []
+        assert len(held.records) == 9
+
+
+def test_a_spool_that_somebody_holds_is_stored_all_the_same_and_emptied_later(
+    office: Office, play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "PIECE_BYTES", 1)
+    for _ in range(10):
+        spool.append(str(office.home), office.record("a", "agent_stop"))
+
+    async def scene() -> None:
+        with spool.Emptying(str(office.home)):
+            async with office.at_work():
+                await office.until(lambda: len(office.desk.handled) >= 9)
+
+    play(scene)
+    assert not spool.is_empty(str(office.home))
 
 
 def test_while_the_database_has_no_time_the_spool_keeps_its_lines_and_is_nobodys(

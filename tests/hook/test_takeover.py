@@ -210,3 +210,12 @@ def test_a_row_that_its_worker_has_forgotten_is_given_back(office: Office, play:
 
     play(scene)
     assert office.desk.of("a") == [1]
+
+
+def test_what_dead_workers_left_behind_is_tidied_up_and_the_living_are_left_alone(office: Office) -> None:
+    living = Owner(office.home, office.random)
+    (office.home / "hook-workers" / "dead").touch()
+    another = Owner(office.home, office.random)
+    assert sorted(path.name for path in (office.home / "hook-workers").iterdir()) == sorted([living.name, another.name])
+    for owner in (living, another):
+        owner.release()

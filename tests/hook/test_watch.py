@@ -38,6 +38,24 @@ def test_what_a_receiver_writes_wakes_the_worker(what: str, home: Path) -> None:
     asyncio.run(scene())
 
 
+def test_a_worker_that_looks_at_the_spool_does_not_wake_itself(home: Path) -> None:
+    spool.append(str(home), {"statement": "insert_event"})
+
+    async def scene() -> None:
+        told = asyncio.Event()
+        with watching(home, told.set), spool.Emptying(str(home)) as held:
+            with spool.Emptying(str(home)) as second:
+                assert (held.is_held, second.is_held) == (True, False)
+            spool.ahead(str(home), spool.Mark())
+            await asyncio.sleep(0.1)
+            assert not told.is_set()
+            held.truncate()
+            async with asyncio.timeout(PATIENCE_S):
+                await told.wait()
+
+    asyncio.run(scene())
+
+
 def test_a_directory_that_is_not_there_cannot_be_watched(tmp_path: Path) -> None:
     async def scene() -> None:
         with watching(tmp_path / "none", lambda: None) as is_possible:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast.hook import outbox
+from holdfast.hook.event import HookEvent
 from holdfast.hook.settings import Settings
 from holdfast.protocol.hook_row import ATTEMPTS_MAX
 from holdfast.protocol.refusal import Refusal, Refused
@@ -358,4 +359,52 @@ def test_a_session_without_events_is_forgotten(office: Office, play: Callable[[S
             await office.until_all_ended()
 
     play(scene)
+    assert office.desk.of("a") == [1, 2]
+
+
+def test_a_handler_in_which_something_was_cancelled_has_failed(office: Office, play: Callable[[Scene], None]) -> None:
+    office.put("a", "session_start", "agent_stop")
+    tried: list[tuple[int, int]] = []
+
+    async def handle(event: HookEvent) -> None:
+        tried.append((event.payload["n"], event.attempts))
+        if len(tried) == 1:
+            raise asyncio.CancelledError
+
+    async def scene() -> None:
+        async with office.at_work(office.worker(handle)):
+            await office.until_all_ended()
+
+    play(scene)
+    assert tried == [(1, 1), (1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_a_database_that_never_has_time_again_keeps_no_worker_from_ending(
+    gate: bool, office: Office, play: Callable[[Scene], None]
+) -> None:
+    office.put("a", "session_start", "agent_stop")
+    if gate:
+        office.desk.gate = asyncio.Event()
+    seen: list[bool] = []
+
+    async def scene() -> None:
+        worker = office.worker(report=lambda drafts: asyncio.sleep(0))
+        work = asyncio.create_task(worker.run())
+        await asyncio.sleep(1)
+        seen.append(worker.is_failing)
+        office.store.busy = 1_000_000_000
+        await asyncio.sleep(3)
+        seen.append(worker.is_failing)
+        worker.stop()
+        async with asyncio.timeout(60):
+            await work
+        office.store.busy = 0
+        office.desk.gate = None
+        async with office.at_work() as next_one:
+            await office.until_all_ended()
+            seen.append(next_one.is_failing)
+
+    play(scene)
+    assert seen == [False, True, False]
     assert office.desk.of("a") == [1, 2]

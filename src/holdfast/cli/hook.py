@@ -18,7 +18,6 @@ from holdfast.device.home import Home
 from holdfast.hook import agents, doctor, entries, outbox, settings
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
-from holdfast.hook.json_text import NotJson
 from holdfast.hook.layout import DATABASE_NAME, SPOOL_NAME
 from holdfast.protocol import hook_event
 from holdfast.protocol.schedule import SECOND
@@ -265,10 +264,7 @@ def _allowed(home: Home, types: list[str]) -> tuple[str, ...]:
 
 
 def _installed(agent: str | None) -> list[doctor.Installed]:
-    try:
-        found = doctor.find(Path.cwd(), dict(os.environ))
-    except (NotJson, OSError, UnicodeDecodeError) as error:
-        raise Failure(ExitCode.ERROR, "unreadable", f"the settings of an agent cannot be read: {error}.") from error
+    found = doctor.find(Path.cwd(), dict(os.environ))
     return [one for one in found if agent is None or one.agent == agent]
 
 

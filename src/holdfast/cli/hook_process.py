@@ -8,7 +8,7 @@ import structlog
 
 from holdfast.device import hook_entries
 from holdfast.device.device import Device
-from holdfast.hook import database, settings
+from holdfast.hook import database, settings, spool
 from holdfast.hook.event import Handler, nothing
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.hook.store import Store
@@ -19,6 +19,7 @@ from holdfast.store import faults
 from holdfast.wire.metrics import Counts
 
 REOPEN_S = 30.0  # after a fault that did not pass; messages are carried meanwhile, and events go to the spool
+BUSY_REOPEN_S = 3.0  # after one that may have passed by then
 
 _log = structlog.get_logger("holdfast.hooks")
 
@@ -35,14 +36,16 @@ class HookService:
     async def run(self) -> None:
         """Handle events until told to stop."""
         while not self._stopping.is_set():
+            wait_s = REOPEN_S
             try:
                 await self._work()
             except* faults.Fault as group:
                 for fault in group.exceptions:
                     _log.error("hook events are not handled", detail=str(fault))
+                    wait_s = BUSY_REOPEN_S if getattr(fault, "temporary", False) else wait_s
             finally:
                 self._worker = None
-            await self._pause()
+            await self._pause(wait_s)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -51,11 +54,13 @@ class HookService:
 
     def counts(self) -> dict[str, int]:
         """What Prometheus sees."""
+        spooled = {"hook_spool_bytes": spool.size(str(self._device.home.path))}
         if self._worker is None:
-            return {"hook_worker": 0}
+            return {"hook_worker": 0} | spooled
         found = self._worker.statistics
         return {f"hook_{name}": number for name, number in found.counts.items()} | {
-            "hook_worker": 1,
+            **spooled,
+            "hook_worker": int(not self._worker.is_failing),
             "hook_queue_depth": self._worker.depth,
             "hook_stuck": self._worker.stuck,
             "hook_lag_p95_ms": found.lag.p95 * 1000 // SECOND,
@@ -64,7 +69,8 @@ class HookService:
 
     async def _work(self) -> None:
         device, home = self._device, self._device.home.path
-        store = Store(database.opened(home / DATABASE_NAME, device.clock))
+        # In a thread, because a database that somebody keeps locked is waited for, and messages must be carried meanwhile.
+        store = Store(await asyncio.to_thread(database.opened, home / DATABASE_NAME, device.clock))
         try:
             self._worker = Worker(
                 home,
@@ -78,14 +84,14 @@ class HookService:
             if not self._stopping.is_set():
                 await self._worker.run()
         finally:
-            store.close()
+            await asyncio.to_thread(store.close)
 
     async def _report(self, drafts: Sequence[Draft]) -> None:
         await self._device.do_soon(lambda tx: hook_entries.append(tx, self._device.clock(), drafts))
 
-    async def _pause(self) -> None:
+    async def _pause(self, wait_s: float) -> None:
         try:
-            async with asyncio.timeout(REOPEN_S):
+            async with asyncio.timeout(wait_s):
                 await self._stopping.wait()
         except TimeoutError:
             return

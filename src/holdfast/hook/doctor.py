@@ -12,6 +12,8 @@ from typing import Any
 import msgspec
 
 from holdfast.hook import agents, database, entries, outbox, spool
+from holdfast.hook.installer import Unreadable
+from holdfast.hook.json_text import NotJson
 from holdfast.hook.layout import DATABASE_NAME, DOCTOR_SESSION
 from holdfast.protocol.hook_row import HookStatus
 from holdfast.store.engine import Transaction
@@ -47,15 +49,23 @@ def find(directory: Path, environment: dict[str, str]) -> list[Installed]:
     """Every settings file in which commands of ours stand."""
     found = []
     for agent, scope, path in agents.places(directory, environment):
-        ours = entries.commands(path.read_text()) if path.is_file() else {}
+        ours = _read(path, entries.commands) or {}
         if ours:
             found.append(Installed(agent=agent, kind="hooks", scope=scope, path=str(path), commands=ours))
     path = agents.notify_path(environment)
-    words = entries.notify(path.read_text()) if path.is_file() else None
+    words = _read(path, entries.notify)
     if isinstance(words, list) and agents.is_ours(words):
         line = {"agent-turn-complete": [shlex.join(words)]}
         found.append(Installed(agent="codex", kind="notify", scope="user", path=str(path), commands=line))
     return found
+
+
+def _read(path: Path, meaning: Callable[[str], Any]) -> Any:
+    """What we find in a settings file, if there is one; what cannot be read is named."""
+    try:
+        return meaning(path.read_text()) if path.is_file() else None
+    except (NotJson, OSError, UnicodeDecodeError) as error:
+        raise Unreadable(str(path), str(error)) from error
 
 
 def home_of(command: str) -> Path | None:

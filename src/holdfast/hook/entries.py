@@ -8,6 +8,7 @@ from holdfast.hook import agents
 from holdfast.hook.json_text import Node, NotJson, parse, with_item, with_member, without
 
 NOTIFY_COMMENT = "  # holdfast"
+NOTIFY_LINES_MAX = 30
 
 
 class Taken(Exception):
@@ -51,14 +52,22 @@ def with_notify(text: str, words: list[str]) -> str:
     there = notify(text)
     if there is not None:
         raise Taken(f"notify is {json.dumps(there)} already, and Codex has only one")
-    line = f"notify = {json.dumps(words, ensure_ascii=False)}{NOTIFY_COMMENT}\n"
-    return line + text  # before every table: what follows a table's name belongs to it
+    line = f"notify = {json.dumps(words, ensure_ascii=False)}{NOTIFY_COMMENT}"
+    return (
+        line + ("\r\n" if "\r\n" in text else "\n") + text
+    )  # before every table: what follows a table's name belongs to it
 
 
 def without_notify(text: str) -> str:
-    """Codex settings without our line."""
+    """Codex settings without our command, which somebody may have spread over several lines."""
     lines = text.splitlines(keepends=True)
-    return "".join(line for line in lines if not _is_our_notify(line))
+    for start, line in enumerate(lines):
+        for end in range(start + 1, start + 1 + NOTIFY_LINES_MAX) if line.startswith("notify") else ():
+            if _is_our_notify("".join(lines[start:end])):
+                return "".join(lines[:start] + lines[end:])
+    if agents.is_ours(notify(text)):
+        raise NotJson("our notify stands there in a way that is not understood; take it out by hand")
+    return text
 
 
 def notify(text: str) -> Any:
@@ -69,11 +78,9 @@ def notify(text: str) -> Any:
         raise NotJson(str(error)) from error
 
 
-def _is_our_notify(line: str) -> bool:
-    if not line.startswith("notify"):
-        return False
+def _is_our_notify(lines: str) -> bool:
     try:
-        return agents.is_ours(tomllib.loads(line).get("notify"))
+        return agents.is_ours(tomllib.loads(lines).get("notify"))
     except tomllib.TOMLDecodeError:
         return False
 
@@ -99,7 +106,7 @@ def _without_empty(text: str, path: tuple[str, ...], event: str, place: int) -> 
         if key not in (parent.members or {}):
             return text
         child = (parent.members or {})[key]
-        is_empty = not child.value
+        is_empty = not text[child.start + 1 : child.end - 1].strip()  # a comment is somebody's
     return without(text, parent, child) if is_empty else text
 
 

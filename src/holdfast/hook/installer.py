@@ -4,6 +4,7 @@ What was written is noted in the home. If the file is still exactly that when ou
 back, byte for byte; if somebody has changed it meanwhile, only our entries go.
 """
 
+import fcntl
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -51,11 +52,20 @@ class Installer:
     """Puts entries into settings files and takes them out again; remembers in the home what it did."""
 
     def __init__(self, home: Path) -> None:
+        self._home = home
         self._record = home / RECORD_NAME
 
     def install(self, agent: str, kind: str, path: Path, add: Callable[[str], str]) -> Install:
         """Have our entries in a file; those of an earlier install are replaced."""
-        path = _real(path)
+        with self._alone():
+            return self._install(agent, kind, _real(path), add)
+
+    def uninstall(self, kind: str, path: Path) -> None:
+        """Take our entries out of a file."""
+        with self._alone():
+            self._uninstall(kind, _real(path))
+
+    def _install(self, agent: str, kind: str, path: Path, add: Callable[[str], str]) -> Install:
         before = _read(path)
         base = self._base(kind, path, before)
         with _readable(path):
@@ -77,9 +87,7 @@ class Installer:
         _exchange(path, before, text.encode(), mode)
         return done
 
-    def uninstall(self, kind: str, path: Path) -> None:
-        """Take our entries out of a file."""
-        path = _real(path)
+    def _uninstall(self, kind: str, path: Path) -> None:
         before = _read(path)
         known = self._find(kind, path)
         base = self._base(kind, path, before)
@@ -123,8 +131,18 @@ class Installer:
         known = self._find(kind, path)
         return known is not None and known.made_directory
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep others from changing the record between our reading and our writing of it."""
+        files.make_directory(self._home)
+        descriptor = os.open(self._home, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
     def _remember(self, installs: list[Install]) -> None:
-        files.make_directory(self._record.parent)
         files.replace(self._record, msgspec.json.format(msgspec.json.encode(installs), indent=2) + b"\n")
 
 

@@ -106,24 +106,19 @@ def _with_child(text: str, parent: Node, label: str, value: Any) -> str:
 
 def _is_in_line_comment(text: str, start: int, end: int) -> bool:
     """Whether what stands at the end is behind `//`: anything that is put there must go to the next line."""
-    reader = _Reader(text)
-    reader.place = start
-    while reader.place < end:
-        found = reader.place
-        if text.startswith("//", found) and not 0 <= text.find("\n", found) < end:
-            return True
-        reader.skip()
-        if reader.place == found:
-            reader.place = _value_end(text, found)
+    place = start
+    while place < end:
+        if text.startswith("//", place):
+            place = text.find("\n", place, end)
+            if place < 0:
+                return True
+        elif text.startswith("/*", place):
+            place = text.index("*/", place + 2) + 2
+        elif text[place] == '"':
+            place = json.JSONDecoder().raw_decode(text, place)[1]  # slashes in a text begin no comment
+        else:
+            place += 1
     return False
-
-
-def _value_end(text: str, place: int) -> int:
-    """Where a text ends, or else the next character is: slashes in a text begin no comment."""
-    if text[place] != '"':
-        return place + 1
-    end: int = json.JSONDecoder().raw_decode(text, place)[1]
-    return end
 
 
 def _newline(text: str) -> str:

@@ -21,6 +21,9 @@ class Owner:
 
     def __init__(self, home: Path, random: Random) -> None:
         files.make_directory(home / DIRECTORY_NAME)
+        gone(
+            home, [name for name in os.listdir(home / DIRECTORY_NAME) if not name.startswith(".")]
+        )  # nobody else tidies up
         self.name = random(NAME_BYTES).hex()
         self._path = home / DIRECTORY_NAME / self.name
         try:

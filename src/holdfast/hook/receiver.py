@@ -16,11 +16,13 @@ from holdfast.protocol import hook_event
 
 PAYLOAD_BYTES_MAX = 1_048_576  # of a stored payload; of a larger one the large fields are cut
 FIELD_BYTES_MAX = 65_536  # of one field of such a payload
+GROWTH_MAX = 3  # two bytes of UTF-8 are six characters in ASCII
 INPUT_BYTES_MAX = 67_108_864  # beyond it a payload is not even read
 DETAIL_CHARACTERS_MAX = 1_000  # of what could not be read, in the row that says so
 LOG_BYTES_MAX = 1_048_576  # then the log is put aside
 RANDOM_BYTES = 10
 TIME_BYTES = 6
+CUT_DIGITS = 16  # of such a size, and what stands around it
 CUT = "holdfast_cut"  # names the fields that were too large, and their sizes
 
 INVALID_JSON = "hook_invalid_json"
@@ -103,7 +105,8 @@ def receive(call: Call) -> str:
         dropped = {"agent": call.agent, "event_name": _storable(name), "reason": reason, "received_at": at}
         storing.store(call.home, storing.DROPPED, dropped)
         return "dropped"
-    payload.setdefault("cwd", call.cwd or os.getcwd())
+    if "cwd" not in payload:
+        payload |= _where(call)
     values = _event(call, at, event_type, name, _session(call, payload), _sized(payload, len(raw)))
     return storing.store(call.home, storing.EVENT, values)
 
@@ -141,6 +144,14 @@ def _event(
     }
 
 
+def _where(call: Call) -> hook_event.Payload:
+    """The directory that an event is from, if there still is one: agents remove their work trees under their own feet."""
+    try:
+        return {"cwd": call.cwd or os.getcwd()}
+    except OSError:
+        return {}
+
+
 def _session(call: Call, payload: hook_event.Payload) -> str:
     found = hook_event.session_of(payload)
     if not found and call.agent == "gemini":
@@ -161,11 +172,20 @@ def _error_payload(invalid: Invalid) -> hook_event.Payload:
 
 def _sized(payload: hook_event.Payload, size: int) -> hook_event.Payload:
     """The payload, without what would make it too large to be kept whole."""
-    if size <= PAYLOAD_BYTES_MAX:
+    total = len(plain_json.write(payload)) if size * GROWTH_MAX > PAYLOAD_BYTES_MAX else size
+    if total <= PAYLOAD_BYTES_MAX:
         return payload
+    kept = dict(payload)
+    gone: dict[str, int] = {}
     sizes = {name: len(plain_json.write(value)) for name, value in payload.items()}
-    large = {name: length for name, length in sizes.items() if length > FIELD_BYTES_MAX}
-    return {name: _cut(value) if name in large else value for name, value in payload.items()} | {CUT: large}
+    for name in sorted(sizes, key=lambda one: sizes[one], reverse=True):
+        is_large = sizes[name] > FIELD_BYTES_MAX
+        if not is_large and total <= PAYLOAD_BYTES_MAX:
+            break
+        kept[name] = _cut(payload[name]) if is_large else None  # there may be many, and none of them large by itself
+        gone[name] = sizes[name]
+        total += len(plain_json.write({name: kept[name]})) + CUT_DIGITS - sizes[name]
+    return kept | {CUT: gone}
 
 
 def _cut(value: object) -> object:
@@ -177,11 +197,10 @@ def _also_allowed(home: str) -> frozenset[str]:
     try:
         with open(f"{home}/{SETTINGS_NAME}", encoding="utf-8") as file:
             settings = plain_json.read(file.read())
-        allow = settings["allow"] if isinstance(settings, dict) else []
-        return frozenset(allow)
+        return frozenset(settings.get("allow", ()))  # type: ignore[attr-defined]  # what is no object is told below
     except FileNotFoundError:
         return frozenset()
-    except (OSError, ValueError, LookupError, TypeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         _complain(home, f"{SETTINGS_NAME} cannot be read and allows nothing: {error}")
         return frozenset()
 

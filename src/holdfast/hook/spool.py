@@ -1,8 +1,8 @@
 """The spool: where events go while the database cannot take them, one checked line each, on disk before it is said.
 
 Everybody appends under the file's lock, and while it is not empty every event goes there, so that none overtakes another.
-Whoever empties it holds the same lock from reading to truncating; the file is never removed, so the lock is always the
-same one. Imported by the receiver: the standard library only, and little of it.
+Whoever empties it holds the same lock from reading the last lines to truncating; the file is never removed, so the lock is
+always the same one. Imported by the receiver: the standard library only, and little of it.
 """
 
 import os
@@ -13,6 +13,7 @@ from holdfast.hook.layout import REJECTED_NAME, SPOOL_NAME
 
 LOCK_WAIT_S = 2.0  # for whoever empties it; some agents give a hook three seconds
 LOCK_POLL_S = 0.002
+PIECE_BYTES = 1_048_576  # read and stored together; only what is less than that is read under the lock
 
 Record = dict[str, object]
 
@@ -23,10 +24,15 @@ class Occupied(OSError):
 
 def is_empty(home: str) -> bool:
     """Whether the database may be written to directly."""
+    return size(home) == 0
+
+
+def size(home: str) -> int:
+    """How many bytes wait here."""
     try:
-        return os.stat(f"{home}/{SPOOL_NAME}").st_size == 0
+        return os.stat(f"{home}/{SPOOL_NAME}").st_size
     except FileNotFoundError:
-        return True
+        return 0
 
 
 def mentions(home: str, text: str) -> bool:
@@ -42,57 +48,101 @@ def append(home: str, record: Record) -> None:
     descriptor = _open(home)
     try:
         _lock(descriptor, LOCK_WAIT_S)
-        size = os.fstat(descriptor).st_size
+        before = os.fstat(descriptor).st_size
         try:
-            _write(descriptor, _mended(descriptor, size) + _line(record))
+            _write(descriptor, _mended(descriptor, before) + _line(record))
             os.fsync(descriptor)
-            if size == 0:
+            if before == 0:
                 _sync_directory(home)  # the file may be new
         except BaseException:
-            os.ftruncate(descriptor, size)  # half a line would stand in the way of the next one
+            os.ftruncate(descriptor, before)  # half a line would stand in the way of the next one
             raise
     finally:
         os.close(descriptor)
 
 
-def put_aside(home: str, records: list[Record]) -> None:
+def put_aside(home: str, records: list[Record], damaged: list[bytes]) -> None:
     """Keep, for a person to look at, what no database would take."""
     descriptor = os.open(f"{home}/{REJECTED_NAME}", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
-        _write(descriptor, b"".join(map(_line, records)))
+        _write(descriptor, b"".join([*map(_line, records), *(line + b"\n" for line in damaged)]))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-class Emptying:
-    """The spool, held: `records` are to be stored, then `truncate`. Where somebody else has it there are none."""
+class Mark:
+    """How far the spool was read: `line` ends at `end`, and being one of a kind proves that nobody has emptied it since."""
 
-    def __init__(self, home: str) -> None:
+    def __init__(self, end: int = 0, line: bytes = b"") -> None:
+        self.end = end
+        self.line = line
+
+    def found(self, descriptor: int) -> int:
+        """Where to read on."""
+        start = self.end - len(self.line)
+        return self.end if os.pread(descriptor, len(self.line), start) == self.line else 0
+
+
+class Piece:
+    """Lines of the spool: records, and what is damaged, because a receiver died over it or the disk lost it."""
+
+    def __init__(self, content: bytes, mark: Mark) -> None:
+        self.mark = mark
         self.records: list[Record] = []
-        self.damaged = 0  # lines that were never wholly written, so nobody was told that they are stored
-        self._descriptor: int | None = None
-        if is_empty(home):
-            return
-        descriptor = _open(home)
-        try:
-            _lock(descriptor, 0.0)
-        except Occupied:
-            os.close(descriptor)
-            return
-        self._descriptor = descriptor
-        for line in _content(descriptor).split(b"\n"):
+        self.damaged: list[bytes] = []
+        for line in content.split(b"\n"):
             record = _record(line)
             if record is not None:
                 self.records.append(record)
             elif line:
-                self.damaged += 1
+                self.damaged.append(line)
+
+
+def ahead(home: str, mark: Mark) -> Piece | None:
+    """The next lines behind a mark, while there are many: they need no lock, only the last few do. None if there are few."""
+    descriptor = _open_to_read(home)
+    try:
+        start, length = mark.found(descriptor), PIECE_BYTES
+        if os.fstat(descriptor).st_size - start <= PIECE_BYTES:
+            return None
+        while b"\n" not in (content := _content(descriptor, start, length)) and len(content) == length:
+            length *= 2
+    finally:
+        os.close(descriptor)
+    content = content[: content.rfind(b"\n") + 1]
+    last = content[content.rfind(b"\n", 0, -1) + 1 :]
+    return Piece(content, Mark(start + len(content), last)) if content else None
+
+
+class Emptying:
+    """The spool behind a mark, held: `records` are to be stored, then `truncate`. Somebody else may have it: no `is_held`."""
+
+    def __init__(self, home: str, mark: Mark | None = None) -> None:
+        self._home = home
+        self._descriptor: int | None = None
+        content = b""
+        if not is_empty(home):
+            self._descriptor = _held(home)
+        if self._descriptor is not None:
+            start = (mark or Mark()).found(self._descriptor)
+            content = _content(self._descriptor, start, os.fstat(self._descriptor).st_size - start)
+        piece = Piece(content, Mark())
+        self.records, self.damaged = piece.records, piece.damaged
+
+    @property
+    def is_held(self) -> bool:
+        return self._descriptor is not None
 
     def truncate(self) -> None:
         """Everything is stored elsewhere."""
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            os.fsync(self._descriptor)
+            descriptor = _open(self._home)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
 
     def __enter__(self) -> "Emptying":
         return self
@@ -103,8 +153,24 @@ class Emptying:
             self._descriptor = None
 
 
+def _held(home: str) -> int | None:
+    """The spool, locked; None where somebody else has it."""
+    descriptor = _open_to_read(home)
+    try:
+        _lock(descriptor, 0.0)
+    except Occupied:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def _open(home: str) -> int:
     return os.open(f"{home}/{SPOOL_NAME}", os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+def _open_to_read(home: str) -> int:
+    """The spool, for the worker: it is told when somebody closes what could be written to, and must not tell itself."""
+    return os.open(f"{home}/{SPOOL_NAME}", os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _lock(descriptor: int, wait_s: float) -> None:
@@ -132,14 +198,11 @@ def _write(descriptor: int, content: bytes) -> None:
         content = content[os.write(descriptor, content) :]
 
 
-def _content(descriptor: int) -> bytes:
-    size = os.fstat(descriptor).st_size
+def _content(descriptor: int, start: int, size: int) -> bytes:
     parts: list[bytes] = []
-    while size > 0:
-        part = os.pread(descriptor, size, sum(map(len, parts)))
-        if not part:
-            break
+    while size > 0 and (part := os.pread(descriptor, size, start)):
         parts.append(part)
+        start += len(part)
         size -= len(part)
     return b"".join(parts)
 

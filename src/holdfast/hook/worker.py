@@ -30,7 +30,7 @@ from holdfast.store import faults
 from holdfast.store.engine import Transaction
 from holdfast.store.world import Clock, Random
 
-DRAIN_S = 5.0  # for handlers to end when the worker is to; what is still at work then is tried again later
+DRAIN_S = 5.0  # for handlers to end when the worker is to, and for the store after them; the rest is tried again later
 PRUNE_EVERY = 240  # of the looks for what is stuck
 FAULT_WAIT_S = 1.0  # before the next try after a fault that may pass
 
@@ -63,6 +63,7 @@ class Worker:
         self._clock = clock
         self._random = random
         self._settings = settings or Settings()
+        self._intake = intake.Intake(home, store)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._owner = ""
         self._file: int | None = None  # the database's inode: receivers open it by its name
@@ -71,6 +72,7 @@ class Worker:
         self._unreported = asyncio.Event()
         self._stopping = asyncio.Event()
         self.statistics = Statistics(self._settings)
+        self.is_failing = False  # the store has had no time when it was last asked
         self.stuck = 0  # events that have been open for too long, at the last look
 
     @property
@@ -182,6 +184,12 @@ class Worker:
             return
         try:
             await self._handle(event)
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise  # it is the worker that is to end
+            error = RuntimeError("something that the handler waited for was cancelled")
+            await self._failed(session, row, error, event.attempts)
+            return
         except Exception as error:  # whatever it is, it is the handler's; the row keeps it
             await self._failed(session, row, error, event.attempts)
             return
@@ -321,10 +329,8 @@ class Worker:
 
     async def _empty_spool(self) -> None:
         if intake.is_needed(self._home):
-            await self._do(
-                lambda tx: None
-            )  # receivers wait for the spool: it is not taken before the database has time
-            self.statistics.count("spooled", await intake.take_in(self._home, self._store))
+            await self._do(lambda _: None)  # receivers wait for the spool: the database must have time first
+            self.statistics.count("spooled", await self._intake.take_in())
 
     async def _drain(self) -> None:
         """Let handlers end, and give back what waits for one."""
@@ -337,12 +343,19 @@ class Worker:
                 task.cancel()
             if late:
                 await asyncio.wait(late)
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                await self._leave()
+        except TimeoutError:
+            _log.warning("the hook store has no time; whoever comes next finds what this worker leaves")
+        self.statistics.summarise(self.depth, self._clock())
+
+    async def _leave(self) -> None:
         left = [_released(row) for session in self._sessions.values() for row in session.waiting()]
         if left:
             await self._mark(left)
         while self._report is not None and await self._report_some(self._report):
             pass
-        self.statistics.summarise(self.depth, self._clock())
 
     async def _do(self, request: Callable[[Transaction], T]) -> T:
         return await self._patiently(lambda: self._store.do_soon(request))
@@ -351,12 +364,17 @@ class Worker:
         """Do something, and again after a fault that may pass: what a handler has done must be marked some day."""
         while True:
             try:
-                return await work()
+                answer = await work()
             except faults.Fault as fault:
                 if not fault.temporary:
                     raise
-                _log.error("the hook store failed", detail=str(fault))
+                if not self.is_failing:
+                    _log.error("the hook store failed; it is tried until it has time", detail=str(fault))
+                self.is_failing = True
                 await asyncio.sleep(FAULT_WAIT_S)
+            else:
+                self.is_failing = False
+                return answer
 
 
 def _inode(path: Path) -> int | None:
