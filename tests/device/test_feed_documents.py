@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.device import author as authors
-from holdfast.device import feed_documents, feed_relays, feed_views, operations, sending
+from holdfast.device import feed_documents, feed_relays, feed_views, operations, recover, sending
 from holdfast.device.feed_views import RelayView
+from holdfast.device.home import Home
 from holdfast.device.mesh import OtherRelay
 from holdfast.device.operations import Address
 from holdfast.protocol import document, sealing
@@ -329,8 +330,9 @@ def test_a_relay_with_another_key_is_told_nothing(world: World, monkeypatch: pyt
     assert world.town.place.relay.head() == before
 
 
-def test_a_version_that_a_relay_refuses_stays_and_is_offered_again_when_the_document_changes(world: World) -> None:
-    """Another snapshot has its very clock: some other program counted as this home."""
+def test_an_edit_of_another_program_under_the_very_clock_of_one_made_here_is_a_conflict_everywhere(
+    world: World,
+) -> None:
     world.one.edit("list", "milk")
     ((raw,),) = world.one.rows("SELECT event FROM snapshot")
     kept = feed_documents.read_kept(raw)
@@ -339,14 +341,12 @@ def test_a_version_that_a_relay_refuses_stays_and_is_offered_again_when_the_docu
     )
     other = document.sign_snapshot(AUTHOR, 1, kept.said.d, Operation.PUT, kept.said.clock, content, bytes(32))
     world.town.place.expect(201, other)
-    world.one.meet(world.town)
-    assert world.one.rows("SELECT state FROM sighting ORDER BY state") == [("refused",), ("there",)]
-    assert bodies(world.one) == ["milk", "not milk"]
-    assert [view.refused for view in relay_views(world.one)] == [1]
+    world.meet()
+    assert bodies(world.one) == bodies(world.other) == ["milk", "not milk"]
+    assert [view.refused for view in relay_views(world.one)] == [0]
     asyncio.run(world.one.client.resolve("list", "milk"))
     world.meet()
     assert bodies(world.other) == ["milk"]
-    assert [view.refused for view in relay_views(world.one)] == [0]
 
 
 def relay_views(home: Dwelling) -> list[RelayView]:
@@ -399,6 +399,24 @@ def test_a_home_that_lost_what_it_knew_of_its_relay_offers_its_edits_all_the_sam
     assert (bodies(world.other), bodies(world.other, "plan")) == (["bread"], ["walk"])
 
 
+def plan(home: Dwelling, statement: str, *parameters: str) -> str:
+    asked = home.device.look(lambda tx: tx.rows(f"EXPLAIN QUERY PLAN {statement}", dict.fromkeys(parameters, "")))
+    return "; ".join(step[-1] for step in asked)
+
+
+def test_a_look_at_what_waits_does_not_read_what_was_ever_sent(world: World) -> None:
+    due = ("relay", "now", "wait_max", "limit")
+    for name, parameters in (("waiting", due), ("next_attempt_at", due[:1]), ("count_waiting", due[:1])):
+        assert "operation_log_lane" in plan(world.one, feed_relays._SQL[name], *parameters)
+
+
+def test_a_page_of_documents_is_read_in_the_order_of_an_index(world: World) -> None:
+    steps = plan(world.one, feed_documents.SQL["documents"], "after_name", "after_d", "with_deleted", "limit")
+    assert "snapshot_name ((name,d)>(?,?))" in steps
+    assert "TEMP B-TREE" not in steps
+    assert "snapshot_current" in plan(world.one, feed_documents.SQL["count_documents"])
+
+
 def test_large_documents_travel_in_several_requests(world: World) -> None:
     for number in range(20):
         world.one.edit(f"note {number}", "x" * 40_000)
@@ -406,6 +424,32 @@ def test_large_documents_travel_in_several_requests(world: World) -> None:
     assert 1 < len(due) < 20
     world.meet()
     assert len(world.other.shown()) == 20
+
+
+def test_a_recovered_home_fetches_again_what_it_lost(world: World, tmp_path: Path) -> None:
+    """What is known of relays survived, and what came from them did not."""
+    for name in ("list", "plan"):
+        world.other.edit(name, "first")
+    world.meet()
+    world.one.edit("list", "second")
+    world.one.edit("unsent", "first")
+    world.one.edit("unsent", "second")
+    world.one.device.do(lambda tx: tx.run("DELETE FROM snapshot WHERE name = 'plan' OR status = 'current'"))
+    world.one.device.do(lambda tx: tx.run("DELETE FROM operation_log"))
+    world.one.device.close()
+    home = Home(tmp_path / "recovered")
+    home.path.mkdir(mode=0o700)
+    world.one.path.rename(home.database)
+    recover.recover(home, world.town.place.clock, world.one.random, force=True)
+    home.database.rename(world.one.path)
+    world.one.open()
+    world.meet()
+    assert {name: bodies(world.one, name) for name in ("list", "plan", "unsent")} == {
+        "list": ["first"],
+        "plan": ["first"],
+        "unsent": ["first"],
+    }
+    assert world.one.shown() == world.other.shown()
 
 
 def test_a_restored_home_counts_its_edits_anew(world: World) -> None:
@@ -436,6 +480,46 @@ def test_what_is_written_in_a_home_that_went_back_in_time_is_not_taken_for_what_
         assert bodies(home) == ["third", "written since"]
         assert bodies(home, "new") == ["untouched"]
     assert world.one.entries(Kind.RESTORED)
+
+
+@pytest.mark.parametrize(("forgotten", "since"), [(1, 1), (1, 2), (2, 2), (2, 3), (3, 2), (1, 9)])
+def test_nor_though_it_wrote_as_much_since_as_it_forgot(world: World, forgotten: int, since: int) -> None:
+    """Then an edit that it forgot and one that it wrote since have one clock, and what came after knew of one of them only."""
+    world.one.edit("list", "first")
+    world.meet()
+    copy = world.one.remember()
+    for number in range(forgotten):
+        world.one.edit("list", f"forgotten {number}")
+    world.meet()
+    world.one.go_back(copy)
+    for number in range(since):
+        world.one.edit("list", f"since {number}")
+    world.meet()
+    world.meet()
+    for home in (world.one, world.other):
+        assert bodies(home) == [f"forgotten {forgotten - 1}", f"since {since - 1}"]
+    world.other.edit("list", "both")
+    world.meet()
+    assert bodies(world.one) == bodies(world.other) == ["both"]
+
+
+def test_edits_under_one_clock_are_set_apart_alike_by_whoever_sees_them(world: World, tmp_path: Path) -> None:
+    far = Town(tmp_path, "far")
+    world.other.add(far)
+    copy = world.one.remember()
+    world.one.edit("list", "forgotten")
+    world.one.meet(world.town)
+    world.one.go_back(copy)
+    world.one.add(far)
+    world.one.edit("list", "since")
+    world.one.meet(far)
+    for town in (far, world.town, far):
+        world.other.meet(town)
+    assert bodies(world.other) == ["forgotten", "since"]
+    world.one.meet(world.town)
+    assert world.one.shown() == world.other.shown()
+    far.check()
+    far.place.engine.close()
 
 
 def test_nor_though_another_relay_has_it_already(world: World, tmp_path: Path) -> None:

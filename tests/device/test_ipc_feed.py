@@ -62,6 +62,40 @@ def test_documents_are_written_read_listed_and_deleted(house: House, notes: Feed
     assert (relay.is_home, relay.live, relay.seq, relay.waiting) == (True, False, None, 8)
 
 
+def test_documents_that_cannot_be_read_are_listed_first_and_a_page_leaves_none_out(
+    house: House, notes: FeedClient
+) -> None:
+    notes.init()
+    for number in range(6):
+        notes.put(f"note {number}", "text")
+    house.device.do(lambda tx: tx.run("UPDATE snapshot SET name = NULL WHERE name IN ('note 1', 'note 3', 'note 5')"))
+    for limit in range(1, 8):
+        found, after = [], ""
+        while True:
+            page = notes.documents(limit=limit, after=after)
+            found += [one.name for one in page.documents]
+            if page.next_after is None:
+                break
+            after = page.next_after
+        assert found == [None, None, None, "note 0", "note 2", "note 4"]
+    with pytest.raises(RequestRefused) as caught:
+        notes.documents(after="ab" * 32)
+    assert caught.value.refusal is Refusal.NOT_FOUND
+
+
+def test_a_document_is_edited_by_its_id_too_and_a_version_is_named_by_the_beginning_of_its_id(
+    house: House, notes: FeedClient
+) -> None:
+    notes.init()
+    made = notes.put("list", "milk")
+    version = made.versions[0].id
+    assert notes.put(made.id, "bread", seen=[version[:12]]).name == "list"
+    for seen in (version[:12], "", notes.document("list").versions[0].id[:7]):
+        refused("document_changed", house, "put", {"name": "list", "body": "tea", "seen": [seen]})
+    assert notes.delete(made.id).id == made.id
+    assert [one.name for one in notes.documents(deleted=True).documents] == ["list"]
+
+
 def test_a_name_may_have_any_characters_that_can_be_seen(house: House, notes: FeedClient) -> None:
     notes.init()
     for name in ("a/b", "100 %", "Ärger?", "x" * 256):
@@ -102,6 +136,7 @@ def test_a_key_is_shared_in_a_message_that_shows_no_secret(house: House, notes: 
     assert secret not in blob
     assert secret.hex().encode() not in blob
     assert object_id == GRANT_OBJECT
+    refused("malformed", house, "share", {"member": house.me.member})
 
 
 def arrive(house: House, sender: Person, author: bytes, sealed_for: bytes, said: bytes | None = None) -> None:

@@ -89,6 +89,15 @@ def test_counting_does_not_read_the_log(desk: Desk) -> None:
     assert [step[-1] for step in plan] == ["SCAN operation_count"]
 
 
+def test_what_is_not_done_is_listed_without_reading_what_is(desk: Desk) -> None:
+    wanted = {"after": -1, "limit": 50, "destination_kind": None, "destination_ref": None}
+    asked = {f"is_{status.value}": 1 for status in Status if status is not Status.DONE}
+    statement = "EXPLAIN QUERY PLAN " + outbox._SQL["page_of_undone"]
+    steps = [step[-1] for step in desk.look(lambda tx: tx.rows(statement, {**wanted, **asked}))]
+    named = [step for step in steps if "operation_log" in step]
+    assert all("operation_log_outbox" in step or "operation_log_failed" in step or "rowid=?" in step for step in named)
+
+
 def test_operations_are_counted_wherever_they_move(desk: Desk) -> None:
     def counted() -> list[int]:
         return [desk.look(outbox.count)[status] for status in Status]

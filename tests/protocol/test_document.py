@@ -173,3 +173,23 @@ def test_a_text_that_no_event_could_carry_is_refused() -> None:
     with pytest.raises(Refused) as caught:
         document.seal_content(KEY, Content(version=1, name="list", body="\ud800"), bytes(32))
     assert caught.value.refusal is Refusal.MALFORMED
+
+
+def test_twins_that_are_set_apart_know_of_themselves_and_not_of_each_other() -> None:
+    d, known = document.document_id(SECRET, "list"), clock(a=2, b=1)
+    twins = []
+    for body in ("milk", "bread"):
+        sealed = document.seal_content(KEY, Content(version=1, name="list", body=body), bytes(range(32)))
+        twins.append(document.sign_snapshot(SECRET, 1, d, PUT, known, sealed, bytes(32)))
+    apart = [document.set_apart(SECRET, event, known) for event in twins]
+    assert apart == [document.set_apart(SECRET, event, known) for event in twins]
+    for event, twin in zip(apart, twins, strict=True):
+        verify(event)
+        assert (event.created_at, event.content) == (twin.created_at, twin.content)
+    one, other = (from_event(event).clock for event in apart)
+    assert dominates(one, known)
+    assert dominates(other, known)
+    assert not dominates(one, other)
+    assert not dominates(other, one)
+    newer = clock(a=3, b=1)
+    assert not dominates(newer, one)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.device.feed_views import Document, DocumentVersion, Page
 
 PREVIEW_CHARACTERS = 60
+CONFLICTS_AT_ONCE = 100
 SHOWN_ID_CHARACTERS = 12  # of a version's id; any beginning that fits one only will do
 
 app = typer.Typer(help="Your documents, in all your homes.", no_args_is_help=True)
@@ -27,7 +28,11 @@ app = typer.Typer(help="Your documents, in all your homes.", no_args_is_help=Tru
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The document's name, or its id.")]
 Seen = Annotated[
     list[str] | None,
-    typer.Option("--seen", metavar="ID", help="Only if this is still the current version; repeatable in a conflict."),
+    typer.Option(
+        "--seen",
+        metavar="ID",
+        help="Only if this is still the current version; its beginning will do. Repeatable in a conflict.",
+    ),
 ]
 
 
@@ -164,8 +169,7 @@ def history(name: Name, as_json: AsJson = False) -> None:
 def conflicts(as_json: AsJson = False) -> None:
     """Documents of which several versions stand side by side, with all of these."""
     with _daemon() as client:
-        page = client.documents(limit=500, conflicts=True)
-        found = [client.document(one.id) for one in page.documents]
+        found = list(_conflicts(client))
     if as_json:
         sessions.print_list([msgspec.to_builtins(one) for one in found])
         return
@@ -174,6 +178,14 @@ def conflicts(as_json: AsJson = False) -> None:
         _print_versions(document.versions)
     if not found:
         console().print("no document is in conflict")
+
+
+def _conflicts(client: "FeedClient") -> "Iterator[Document]":
+    after: str | None = ""
+    while after is not None:
+        page = client.documents(after=after, limit=CONFLICTS_AT_ONCE, conflicts=True)
+        yield from (client.document(one.id) for one in page.documents)
+        after = page.next_after
 
 
 @app.command()

@@ -19,7 +19,10 @@ SCHEMA = Schema(
         history.MIGRATION,
         *(
             Migration.load(__package__, name)
-            for name in ("operation_log", "topic_key", "directory", "inbox", "lane", "outbox", "feed", "hook_entry")
+            for name in (
+                *("operation_log", "topic_key", "directory", "inbox", "lane", "outbox", "feed", "hook_entry"),
+                "listing",
+            )
         ),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql"), Statements(__package__, "feed_checks.sql")),

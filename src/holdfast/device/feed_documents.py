@@ -11,7 +11,7 @@ import msgspec
 from holdfast.device import operations
 from holdfast.device.author import Author
 from holdfast.protocol import document, keys, snapshot
-from holdfast.protocol.clock import VectorClock, dominates
+from holdfast.protocol.clock import DEVICES_MAX, VectorClock, dominates
 from holdfast.protocol.document import Content, Outcome, Ruling, Version
 from holdfast.protocol.event import Event, decode, encode, verify
 from holdfast.protocol.history import Draft, Kind
@@ -20,7 +20,7 @@ from holdfast.protocol.schedule import SECOND
 from holdfast.protocol.sealing import NONCE_BYTES
 from holdfast.protocol.snapshot import Operation, Snapshot
 from holdfast.store import history
-from holdfast.store.engine import Transaction
+from holdfast.store.engine import Transaction, Value
 from holdfast.store.statements import Statements
 from holdfast.store.world import Random
 
@@ -28,6 +28,7 @@ SQL = Statements(__package__, "feed_documents.sql")
 
 FEED = "feed"  # the destination kind of snapshots; its ref in the history is the author, in the operation log the relay
 VERSIONS_KEPT = 10  # of a document, that something newer replaced
+SEEN_CHARACTERS_MIN = 8  # of a version's id, of which the beginning will do
 
 CURRENT, _GONE = "current", "gone"
 
@@ -138,7 +139,11 @@ def apply(transaction: Transaction, now: int, author: Author, arrived: Sequence[
     known = {event_id for (event_id,) in transaction.lookup(SQL["known"], ("event_id",), wanted)}
     rulings: list[Ruling | None] = []
     for one in arrived:
-        rulings.append(None if one.event_id in known else _apply(transaction, now, author, one))
+        ruling = None
+        if one.event_id not in known:
+            for told in _without_twin(transaction, author, one):
+                ruling = _apply(transaction, now, author, told)
+        rulings.append(ruling)
         known.add(one.event_id)
     return rulings
 
@@ -208,13 +213,19 @@ def _standing(transaction: Transaction, d: str) -> _Standing:
 def _check_readable(transaction: Transaction, author: Author, known: _Standing, edit: Edit) -> None:
     """Refuse to take the place of what nobody can have read here, or of something else than was decided on."""
     current = {version.event_id.hex() for version in known.current}
-    if edit.seen is not None and set(edit.seen) != current:
+    if edit.seen is not None and {_meant(seen, current) for seen in edit.seen} != current:
         raise Refused(Refusal.DOCUMENT_CHANGED, f"document {edit.name} is not what was seen")
     if edit.seen is None and any(_opened(transaction, author, version) is None for version in known.current):
         detail = (
             f"document {edit.name} has a version that cannot be read here; name it as seen to replace it all the same"
         )
         raise Refused(Refusal.UNREADABLE, detail)
+
+
+def _meant(seen: str, current: Iterable[str]) -> str | None:
+    """Which version an id, or the beginning of one, names; None if that is none, or not the only one."""
+    found = [event_id for event_id in current if event_id.startswith(seen)]
+    return found[0] if len(found) == 1 and len(seen) >= SEEN_CHARACTERS_MIN else None
 
 
 def _opened(transaction: Transaction, author: Author, version: Version) -> Content | None:
@@ -251,6 +262,36 @@ def _write(
     ruling = Ruling(outcome, tuple(version.event_id for version in known.current))
     _keep(transaction, now, author, arrived, edit.name, ruling, known, is_own=True)
     return Edited(arrived.event_id, d, arrived.raw)
+
+
+def has_twin(transaction: Transaction, author: Author, arrived: Iterable[Arrived]) -> bool:
+    """Whether something came that is not known, and something else is known under its very clock."""
+    return any([one] != _without_twin(transaction, author, one) for one in arrived)
+
+
+def _without_twin(transaction: Transaction, author: Author, arrived: Arrived) -> list[Arrived]:
+    """What to apply for a snapshot: itself; if another is known that has its very clock, both set apart, as far as they count."""
+    said = arrived.said
+    same: dict[str, Value] = {"d": said.d, "clock": write_clock(said.clock), "event_id": arrived.event_id}
+    twins = transaction.rows(SQL["twins"], same)
+    is_full = len(said.clock.entries) == DEVICES_MAX  # then there is no place for a counter of its own
+    if not twins or is_full or _is_known(transaction, arrived):
+        return [arrived]
+    known = _standing(transaction, said.d).clocks
+    both = (*(read_kept(raw) for raw, status in twins if status == CURRENT), arrived)
+    apart = [_apart(author, one) for one in both]
+    if any(clock == apart[-1].said.clock or dominates(clock, apart[-1].said.clock) for clock in known):
+        return [arrived]  # that was done before
+    return apart
+
+
+def _is_known(transaction: Transaction, arrived: Arrived) -> bool:
+    return bool(transaction.rows(SQL["document_of"], {"event_id": arrived.event_id}))
+
+
+def _apart(author: Author, arrived: Arrived) -> Arrived:
+    event = document.set_apart(author.secret, arrived.event, arrived.said.clock)
+    return Arrived(event, snapshot.from_event(event), encode(event))
 
 
 def _apply(transaction: Transaction, now: int, author: Author, arrived: Arrived) -> Ruling:

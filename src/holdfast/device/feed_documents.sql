@@ -17,6 +17,11 @@ ORDER BY number
 -- name: known
 SELECT wanted.event_id FROM wanted JOIN snapshot ON snapshot.event_id = wanted.event_id
 
+-- name: twins
+-- Other edits of a document under the very same clock.
+SELECT event, status FROM snapshot
+WHERE d = :d AND clock = :clock AND status IN ('current', 'superseded') AND event_id <> :event_id
+
 -- name: keep_snapshot
 INSERT INTO snapshot (event_id, d, name, o, clock, created_at, known_at, is_own, status, event)
 VALUES (:event_id, :d, :name, :o, :clock, :created_at, :now, :is_own, 'current', :event)
@@ -49,13 +54,42 @@ DELETE FROM sighting
 WHERE state = 'there' AND event_id IN (SELECT event_id FROM snapshot WHERE d = :d AND status = 'current' AND o = 'del')
 
 -- name: documents
+-- Documents of which a name is known, in its order: the index has it, so a page costs what it holds. A version that cannot be
+-- read here has no name and counts all the same.
+SELECT named.d, named.name, count(*), sum(CASE version.o WHEN 'put' THEN 1 ELSE 0 END), max(version.known_at)
+FROM snapshot AS named
+JOIN snapshot AS version ON version.d = named.d AND version.status = 'current'
+WHERE named.status = 'current' AND (named.name, named.d) > (:after_name, :after_d)
+  AND named.number = (
+      SELECT min(number) FROM snapshot WHERE d = named.d AND status = 'current' AND name IS NOT NULL
+  )
+GROUP BY named.name, named.d
+HAVING sum(CASE version.o WHEN 'put' THEN 1 ELSE 0 END) > 0 OR :with_deleted = 1
+ORDER BY named.name, named.d
+LIMIT :limit
+
+-- name: nameless_documents
+-- The others: they come first, by id.
+SELECT d, name, count(*), sum(CASE o WHEN 'put' THEN 1 ELSE 0 END), max(known_at)
+FROM snapshot
+WHERE status = 'current' AND name IS NULL AND d > :after_d
+  AND NOT EXISTS (
+      SELECT 1 FROM snapshot AS named WHERE named.d = snapshot.d AND named.status = 'current' AND named.name IS NOT NULL
+  )
+GROUP BY d, name
+HAVING sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) > 0 OR :with_deleted = 1
+ORDER BY d
+LIMIT :limit
+
+-- name: conflicting_documents
+-- Few of many: what has several versions is found in an index first.
 SELECT d, max(name), count(*), sum(CASE o WHEN 'put' THEN 1 ELSE 0 END), max(known_at)
 FROM snapshot
 WHERE status = 'current'
+  AND d IN (SELECT d FROM snapshot WHERE status = 'current' GROUP BY d HAVING count(*) > 1)
 GROUP BY d
-HAVING (coalesce(max(name), ''), d) > (:after_name, :after_d)
-   AND (sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) > 0 OR :with_deleted = 1)
-   AND ((count(*) > 1 AND sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) > 0) OR :only_conflicts = 0)
+HAVING sum(CASE o WHEN 'put' THEN 1 ELSE 0 END) > 0
+   AND (coalesce(max(name), ''), d) > (:after_name, :after_d)
 ORDER BY coalesce(max(name), ''), d
 LIMIT :limit
 
@@ -69,6 +103,9 @@ SELECT d FROM snapshot WHERE event_id = :event_id
 
 -- name: name_of
 SELECT name FROM snapshot WHERE d = :d AND name IS NOT NULL ORDER BY number DESC LIMIT 1
+
+-- name: names
+SELECT name, status FROM snapshot WHERE d = :d ORDER BY number DESC
 
 -- name: event_of
 SELECT event, d FROM snapshot WHERE event_id = :event_id

@@ -190,6 +190,7 @@ class FeedLink:
         changes = [frame for frame in frames if isinstance(frame, Changed)]
         arrived = await self._read(author, [frame.event for frame in changes])
         await self._guard(author, arrived)
+        await self._shun_twins(author, arrived)
         positions = [frame.seq for frame in frames if isinstance(frame, Changed | Compacted | CaughtUp)]
         if positions:
             device, seq = self._device, max(positions)
@@ -228,6 +229,15 @@ class FeedLink:
             _log.error("sender_reset", relay=self.relay, epoch=device.epoch.hex(), what="documents")
             go_on = partial(feed_relays.go_on_as_another, writer=writer, relay=self.relay)
             device.epoch = await device.do_soon(lambda tx: go_on(tx, device.clock(), device.random))
+
+    async def _shun_twins(self, author: Author, arrived: Sequence[Arrived]) -> None:
+        """Fetch the state anew if edits share a clock: of those that came one after the other only the last is to be set apart."""
+        device = self._device
+        if device.look(lambda tx: feed_documents.has_twin(tx, author, arrived)):
+            _log.error("edits share a clock", relay=self.relay)
+            await device.do_soon(lambda tx: feed_relays.start_over(tx, self.relay))
+            detail = "it has an edit under a clock that another has here; its state is fetched anew"
+            raise Refused(Refusal.CURSOR_EXPIRED, detail)
 
     def _heard(self, news: int) -> None:
         if news:

@@ -119,8 +119,10 @@ def offer_all_lacking(transaction: Transaction, now: int, random: Random, relay:
     ((offered,),) = transaction.rows(_SQL["count_offered"], {"relay": relay})
     if offered > count_waiting(transaction, relay):
         transaction.run(_SQL["forget_offers"], {"relay": relay})
-    for event_id, d, raw in transaction.rows(_SQL["lacking"], {"relay": relay}):
-        offer(transaction, now, random, relay, Edited(event_id, d, raw))
+    after = 0
+    while page := transaction.rows(_SQL["lacking"], {"relay": relay, "after": after, "limit": STAGED_AT_ONCE}):
+        for after, event_id, d, raw in page:  # noqa: B007 - the last number is where the next page begins
+            offer(transaction, now, random, relay, Edited(event_id, d, raw))
 
 
 def follow(
@@ -169,8 +171,10 @@ def waiting(transaction: Transaction, relay: str, now: int) -> tuple[list[int], 
         if sequences and size > OFFERED_BYTES_MAX:
             break
         sequences.append(sequence)
+    if sequences:  # the rest is not looked at, which may be all that was written in weeks
+        return sequences, None
     ((next_at,),) = transaction.rows(_SQL["next_attempt_at"], {"relay": relay})
-    return sequences, next_at
+    return [], next_at
 
 
 def count_refused(transaction: Transaction, relay: str) -> int:

@@ -42,11 +42,12 @@ SELECT :relay, event_id, 'there' FROM snapshot WHERE event_id = :event_id
 ON CONFLICT (relay, event_id) DO UPDATE SET state = 'there', seq = NULL WHERE sighting.state <> 'offered'
 
 -- name: lacking
--- What is current here and a relay is not known to have, and nobody has offered to it yet.
-SELECT snapshot.event_id, snapshot.d, snapshot.event FROM snapshot
-WHERE snapshot.status = 'current'
+-- What is current here and a relay is not known to have, and nobody has offered to it yet; a page, for it may be everything.
+SELECT snapshot.number, snapshot.event_id, snapshot.d, snapshot.event FROM snapshot
+WHERE snapshot.status = 'current' AND snapshot.number > :after
   AND NOT EXISTS (SELECT 1 FROM sighting WHERE sighting.relay = :relay AND sighting.event_id = snapshot.event_id)
 ORDER BY snapshot.number
+LIMIT :limit
 
 -- name: lacking_of_document
 SELECT event_id, d, event FROM snapshot
@@ -76,16 +77,17 @@ WHERE sighting.relay = :relay AND sighting.state = 'dominated' AND sighting.seq 
 
 -- name: waiting
 -- What is due. Snapshots tell by their clocks which of them is newer, so one that has to wait holds up no other. A wait that
--- nobody would have set was counted from a clock that was wrong, and is over.
+-- nobody would have set was counted from a clock that was wrong, and is over. Both statuses are named because the index of
+-- what is on its way has both: without it, everything that was ever sent would be looked at.
 SELECT sequence, length(blob) FROM operation_log
-WHERE destination_kind = 'feed' AND destination_ref = :relay AND status = 'pending'
+WHERE destination_kind = 'feed' AND destination_ref = :relay AND status IN ('pending', 'inflight') AND status = 'pending'
   AND (next_attempt_at <= :now OR next_attempt_at > :now + :wait_max)
 ORDER BY sequence
 LIMIT :limit
 
 -- name: next_attempt_at
 SELECT min(next_attempt_at) FROM operation_log
-WHERE destination_kind = 'feed' AND destination_ref = :relay AND status = 'pending'
+WHERE destination_kind = 'feed' AND destination_ref = :relay AND status IN ('pending', 'inflight') AND status = 'pending'
 
 -- name: in_flight
 SELECT sequence FROM operation_log

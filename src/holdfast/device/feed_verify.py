@@ -9,7 +9,7 @@ from holdfast.device import feed_documents
 from holdfast.protocol.clock import VectorClock, dominates
 from holdfast.protocol.event import check_id
 from holdfast.protocol.refusal import Refused
-from holdfast.store.engine import Engine, Row
+from holdfast.store.engine import Engine, Row, Transaction
 from holdfast.store.finding import Finding
 from holdfast.store.statements import Statements
 
@@ -20,20 +20,35 @@ PAGE_DOCUMENTS = 100
 
 def verify(engine: Engine) -> Iterator[Finding]:
     """Every version of a document is what was signed, and current exactly if nothing that is known dominates it."""
-    after = ""
-    while True:
+    after: str | None = ""
+    while after is not None:
         with engine.read() as transaction:
-            names = transaction.rows(_SQL["documents"], {"after": after, "limit": PAGE_DOCUMENTS})
-            rows = transaction.lookup(_SQL["versions"], ("d",), names)
-        versions: dict[str, list[Row]] = defaultdict(list)
-        for d, *rest in rows:
-            versions[d].append(tuple(rest))
+            versions, after = _page(transaction, after)
         for d, known in versions.items():
             for detail in _wrong(d, known):
                 yield Finding("documents", verify.__doc__ or "", detail)
-        if not names:
-            return
-        after = names[-1][0]
+
+
+def raise_fallen(transaction: Transaction) -> None:
+    """Let versions count again that something replaced which is lost: nothing that is left knew of them."""
+    after: str | None = ""
+    while after is not None:
+        versions, after = _page(transaction, after)
+        for known in versions.values():
+            clocks = [feed_documents.read_clock(clock) for _, _, clock, *_ in known]
+            for event_id, _, text, *_ in known:
+                clock = feed_documents.read_clock(text)
+                if not any(dominates(other, clock) for other in clocks):
+                    transaction.run(_SQL["raise"], {"event_id": event_id})
+
+
+def _page(transaction: Transaction, after: str) -> tuple[dict[str, list[Row]], str | None]:
+    """The versions of some documents, and behind which document there may be more."""
+    names = transaction.rows(_SQL["documents"], {"after": after, "limit": PAGE_DOCUMENTS})
+    versions: dict[str, list[Row]] = defaultdict(list)
+    for d, *rest in transaction.lookup(_SQL["versions"], ("d",), names):
+        versions[d].append(tuple(rest))
+    return versions, names[-1][0] if names else None
 
 
 def _wrong(d: str, versions: list[Row]) -> Iterator[str]:

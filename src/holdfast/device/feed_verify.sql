@@ -6,3 +6,6 @@ SELECT snapshot.d, snapshot.event_id, snapshot.o, snapshot.clock, snapshot.statu
 FROM wanted
 JOIN snapshot ON snapshot.d = wanted.d
 ORDER BY snapshot.d, snapshot.number
+
+-- name: raise
+UPDATE snapshot SET status = 'current', superseded_by = NULL WHERE event_id = :event_id AND status = 'superseded'

@@ -12,7 +12,7 @@ from holdfast.protocol.event import decode
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.snapshot import Operation
 from holdfast.protocol.tags import is_hex, shown
-from holdfast.store.engine import Row, Transaction
+from holdfast.store.engine import Row, Transaction, Value
 
 PAGE_ROWS = 500
 
@@ -78,19 +78,36 @@ class RelayView(msgspec.Struct, frozen=True, kw_only=True):
 
 def page(transaction: Transaction, *, after: str = "", limit: int = PAGE_ROWS, **filters: bool) -> Page:
     """Documents by name, behind the one of an id: those that are there; with `deleted` the others too, with `conflicts` no others."""
-    name = _name(transaction, after) if after else ""
-    rows = transaction.rows(
-        SQL["documents"],
-        {
-            "after_name": name or "",
-            "after_d": after,
-            "with_deleted": int(filters.get("deleted", False)),
-            "only_conflicts": int(filters.get("conflicts", False)),
-            "limit": limit,
-        },
-    )
+    name = _place(transaction, after) if after else ""
+    if filters.get("conflicts", False):
+        behind: dict[str, Value] = {"after_name": name, "after_d": after, "limit": limit}
+        rows = transaction.rows(SQL["conflicting_documents"], behind)
+    else:
+        rows = _listed(transaction, name, after, limit, int(filters.get("deleted", False)))
     found = tuple(_summary(row) for row in rows)
     return Page(documents=found, next_after=found[-1].id if len(found) == limit else None)
+
+
+def _place(transaction: Transaction, d: str) -> str:
+    """Under which name a document is listed; without one it stands among those that have none."""
+    rows = transaction.rows(SQL["names"], {"d": d})
+    if not rows:
+        raise Refused(Refusal.NOT_FOUND, f"there is no document with the id {shown(d)} to go on after")
+    current = [name for name, status in rows if status == feed_documents.CURRENT]
+    return next((name for name in current or [name for name, _ in rows] if name is not None), "")
+
+
+def _listed(transaction: Transaction, name: str, d: str, limit: int, with_deleted: int) -> list[Row]:
+    """Those whose name is not known, then the others."""
+    found: list[Row] = []
+    if not name:
+        behind: dict[str, Value] = {"after_d": d, "with_deleted": with_deleted, "limit": limit}
+        found = transaction.rows(SQL["nameless_documents"], behind)
+        d = ""
+    if len(found) < limit:
+        rest: dict[str, Value] = {"after_name": name, "after_d": d, "limit": limit - len(found)}
+        found += transaction.rows(SQL["documents"], {**rest, "with_deleted": with_deleted})
+    return found
 
 
 def all_documents(transaction: Transaction, author: Author, **filters: bool) -> list[Document]:
@@ -119,6 +136,20 @@ def document(transaction: Transaction, author: Author, name: str) -> Document:
         body=None if is_conflict or is_deleted else current[0].body,
         versions=current,
     )
+
+
+def edited_name(transaction: Transaction, author: Author, name: str) -> str:
+    """The name of the document to edit: the one given, unless only a document of that id is there."""
+    try:
+        d = _id_of(transaction, author, name)
+    except Refused:
+        return name
+    if d == documents.document_id(author.secret, name):
+        return name
+    found = _name(transaction, d)
+    if found is None:
+        raise Refused(Refusal.UNREADABLE, f"document {shown(name)} cannot be read here, and its name is not known")
+    return found
 
 
 def versions(transaction: Transaction, author: Author, name: str) -> list[DocumentVersion]:

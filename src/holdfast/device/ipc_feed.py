@@ -12,7 +12,7 @@ from holdfast.device.feed_views import Document, DocumentVersion, Page, RelayVie
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import shown
-from holdfast.wire.client import InvalidUrl
+from holdfast.wire.client import InvalidUrl, relay_url
 from holdfast.wire.route import Handler, Reply, Request, Route, json_reply
 
 if TYPE_CHECKING:
@@ -190,6 +190,8 @@ class FeedHandlers:
     async def post_share(self, request: Request) -> Reply:
         daemon, device = self._daemon, self._daemon.device
         member = self._member(_read(request.body, Share).member)
+        if member == daemon.facts.member:
+            raise Refused(Refusal.MALFORMED, "that is this home itself; share with another one")
         pubkey = daemon.directory.sealing_key_of(member)
         if pubkey is None:
             raise Refused(Refusal.DESTINATION_UNKNOWN, f"no key of member {member} is known here")
@@ -206,7 +208,8 @@ class FeedHandlers:
     async def post_relay(self, request: Request) -> Reply:
         asked = _read(request.body, AddRelay)
         try:
-            return json_reply(Added(relay=asked.relay, is_new=await self._feed.add_relay(asked.relay)))
+            is_new = await self._feed.add_relay(asked.relay)
+            return json_reply(Added(relay=relay_url(asked.relay), is_new=is_new))
         except InvalidUrl as error:
             raise Refused(Refusal.MALFORMED, str(error)) from error
 

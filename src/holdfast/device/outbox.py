@@ -99,7 +99,8 @@ def page(
         "after": after,
         "limit": min(limit, PAGE_ROWS_MAX),
     }
-    return [_item(row) for row in transaction.rows(_SQL["page"], parameters)]
+    name = "page" if Status.DONE in wanted else "page_of_undone"
+    return [_item(row) for row in transaction.rows(_SQL[name], parameters)]
 
 
 def count(transaction: Transaction) -> Mapping[Status, int]:

@@ -14,6 +14,26 @@ WHERE sequence > :after
 ORDER BY sequence
 LIMIT :limit
 
+-- name: page_of_undone
+-- The same without what is done, which is nearly all of a log: what is left has its own indexes.
+SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
+       enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
+       aborted_at, aborted_by, superseded_by, length(blob)
+FROM operation_log
+WHERE sequence IN (
+    SELECT sequence FROM operation_log WHERE status IN ('pending', 'inflight') AND sequence > :after
+    UNION ALL
+    SELECT sequence FROM operation_log WHERE status IN ('dead', 'aborted') AND sequence > :after
+)
+  AND (:destination_kind IS NULL OR destination_kind = :destination_kind)
+  AND (:destination_ref IS NULL OR destination_ref = :destination_ref)
+  AND ((:is_pending = 1 AND status = 'pending')
+    OR (:is_inflight = 1 AND status = 'inflight')
+    OR (:is_dead = 1 AND status = 'dead')
+    OR (:is_aborted = 1 AND status = 'aborted'))
+ORDER BY sequence
+LIMIT :limit
+
 -- name: count_by_status
 SELECT status, rows FROM operation_count
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.device import operations
+from holdfast.device import feed_verify, operations
 from holdfast.device.database import SCHEMA, prepare
 from holdfast.device.home import Home
 from holdfast.protocol.history import LOG_ID_BYTES
@@ -49,6 +49,8 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
         tables = salvage(home.database, engine)
         with engine.write() as transaction:
             operations.recount(transaction)
+            feed_verify.raise_fallen(transaction)
+            transaction.run(_SQL["forget_positions"])
         is_whole = not _findings(engine)
         with engine.write() as transaction:
             if not is_whole:

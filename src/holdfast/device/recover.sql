@@ -5,6 +5,10 @@ DELETE FROM history
 -- name: begin_behind_them
 UPDATE history_head SET anchor_seq = seq, anchor_chain = chain
 
+-- name: forget_positions
+-- What came from relays may be among what is lost: their whole state is fetched anew.
+UPDATE feed_relay SET log_id = NULL, seq = NULL
+
 -- name: want_replay
 -- Until it has happened, whatever interrupts it.
 INSERT INTO cursor (name, log_id, seq, moved_at) VALUES ('replay', :log_id, 0, :now)

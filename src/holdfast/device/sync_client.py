@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import msgspec
 import structlog
 
 from holdfast.device import author as authors
@@ -146,9 +147,11 @@ class SyncClient:
 
         def write(transaction: Transaction) -> Document:
             writer = Writer(authors.need(transaction), device.pubkey)
-            edited = change(transaction, device.clock(), device.random, writer, edit)
+            name = feed_views.edited_name(transaction, writer.author, edit.name)
+            named = msgspec.structs.replace(edit, name=name)
+            edited = change(transaction, device.clock(), device.random, writer, named)
             feed_relays.offer_to_all(transaction, device.clock(), device.random, edited)
-            return feed_views.document(transaction, writer.author, edit.name)
+            return feed_views.document(transaction, writer.author, edited.d)
 
         done = await device.do_soon(write)
         self._changed()

@@ -193,7 +193,7 @@ _AUTH_REQUIRED, _UNSUPPORTED, _RATE_LIMITED = Prefix.AUTH_REQUIRED, Prefix.UNSUP
 
 # fmt: off
 REFUSALS = total({
-    Refusal.MALFORMED: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "Mend what the detail names, and send it as a new event."),
+    Refusal.MALFORMED: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "Mend what the detail names, then send it anew."),
     Refusal.TOO_LARGE: RefusalRow(_EVENT, _PERMANENT, 413, _INVALID, "Send less at once: a shorter body, less meta, fewer mentions."),
     Refusal.BAD_EVENT_ID: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The id is not the hash of the event. Build the event again; do not edit a signed one."),
     Refusal.BAD_SIGNATURE: RefusalRow(_EVENT, _PERMANENT, 400, _INVALID, "The signature is not of this key over this id. Sign again with the sender's key."),
