@@ -5,8 +5,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, load, parameters, table_of
@@ -163,21 +165,28 @@ class _Call:
             for one in self.batch.ranges
         ]
 
-    def _frame(self, rows: Rows, schema: Any) -> DataFrame:
-        return self.lake.spark.createDataFrame(rows, schema)
+    def _frame(self, rows: Rows, schema: str | StructType) -> DataFrame:
+        return local_frame(self.lake.spark, rows, schema)
+
+
+def local_frame(spark: SparkSession, rows: Rows, schema: str | StructType) -> DataFrame:
+    """Rows that Spark has while it plans: what is computed from none of them is dropped before anything runs."""
+    whole = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(whole, StructType)
+    return spark.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(whole, timezone="UTC")), whole)
 
 
 def entry_frame(spark: SparkSession, parts: Iterable[Part]) -> DataFrame:
     """Entries as they are exported."""
     rows = [entry_row(part, entry) for part in parts for entry in part.entries]
-    return spark.createDataFrame(rows, _nullable(ENTRY))
+    return local_frame(spark, rows, _nullable(ENTRY))
 
 
-def entry_row(part: Part, entry: Entry) -> tuple[Any, ...]:
+def entry_row(part: Part, entry: Entry) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(entry, name) for name in entry.__struct_fields__}
     values |= {"origin": part.origin, "log_id": part.log_id, "kind": str(entry.kind), "at": as_time(entry.at)}
-    values |= {"recipients": [tuple(pair) for pair in entry.recipients], "mentions": list(entry.mentions)}
-    return tuple(values[name] for name in ENTRY.fieldNames())
+    recipients = [{"member": member, "outcome": outcome} for member, outcome in entry.recipients]
+    return {**values, "recipients": recipients, "mentions": list(entry.mentions)}
 
 
 def as_time(at: int) -> datetime:

@@ -6,6 +6,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 """Kinds of entries that end an open delivery, and its outcome at the same time."""
 
+BUCKETS = 64
+"""Parts that a table without days is divided into; a batch rewrites those that it touches."""
+
 _ABSENT = "FFFFFFFF"
 
 
@@ -33,6 +36,11 @@ def number_at(bytes_column: str, start: int) -> Column:
     """Eight bytes, big-endian, from a place that counts from 1; null where they are no number of ours."""
     digits = F.hex(F.substring(F.col(bytes_column), start, 8))
     return F.when(F.length(digits) == 16, F.conv(digits, 16, 10).try_cast("bigint"))
+
+
+def bucket(*key: str) -> Column:
+    """The part of its table that a row with this key lies in."""
+    return F.pmod(F.xxhash64(*key), F.lit(BUCKETS)).cast("int")
 
 
 def text_of(column: str | Column) -> Column:

@@ -14,12 +14,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.pipeline.tables._entry import number_at, of_relay
+from holdfast.pipeline.tables._entry import bucket, number_at, of_relay
 
 DOCUMENT = ["origin", "author", "d"]
-
-BUCKETS = 64
-"""Parts that the documents are divided into; a batch rewrites those that it touches."""
 
 CLOCK = ArrayType(StructType([StructField("device", StringType()), StructField("counter", LongType())]))
 SAID = StructType(
@@ -59,7 +56,7 @@ def snapshots(entries: DataFrame) -> DataFrame:
         *(F.col(f"said.{name}").alias(name) for name in ("author", "c", "created_at", "d", "kind", "o")),
         clock_of(F.col("said.vc")).alias("clock"),
     )
-    return said.withColumn("bucket", bucket()).select(*SAID.fieldNames())
+    return said.withColumn("bucket", bucket(*DOCUMENT)).select(*SAID.fieldNames())
 
 
 def prunings(entries: DataFrame) -> DataFrame:
@@ -79,10 +76,6 @@ def prunings(entries: DataFrame) -> DataFrame:
 def clock_of(pairs: Column) -> Column:
     """A clock out of pairs of texts."""
     return F.transform(pairs, lambda one: F.struct(one[0].alias("device"), one[1].try_cast("bigint").alias("counter")))
-
-
-def bucket() -> Column:
-    return F.pmod(F.xxhash64(*DOCUMENT), F.lit(BUCKETS)).cast("int")
 
 
 def covers(known: Column, other: Column) -> Column:
