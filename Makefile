@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format crash scale setup pipeline lock clean
+.PHONY: help demo test test-cluster check format crash scale setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,11 +26,14 @@ test-spark:
 	@$(BIN)/python -m pytest -m spark
 
 test-others:
-	@$(BIN)/python -m pytest -m 'not spark'
+	@$(BIN)/python -m pytest -m 'not spark and not cluster'
+
+test-cluster: $(VENV)/dev $(VENV)/pipeline ## the pipeline on a Spark cluster and on a Connect server, both started for it
+	@$(BIN)/python -m pytest -m cluster tests/cluster
 
 check: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -q --ignore=tests/crash --ignore=tests/pipeline
+	@$(BIN)/python -m pytest -q --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
 
 .PHONY: lint
 lint: $(VENV)/dev $(VENV)/pipeline

@@ -3,56 +3,60 @@
 import io
 import os
 import sys
+from collections.abc import Sequence
+from importlib import import_module
 
 import typer
 
-from holdfast.cli import (
-    check,
-    daemon,
-    demo,
-    feed,
-    generate,
-    hook,
-    inbox,
-    log,
-    member,
-    mesh,
-    outbox,
-    pipeline,
-    relay,
-    send,
-    topic,
-    trace,
-    up,
-)
 from holdfast.cli.output import ExitCode, Failure, say_failure
 from holdfast.store import faults
 
-app = typer.Typer(
-    name="holdfast",
-    help="Carries messages between devices and agents, never loses one silently, and can prove it.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,  # a bug shows its whole traceback; everything expected is handled below
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.add_typer(log.app, name="log")
-app.add_typer(mesh.app, name="mesh")
-app.add_typer(member.app, name="member")
-app.add_typer(topic.app, name="topic")
-app.add_typer(relay.app, name="relay")
-app.add_typer(daemon.app, name="daemon")
-app.add_typer(pipeline.app, name="pipeline")
-app.add_typer(inbox.app, name="inbox")
-app.add_typer(hook.app, name="hook")
-app.add_typer(feed.app, name="feed")
-app.add_typer(outbox.app, name="outbox")
-app.command("up")(up.up)
-app.command("send")(send.send)
-app.command("mentions")(inbox.mentions)
-app.command("trace")(trace.trace)
-app.command("check")(check.check)
-app.command("demo")(demo.demo)
-app.command("generate")(generate.generate)
+COMMANDS = {
+    "up": "up:up",
+    "demo": "demo:demo",
+    "relay": "relay:app",
+    "daemon": "daemon:app",
+    "mesh": "mesh:app",
+    "member": "member:app",
+    "topic": "topic:app",
+    "send": "send:send",
+    "inbox": "inbox:app",
+    "mentions": "inbox:mentions",
+    "trace": "trace:trace",
+    "outbox": "outbox:app",
+    "feed": "feed:app",
+    "hook": "hook:app",
+    "pipeline": "pipeline:app",
+    "generate": "generate:generate",
+    "log": "log:app",
+    "check": "check:check",
+}
+"""Every command, in the order of the help page, and where it is: a file of this folder, and in it an app or a function."""
+
+
+def assembled(words: Sequence[str]) -> typer.Typer:
+    """The command line for these words. Only what they name is imported: all of it takes longer than most commands."""
+    app = typer.Typer(
+        name="holdfast",
+        help="Carries messages between devices and agents, never loses one silently, and can prove it.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,  # a bug shows its whole traceback; everything expected is handled below
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_nothing)  # or a single command would be the whole program, and take its own name for an argument
+    for name in [words[0]] if words and words[0] in COMMANDS else COMMANDS:
+        file, _, member = COMMANDS[name].partition(":")
+        found = getattr(import_module(f"holdfast.cli.{file}"), member)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
+def _nothing() -> None:
+    """Carries messages between devices and agents, never loses one silently, and can prove it."""
+
 
 # What a fault means to a script that looks at the exit code only; every other one is an error.
 _EXIT_CODES: dict[type[faults.Fault], ExitCode] = {
@@ -70,7 +74,7 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows a question mark, not a traceback
     try:
-        app()
+        assembled(sys.argv[1:])()
     except Failure as failure:
         _stop(failure.code, failure.kind, str(failure))
     except faults.Fault as fault:

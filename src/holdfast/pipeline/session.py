@@ -40,6 +40,9 @@ _ALWAYS = {
     "spark.sql.catalogImplementation": "in-memory",
 }
 
+_SERVERS_OWN = ("spark.sql.catalogImplementation", "spark.sql.codegen.cache.maxEntries")
+"""Fixed when a process of Spark starts, so the business of whoever starts a Connect server."""
+
 TEST_PROFILE = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -92,9 +95,7 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
         options |= _local_options(settings, cache)
         builder = builder.master(settings.master)
     else:
-        options = {
-            name: value for name, value in options.items() if name.startswith("spark.sql.") and "catalog" not in name
-        }
+        options = {name: value for name, value in options.items() if _is_a_sessions(name)}
         builder = builder.remote(settings.remote)
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -104,6 +105,11 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
     if settings.remote is not None or not settings.master.startswith("local["):
         _ship(session, settings, cache)
     return session
+
+
+def _is_a_sessions(name: str) -> bool:
+    """Whether a session may set it on a server that others use, too."""
+    return name.startswith("spark.sql.") and name not in _SERVERS_OWN
 
 
 def fit(session: "SparkSession", rows: int) -> None:

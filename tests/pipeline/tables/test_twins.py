@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline.tables import chain_break as chain_break_module
 from holdfast.protocol.history import Entry, Kind, Restored
 from tests.pipeline.tables.memory_lake import MemoryLake, Part, Rows
-from tests.pipeline.twins import documents, twins
+from tests.pipeline.twins import documents, ledgers, twins
 from tests.pipeline.twins.random_world import RandomDevice, RandomRelay
 
 pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
@@ -148,6 +148,9 @@ def compare(lake: MemoryLake, reading: Reading) -> None:
         "sender_fate": senders.closed,
         "current_snapshot": documents.current_snapshot(story),
         "conflict": documents.conflict(story),
+        "usage": ledgers.usage(story),
+        "retry_profile": ledgers.retry_profile(senders),
+        "audit_log": ledgers.audit_log(story),
     }
     for name, rows in expected.items():
         columns = sorted(rows[0]) if rows else None

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._counts import fallen_short, summed
 from holdfast.pipeline.tables._latency import bucket
 
 SCHEMA = StructType(
@@ -31,9 +32,7 @@ KEY = ("day", "mesh", "accepted_hour", "was_stored", "bucket")
 
 def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
     """Buckets of the days that a batch touched count something, and no less than the batch brought."""
-    touched = _counted(new_message_fate).withColumnRenamed("count", "brought")
-    joined = touched.join(delivery_slo, on=list(KEY), how="left")
-    return joined.where(F.coalesce(F.col("count") < F.col("brought"), F.lit(True))).select(*KEY)
+    return fallen_short(delivery_slo, _counted(new_message_fate), KEY, ("count",))
 
 
 @table(
@@ -46,11 +45,7 @@ def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) ->
 )
 def delivery_slo(old_delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
     """Deliveries per mesh, hour of the accept, whether they had waited, and logarithmic bucket of latency."""
-    brought = _counted(new_message_fate)
-    days = F.broadcast(brought.select("day").distinct())
-    kept = old_delivery_slo.join(days, on="day", how="left_semi")
-    both = kept.select(*KEY, "count").unionByName(brought)
-    return both.groupBy(*KEY).agg(F.sum("count").alias("count")).select(*SCHEMA.fieldNames())
+    return summed(old_delivery_slo, _counted(new_message_fate), KEY, ("count",)).select(*SCHEMA.fieldNames())
 
 
 def _counted(new_message_fate: DataFrame) -> DataFrame:

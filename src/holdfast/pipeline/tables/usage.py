@@ -1,0 +1,78 @@
+"""Who used a relay how much: what an operator bills, or looks at when somebody is loud."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import DateType, LongType, StringType, StructField, StructType, TimestampType
+
+from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._counts import fallen_short, summed
+from holdfast.pipeline.tables._entry import of_relay
+
+KEY = ("day", "origin", "mesh", "member", "minute")
+COUNTS = ("sent", "sent_bytes", "recipients", "receipts", "received", "missed")
+SCHEMA = StructType(
+    [
+        StructField("day", DateType(), nullable=False),  # of the minute, UTC
+        StructField("origin", StringType(), nullable=False),  # the relay
+        StructField("mesh", StringType(), nullable=False),
+        StructField("member", StringType(), nullable=False),
+        StructField("minute", TimestampType(), nullable=False),
+        StructField("sent", LongType(), nullable=False),  # messages that the relay took
+        StructField("sent_bytes", LongType(), nullable=False),
+        StructField("recipients", LongType(), nullable=False),  # of those messages, together
+        StructField("receipts", LongType(), nullable=False),  # signed by this member
+        StructField("received", LongType(), nullable=False),  # delivered to this member, receipts among them
+        StructField("missed", LongType(), nullable=False),  # closed for this member in any other way
+    ]
+)
+_MISSES = ("expired", "dropped", "quarantined", "moderated")
+
+
+def usage_counts_what_came(usage: DataFrame, new_history: DataFrame) -> DataFrame:
+    """Minutes that a batch touched count no less than it brought."""
+    return fallen_short(usage, _counted(new_history), KEY, COUNTS)
+
+
+@table(
+    key=KEY,
+    schema=SCHEMA,
+    writing=Writing.TOUCHED,
+    partition_by="day",
+    sort_by=("origin", "mesh", "member", "minute"),
+    kinds=("accepted", "receipt", "delivered", *_MISSES),
+    invariant=usage_counts_what_came,
+)
+def usage(old_usage: DataFrame, new_history: DataFrame) -> DataFrame:
+    """What each member sent and received in each minute, as a relay worked: what it lost by a restore counts, too."""
+    return summed(old_usage, _counted(new_history), KEY, COUNTS).select(*SCHEMA.fieldNames())
+
+
+def _counted(new_history: DataFrame) -> DataFrame:
+    entries = new_history.where(of_relay() & F.col("mesh").isNotNull())
+    both = _sent(entries).unionByName(_received(entries), allowMissingColumns=True)
+    timed = both.withColumn("minute", F.date_trunc("minute", "at")).withColumn("day", F.to_date("minute"))
+    return timed.groupBy(*KEY).agg(*(F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in COUNTS))
+
+
+def _sent(entries: DataFrame) -> DataFrame:
+    taken = entries.where(F.col("kind").isin("accepted", "receipt") & F.col("sender").isNotNull())
+    is_message = F.col("kind") == "accepted"
+    return taken.select(
+        *("origin", "mesh", "at"),
+        F.col("sender").alias("member"),
+        is_message.cast("bigint").alias("sent"),
+        F.when(is_message, F.col("size")).alias("sent_bytes"),
+        F.when(is_message, F.size("recipients").cast("bigint")).alias("recipients"),
+        (~is_message).cast("bigint").alias("receipts"),
+    )
+
+
+def _received(entries: DataFrame) -> DataFrame:
+    closed = entries.where(F.col("kind").isin("delivered", *_MISSES) & F.col("recipient").isNotNull())
+    is_received = F.col("kind") == "delivered"
+    return closed.select(
+        *("origin", "mesh", "at"),
+        F.col("recipient").alias("member"),
+        is_received.cast("bigint").alias("received"),
+        (~is_received).cast("bigint").alias("missed"),
+    )

@@ -1,0 +1,95 @@
+"""The pipeline where Spark runs elsewhere: on machines that lack this package, and that may go away in the middle."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.output import ExitCode
+from tests.cluster import cluster
+from tests.cluster.cluster import Cluster
+from tests.pipeline import lakes
+from tests.pipeline.worlds import World, generated
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
+
+POLL_S = 0.1
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with generated(tmp_path_factory.mktemp("world"), 60, homes=1) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with cluster.standalone(tmp_path_factory.mktemp("standalone")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def at_home(world: World, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What the lake holds when nothing but this machine works on it."""
+    folder = tmp_path_factory.mktemp("at_home")
+    assert _end(_start(world, folder, {}))["violations"] == 0
+    return lakes.contents(folder / "lake")
+
+
+def test_two_workers_without_this_package_build_the_lake_that_one_machine_builds(
+    world: World, standalone: Cluster, at_home: dict[str, list[str]], tmp_path: Path
+) -> None:
+    before = standalone.executors()
+    told = _end(_start(world, tmp_path, standalone.environment, "--master", standalone.address))
+    assert (told["number"], told["violations"]) == (1, 0)
+    assert lakes.contents(tmp_path / "lake") == at_home
+    assert before == {}
+    assert {name: count > 0 for name, count in standalone.executors().items()} == {"0": True, "1": True}
+
+
+def test_a_spark_connect_server_without_this_package_builds_it_too(
+    world: World, at_home: dict[str, list[str]], tmp_path: Path
+) -> None:
+    with cluster.connect(tmp_path) as server:
+        told = _end(_start(world, tmp_path, server.environment, "--remote", server.address))
+        assert (told["number"], told["violations"]) == (1, 0)
+        assert lakes.contents(tmp_path / "lake") == at_home
+        assert sum(server.executors().values()) > 0
+
+
+def test_a_worker_that_dies_in_the_middle_changes_nothing(
+    world: World, standalone: Cluster, at_home: dict[str, list[str]], tmp_path: Path
+) -> None:
+    run = _start(world, tmp_path, standalone.environment, "--master", standalone.address)
+    while not (tmp_path / "lake" / "history" / "_delta_log" / f"{1:020d}.json").exists():
+        assert run.poll() is None, run.communicate()
+        time.sleep(POLL_S)
+    standalone.programs[1].process.kill()  # and its executor ends with it
+    assert _end(run)["violations"] == 0
+    assert lakes.contents(tmp_path / "lake") == at_home
+
+
+def _start(world: World, folder: Path, environment: Mapping[str, str], *options: str) -> subprocess.Popen[str]:
+    sources = ["--relay", world.place.url, "--token-file", str(world.place.token_file)]
+    devices = [part for one in world.devices for part in ("--device", one.url)]
+    command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", *sources, *devices, "--lake", "lake", *options]
+    return subprocess.Popen(
+        [*command, "--json"],
+        cwd=folder,  # which is not that of any other program: a relative path must not reach them
+        env=dict(environment) or None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _end(run: "subprocess.Popen[str]") -> dict[str, Any]:
+    out, errors = run.communicate()
+    assert run.returncode == ExitCode.OK, errors
+    told: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return told
