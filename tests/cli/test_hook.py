@@ -102,7 +102,7 @@ def test_a_session_of_every_agent_goes_from_its_settings_to_the_history(agent: s
     before_daemon, with_daemon = SESSIONS[agent][:5], SESSIONS[agent][5:]
     for recorded in before_daemon:
         member.fire(agent, recorded.payload)
-    assert {status for _, status in member.rows()} == {"pending"}
+    assert {status for _, status in receivers.stored(member.home, "event_type, status")} == {"pending"}
     with member.daemon():
         for recorded in with_daemon:
             member.fire(agent, recorded.payload)

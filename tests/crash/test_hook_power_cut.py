@@ -1,7 +1,4 @@
-"""Power cuts under the hook database, which has a rollback journal: an event that was said to be stored is there afterwards.
-
-The receiver uses the same journal and the same syncing through its own library.
-"""
+"""Power cuts under the hook database, which has a rollback journal: what was marked is so afterwards."""
 
 import os
 import random

@@ -18,7 +18,7 @@ from holdfast.device.database import open_to_read
 from holdfast.store import history
 from tests.hook import journal
 from tests.hook.processes import end, start
-from tests.hook.receivers import rows, spooled
+from tests.hook.receivers import rows, waiting
 
 IS_WHOLE = "HOLDFAST_CRASH_CYCLES" in os.environ
 EVENTS, SESSIONS = (10_000, 50) if IS_WHOLE else (300, 10)
@@ -67,7 +67,7 @@ def test_every_stored_event_ends_though_its_worker_is_killed_every_second(home: 
 
 
 def _all_ended(home: Path) -> bool:
-    return not rows(home, "id", "(SELECT id FROM hook_outbox WHERE ended_at IS NULL)") and not spooled(home)
+    return not rows(home, "id", "(SELECT id FROM hook_outbox WHERE ended_at IS NULL)") and not waiting(home)
 
 
 def _assert_told_once(home: Path) -> None:

@@ -4,18 +4,19 @@ import json
 import os
 import resource
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import apsw
 import pytest
 
-from holdfast.hook import database, layout, receiver, spool
+from holdfast.hook import intake, layout, receiver
 from holdfast.protocol.refusal import Refusal
-from holdfast.store.sqlite import SqliteEngine
-from tests.hook.receivers import COMMAND, PATIENCE_S, command, rows, run, spooled
+from tests.hook.receivers import COMMAND, PATIENCE_S, command, run, spooled, stored
 from tests.hook.recorded import CLAUDE, CODEX_SESSION, NOTIFY, SESSIONS
 
 START = {"session_id": "s1", "hook_event_name": "SessionStart", "source": "startup", "cwd": "/x"}
@@ -32,7 +33,7 @@ def test_a_recorded_session_is_stored_event_by_event(agent: str, home: Path) -> 
     for recorded in SESSIONS[agent]:
         assert run(home, agent, recorded.payload, "--strict").stderr == b""
     expected = [recorded for recorded in SESSIONS[agent] if recorded.event_type is not None]
-    found = rows(
+    found = stored(
         home, "agent, session_id, event_type, event_name, payload, status, attempts, received_at, next_attempt_at"
     )
     assert [row[:4] for row in found] == [
@@ -41,25 +42,24 @@ def test_a_recorded_session_is_stored_event_by_event(agent: str, home: Path) -> 
     assert [json.loads(row[4]) for row in found] == [one.payload for one in expected]  # with what nobody knows yet
     assert {(status, attempts) for *_, status, attempts, _, _ in found} == {("pending", 0)}
     assert all(received_at == next_attempt_at for *_, received_at, next_attempt_at in found)
-    assert spooled(home) == b""
 
 
 def test_an_event_that_no_table_has_is_counted_under_its_name(home: Path) -> None:
     unknown, not_allowed, injected = CLAUDE[-1], CLAUDE[13], CLAUDE[-2]
     for recorded in (unknown, not_allowed, injected, unknown):
         run(home, "claude", recorded.payload, "--strict")
-    assert rows(home, "event_name, reason, count", "hook_dropped", "reason, event_name") == [
+    assert stored(home, "event_name, reason, count", "hook_dropped", "reason, event_name") == [
         ("MessageDisplay", "not_allowed", 1),
         ("UserPromptSubmit", "prompt_injected", 1),
         ("BrandNewEvent", "unknown", 2),
     ]
-    assert rows(home) == []
+    assert stored(home) == []
 
 
 @pytest.mark.parametrize("words", [["--notify"], []])
 def test_codex_notify_hands_its_payload_over_as_the_last_word(words: list[str], home: Path) -> None:
     assert run(home, "codex", None, *words, json.dumps(NOTIFY)).returncode == 0
-    ((session, event_type, name, payload),) = rows(home, "session_id, event_type, event_name, payload")
+    ((session, event_type, name, payload),) = stored(home, "session_id, event_type, event_name, payload")
     assert (session, event_type, name) == (CODEX_SESSION, "agent_stop", "agent-turn-complete")
     assert json.loads(payload) == NOTIFY | {
         "session_id": CODEX_SESSION,
@@ -71,14 +71,14 @@ def test_codex_notify_hands_its_payload_over_as_the_last_word(words: list[str], 
 
 def test_a_codex_prompt_may_be_one_text(home: Path) -> None:
     run(home, "codex", None, json.dumps(NOTIFY | {"input-messages": "One text"}))
-    assert json.loads(rows(home, "payload")[0])["prompt"] == "One text"
+    assert json.loads(stored(home, "payload")[0])["prompt"] == "One text"
 
 
 def test_names_of_ours_are_taken_as_they_are(home: Path) -> None:
     payload = {"session_id": "s", "prompt": "hello"}
     assert run(home, "claude", payload, "user_prompt_submit", "--strict").returncode == 0
     assert run(home, "gemini", payload, "BeforeAgent", "--strict").returncode == 0
-    assert rows(home) == ["user_prompt_submit", "user_prompt_submit"]
+    assert stored(home) == ["user_prompt_submit", "user_prompt_submit"]
 
 
 def test_a_setting_allows_more(home: Path) -> None:
@@ -86,14 +86,14 @@ def test_a_setting_allows_more(home: Path) -> None:
     (home / layout.SETTINGS_NAME).write_text('{"allow": ["session_end", "message_display"]}')
     for recorded in (CLAUDE[13], CLAUDE[14], CLAUDE[17]):
         run(home, "claude", recorded.payload)
-    assert rows(home) == ["message_display", "session_end"]
+    assert stored(home) == ["message_display", "session_end"]
 
 
 def test_a_setting_that_cannot_be_read_is_told_and_changes_nothing(home: Path) -> None:
     home.mkdir(0o700)
     (home / layout.SETTINGS_NAME).write_text('{"allow": ')
     assert b"hooks.json cannot be read" in run(home, "claude", START).stderr
-    assert rows(home) == ["session_start"]
+    assert stored(home) == ["session_start"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_what_is_no_event_becomes_a_row_that_says_so(raw: bytes, code: Refusal, 
     strict = run(home, "claude", None, "--strict", raw=raw)
     assert strict.returncode == 1
     assert b"holdfast hook: Invalid: the payload is not" in strict.stderr
-    found = rows(home, "event_type, session_id, payload")
+    found = stored(home, "event_type, session_id, payload")
     assert [row[:2] for row in found] == [("error", ""), ("error", "")]
     payload = json.loads(found[0][2])
     assert payload.keys() == {"message", "source", "code", "details", "severity", "retryable"}
@@ -126,7 +126,7 @@ def test_what_is_no_event_becomes_a_row_that_says_so(raw: bytes, code: Refusal, 
 
 def test_the_session_of_gemini_is_found_in_its_environment_where_the_payload_is_broken(home: Path) -> None:
     run(home, "gemini", raw=b"{", GEMINI_SESSION_ID="g7")
-    assert rows(home, "event_type, session_id") == [("error", "g7")]
+    assert stored(home, "event_type, session_id") == [("error", "g7")]
 
 
 @pytest.mark.parametrize("agent", ["cursor", "", "CLAUDE"])
@@ -137,73 +137,10 @@ def test_a_command_line_that_is_not_ours_is_told(agent: str, home: Path) -> None
     assert b"--wat is no option" in run(home, "claude", START, "--wat").stderr
 
 
-def test_a_database_that_is_missing_is_made_and_only_its_owner_may_look(home: Path) -> None:
+def test_a_home_that_is_missing_is_made_and_only_its_owner_may_look(home: Path) -> None:
     run(home, "claude", START, "--strict")
-    assert {path.name: path.stat().st_mode & 0o777 for path in home.iterdir()} == {
-        "hooks.db": 0o600,
-        "hooks.db-journal": 0o600,
-    }
+    assert {path.name: path.stat().st_mode & 0o777 for path in home.iterdir()} == {"hooks.spool": 0o600}
     assert home.stat().st_mode & 0o777 == 0o700
-
-
-def test_receiver_and_daemon_make_the_same_database(home: Path) -> None:
-    run(home, "claude", START)
-    by_daemon = home / "by_daemon.db"
-    engine = SqliteEngine(by_daemon, journal_mode=layout.JOURNAL_MODE)
-    database.prepare(engine, lambda: 7)
-    engine.close()
-    schemas = []
-    for path in (home / "hooks.db", by_daemon):
-        connection = apsw.Connection(str(path))
-        schema = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY name").fetchall()
-        steps = connection.execute("SELECT version, program, name FROM holdfast_migration").fetchall()
-        schemas.append(([(*row[:3], " ".join(str(row[3]).split())) for row in schema], steps))
-        connection.close()
-    assert schemas[0] == schemas[1]
-
-
-@pytest.fixture
-def locked(home: Path) -> apsw.Connection:
-    """Somebody else's transaction, open for as long as a test likes; one event is stored before it."""
-    run(home, "claude", START)
-    connection = apsw.Connection(str(home / "hooks.db"))
-    connection.execute("BEGIN EXCLUSIVE")
-    return connection
-
-
-def test_while_the_database_is_locked_events_go_to_the_spool(locked: apsw.Connection, home: Path) -> None:
-    for recorded in CLAUDE[:3]:
-        assert run(home, "claude", recorded.payload, "--strict").returncode == 0
-    locked.execute("ROLLBACK")
-    run(home, "claude", CLAUDE[3].payload, "--strict")  # the database is free, but what came before is not in it
-    assert rows(home) == ["session_start"]
-    lines = [json.loads(line[9:]) for line in spooled(home).splitlines()]
-    assert [line["statement"] for line in lines] == ["insert_event", "count_dropped", "insert_event", "insert_event"]
-    assert [line["values"].get("event_type") for line in lines] == [
-        "session_start",
-        None,
-        "user_prompt_submit",
-        "tool_use",
-    ]
-
-
-def test_a_spool_that_somebody_does_not_let_go_of_loses_nothing(home: Path) -> None:
-    home.mkdir(0o700)
-    spool.append(str(home), {"statement": "insert_event", "values": {}})
-    with spool.Emptying(str(home)) as held:
-        assert len(held.records) == 1
-        assert run(home, "claude", START, "--strict").returncode == 0
-    assert rows(home) == ["session_start"]
-    assert spooled(home).count(b"\n") == 1
-
-
-def test_a_damaged_database_is_left_alone_and_the_spool_takes_the_event(home: Path) -> None:
-    home.mkdir(0o700)
-    content = b"this is no database at all, but it is long enough to look like one" * 20
-    (home / "hooks.db").write_bytes(content)
-    assert run(home, "claude", START, "--strict").returncode == 0
-    assert (home / "hooks.db").read_bytes() == content
-    assert json.loads(spooled(home)[9:])["values"]["session_id"] == "s1"
 
 
 def test_two_hundred_at_once_are_two_hundred_rows(home: Path) -> None:
@@ -212,13 +149,80 @@ def test_two_hundred_at_once_are_two_hundred_rows(home: Path) -> None:
 
     with ThreadPoolExecutor(24) as pool:
         assert set(pool.map(fire, range(200))) == {0}
-    in_spool = [json.loads(line[9:])["values"]["session_id"] for line in spooled(home).splitlines()]
-    assert sorted(rows(home, "session_id") + in_spool) == sorted(f"s{number}" for number in range(200))
+    assert sorted(stored(home, "session_id")) == sorted(f"s{number}" for number in range(200))
+    assert not (home / layout.REJECTED_NAME).exists()
+
+
+def test_whatever_is_wrong_with_the_database_an_event_is_on_disk(home: Path) -> None:
+    run(home, "claude", START)
+    stored(home)
+    connection = apsw.Connection(str(home / "hooks.db"))
+    connection.execute("BEGIN EXCLUSIVE")
+    assert run(home, "claude", START, "--strict").returncode == 0
+    connection.execute("ROLLBACK")
+    connection.close()
+    assert stored(home) == ["session_start", "session_start"]
+
+
+def test_a_receiver_that_is_stopped_in_the_middle_is_in_nobodys_way(home: Path) -> None:
+    """It has the spool open, and has not written yet; others come before it, the worker begins a new file, and it loses nothing."""
+    home.mkdir(0o700)
+    (home / layout.SPOOL_NAME).write_bytes(b"")
+    script = (
+        "import os, signal, sys; from holdfast.hook import spool; write = os.write\n"
+        "def stopped(*arguments):\n"
+        "    os.write = write; os.kill(os.getpid(), signal.SIGSTOP); return write(*arguments)\n"
+        "os.write = stopped; from holdfast.hook.receiver import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", script, "--agent", "claude", "--home", str(home), "--strict"]
+    late = subprocess.Popen([*words, json.dumps(START | {"session_id": "late"})])
+    os.waitid(os.P_PID, late.pid, os.WSTOPPED | os.WNOWAIT)
+    big = "x" * intake.ROTATE_BYTES
+    assert run(home, "claude", START | {"session_id": "early", "source": big}, "--strict").returncode == 0
+    assert stored(home, "session_id") == ["early"]
+    assert spooled(home) == b""  # the file that the other has open is gone
+    late.send_signal(signal.SIGCONT)
+    assert late.wait(PATIENCE_S) == 0
+    assert stored(home, "session_id") == ["early", "late"]
+
+
+def test_an_interrupt_at_the_terminal_is_not_meant_for_a_receiver(home: Path) -> None:
+    script = (
+        "import os, signal, sys; from holdfast.hook import spool; append = spool.append\n"
+        "spool.append = lambda *arguments: (os.kill(os.getpid(), signal.SIGINT), append(*arguments))\n"
+        "from holdfast.hook.receiver import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = [sys.executable, "-c", script, "--agent", "claude", "--home", str(home), "--strict", json.dumps(START)]
+    assert subprocess.run(words, check=False, timeout=PATIENCE_S).returncode == 0
+    waiting = subprocess.Popen(command(home, "claude"), stdin=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert waiting.stdin is not None
+    waiting.stdin.write(b"{")
+    waiting.stdin.flush()
+    while not _is_asleep(waiting.pid):
+        time.sleep(0.01)
+    waiting.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in waiting.communicate()[1]
+    assert waiting.returncode == 0
+    assert stored(home) == ["session_start"]
+
+
+def _is_asleep(pid: int) -> bool:
+    """Whether a process waits in a read of stdin."""
+    return Path(f"/proc/{pid}/syscall").read_text().split()[:2] == ["0", "0x0"]
+
+
+def test_a_session_with_an_endless_name_keeps_one_that_is_its_own(home: Path) -> None:
+    names = ("x" * 5_000, "x" * 4_999 + "y", "x" * 5_000)
+    for name in names:
+        assert run(home, "claude", START | {"session_id": name, "hook_event_name": "Stop"}, "--strict").returncode == 0
+    found = stored(home, "session_id")
+    assert found[0] == found[2] != found[1]
+    assert {len(name) for name in found} == {receiver.SESSION_CHARACTERS_MAX // 2 + 1 + 64}
 
 
 def test_a_full_disk_is_told_and_leaves_no_half_of_an_event(home: Path) -> None:
     run(home, "claude", START)
-    before = (home / "hooks.db").stat().st_size
+    before = (home / layout.SPOOL_NAME).stat().st_size
     big = START | {"transcript_path": "x" * 600_000}
 
     def full() -> None:
@@ -235,12 +239,12 @@ def test_a_full_disk_is_told_and_leaves_no_half_of_an_event(home: Path) -> None:
 
     done = fire()
     assert (done.returncode, done.stdout) == (0, b"")
-    assert b"holdfast hook: OSError" in done.stderr
+    assert b"holdfast hook: CutShort" in done.stderr
     assert fire("--strict").returncode == 1
-    assert (spooled(home), rows(home)) == (b"", ["session_start"])
-    assert "OSError" in (home / layout.LOG_NAME).read_text()
+    assert stored(home) == ["session_start"]
+    assert "CutShort" in (home / layout.LOG_NAME).read_text()
     assert run(home, "claude", big, "--strict").returncode == 0
-    assert rows(home) == ["session_start", "session_start"]
+    assert stored(home) == ["session_start", "session_start"]
 
 
 def test_of_a_huge_payload_the_large_fields_are_cut_and_named(home: Path) -> None:
@@ -253,12 +257,12 @@ def test_of_a_huge_payload_the_large_fields_are_cut_and_named(home: Path) -> Non
         "duration_ms": 12,
     }
     assert run(home, "claude", huge, "--strict").returncode == 0
-    ((payload,),) = [rows(home, "payload")]
-    stored = json.loads(payload)
+    ((payload,),) = [stored(home, "payload")]
+    kept = json.loads(payload)
     assert len(payload) < receiver.PAYLOAD_BYTES_MAX
-    assert (stored["tool_response"], stored["duration_ms"], stored["session_id"]) == (None, 12, "s1")
-    assert set(stored["prompt"]) == {"é"}
-    assert stored[receiver.CUT] == {"tool_response": 3_000_013, "prompt": 1_200_002}
+    assert (kept["tool_response"], kept["duration_ms"], kept["session_id"]) == (None, 12, "s1")
+    assert set(kept["prompt"]) == {"é"}
+    assert kept[receiver.CUT] == {"tool_response": 3_000_013, "prompt": 1_200_002}
 
 
 def test_settings_that_allow_nothing_are_no_reason_to_complain(home: Path) -> None:
@@ -268,18 +272,18 @@ def test_settings_that_allow_nothing_are_no_reason_to_complain(home: Path) -> No
     assert not (home / layout.LOG_NAME).exists()
     (home / layout.SETTINGS_NAME).write_text("[]")
     assert b"cannot be read" in run(home, "claude", START, "--strict").stderr
-    assert rows(home) == ["session_start", "session_start"]
+    assert stored(home) == ["session_start", "session_start"]
 
 
 @pytest.mark.parametrize("character", ["x", "é"])
 def test_so_are_many_fields_of_which_none_is_large(character: str, home: Path) -> None:
     huge = START | {f"field {number}": character * 10_000 for number in range(100)}
     assert run(home, "claude", huge | {"more": "y" * 60_000}, "--strict").returncode == 0
-    ((payload,),) = [rows(home, "payload")]
-    stored = json.loads(payload)
+    ((payload,),) = [stored(home, "payload")]
+    kept = json.loads(payload)
     assert receiver.PAYLOAD_BYTES_MAX // 2 < len(payload) <= receiver.PAYLOAD_BYTES_MAX
-    assert {name for name, value in stored.items() if value is None} == set(stored[receiver.CUT])
-    assert stored["session_id"] == "s1"
+    assert {name for name, value in kept.items() if value is None} == set(kept[receiver.CUT])
+    assert kept["session_id"] == "s1"
 
 
 @pytest.mark.parametrize("cwd", [{}, {"cwd": "/x"}])
@@ -292,19 +296,19 @@ def test_an_agent_whose_directory_is_gone_is_heard_all_the_same(
     line = f"cd {there} && rmdir {there} && exec {shlex.join(command(home, 'claude', '--strict'))}"
     done = subprocess.run(["/bin/sh", "-c", line], input=payload.encode(), capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert [json.loads(text).get("cwd") for text in rows(home, "payload")] == [cwd.get("cwd")]
+    assert [json.loads(text).get("cwd") for text in stored(home, "payload")] == [cwd.get("cwd")]
 
 
 def test_a_payload_beyond_all_bounds_is_not_read_to_its_end(home: Path) -> None:
     done = run(home, "claude", None, "--strict", raw=b" " * (receiver.INPUT_BYTES_MAX + 1))
     assert done.returncode == 1
-    assert json.loads(rows(home, "payload")[0])["code"] == Refusal.HOOK_PAYLOAD_TOO_LARGE
+    assert json.loads(stored(home, "payload")[0])["code"] == Refusal.HOOK_PAYLOAD_TOO_LARGE
 
 
 def test_one_hook_that_is_fired_twice_is_one_row(home: Path) -> None:
     for number in (3, 3, 2, 2, 15, 15):  # a tool, a prompt and a stop without an id
         run(home, "claude", CLAUDE[number].payload, "--strict")
-    assert rows(home) == ["tool_use", "user_prompt_submit", "agent_stop", "agent_stop"]
+    assert stored(home) == ["tool_use", "user_prompt_submit", "agent_stop", "agent_stop"]
 
 
 def test_the_same_words_twice_are_two_events(home: Path) -> None:
@@ -313,27 +317,27 @@ def test_the_same_words_twice_are_two_events(home: Path) -> None:
     other_answer = {**CLAUDE[6].payload, "duration_ms": 1802}
     for payload in (stop, stop, notification, notification, CLAUDE[6].payload, other_answer):
         run(home, "claude", payload, "--strict")
-    assert rows(home) == ["agent_stop"] * 2 + ["notification"] * 2 + ["tool_done"] * 2
+    assert stored(home) == ["agent_stop"] * 2 + ["notification"] * 2 + ["tool_done"] * 2
 
 
 def test_half_a_character_in_a_name_is_no_reason_to_lose_the_event(home: Path) -> None:
     raw = b'{"session_id": "\\ud800", "hook_event_name": "Stop", "x": "\\ud800"}'
     assert run(home, "claude", None, "--strict", raw=raw).returncode == 0
-    ((session, payload),) = rows(home, "session_id, payload")
+    ((session, payload),) = stored(home, "session_id, payload")
     assert (session, json.loads(payload)["x"]) == ("?", "\ud800")
 
 
 def test_an_event_without_a_session_is_kept_all_the_same(home: Path) -> None:
     assert run(home, "claude", {"hook_event_name": "Stop", "sessionId": "new name"}, "--strict").returncode == 0
-    assert rows(home, "session_id, event_type") == [("", "agent_stop")]
+    assert stored(home, "session_id, event_type") == [("", "agent_stop")]
 
 
 def test_event_ids_are_unique_and_sort_by_time(home: Path) -> None:
     for _ in range(3):
         run(home, "claude", START)
-    ids = rows(home, "event_id")
+    ids = stored(home, "event_id")
     assert ids == sorted(set(ids))
-    assert all(int(event_id[:12], 16) == at // 1000 for event_id, at in rows(home, "event_id, received_at"))
+    assert all(int(event_id[:12], 16) == at // 1000 for event_id, at in stored(home, "event_id, received_at"))
 
 
 LOADED = (
@@ -342,7 +346,7 @@ LOADED = (
 
 
 def test_the_installed_command_loads_next_to_nothing(home: Path) -> None:
-    """A start costs more than a commit. What is here beside ours is what a bare interpreter has, and three C parts."""
+    """A start costs more than a sync. What is here beside ours is what a bare interpreter has, and two C parts."""
     arguments = [str(COMMAND), "--agent", "claude", "--home", str(home)]
     program = LOADED.format(arguments=arguments, run=f"__file__ = {arguments[0]!r}; exec(open(__file__).read())")
     done = subprocess.run(
@@ -354,10 +358,10 @@ def test_the_installed_command_loads_next_to_nothing(home: Path) -> None:
     loaded = set(json.loads(done.stdout.replace("'", '"'))) - set(json.loads(bare.stdout.replace("'", '"')))
     ours = {name for name in loaded if name.startswith("holdfast")}
     assert ours == {"holdfast", "holdfast.protocol", "holdfast.protocol.hook_event", "holdfast.hook"} | {
-        f"holdfast.hook.{name}" for name in ("receiver", "storing", "spool", "layout", "plain_json", "plain_sqlite")
+        f"holdfast.hook.{name}" for name in ("receiver", "spool", "layout", "plain_json")
     }
-    assert loaded - ours <= {"_json", "_sqlite3"}
-    assert rows(home) == ["session_start"]
+    assert loaded - ours <= {"_json", "binascii"}
+    assert stored(home) == ["session_start"]
 
 
 def test_holdfast_hook_answers_before_the_command_line_is_loaded(home: Path) -> None:
@@ -374,7 +378,7 @@ def test_holdfast_hook_answers_before_the_command_line_is_loaded(home: Path) -> 
     assert not {"typer", "click", "rich", "msgspec", "apsw", "json", "re", "asyncio", "structlog"} & (
         loaded - _always_loaded()
     )
-    assert rows(home) == ["session_start"]
+    assert stored(home) == ["session_start"]
 
 
 def _always_loaded() -> set[str]:

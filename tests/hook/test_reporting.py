@@ -2,16 +2,17 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import pytest
 import structlog
 
-from holdfast.hook import outbox, spool
+from holdfast.hook import intake, outbox, spool
 from holdfast.protocol.history import Draft
 from holdfast.protocol.hook_entry import HookDetail
 from holdfast.protocol.schedule import DAY
+from holdfast.store.engine import Transaction
 from tests.hook.office import Office, Scene
 
 
@@ -35,78 +36,127 @@ def test_the_spool_is_emptied_in_order_before_anything_is_fetched(
 
     play(scene)
     assert office.desk.of("a") == [1, 2, 3, 4]
-    assert spool.is_empty(str(office.home))
-    assert (office.home / "hooks.spool").exists()
     assert [row["count"] for row in office.do(outbox.dropped)] == [2]
     assert (office.home / "hooks.rejected").read_bytes() == b'0badc0de {"half\n'
 
 
-def test_a_large_spool_is_taken_in_pieces_while_receivers_go_on(
+def test_a_large_spool_is_taken_in_pieces_while_receivers_go_on_and_files_change(
     office: Office, play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spool, "PIECE_BYTES", 1_000)
-    held: list[int] = []
-    whole = spool.Emptying
+    monkeypatch.setattr(intake, "PIECE_BYTES", 1_000)
+    monkeypatch.setattr(intake, "ROTATE_BYTES", 5_000)
+    taken: list[int] = []
+    take_in = outbox.take_in
 
-    class Emptying(whole):  # type: ignore[misc, valid-type]  # the real one, that tells how much it held
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            held.append(len(self.records))
+    def noted(transaction: Transaction, records: Sequence[spool.Record]) -> list[spool.Record]:
+        taken.append(len(records))
+        return take_in(transaction, records)
 
-    monkeypatch.setattr(spool, "Emptying", Emptying)
+    monkeypatch.setattr(outbox, "take_in", noted)
     for number in range(60):
         big = json.dumps({"n": number + 1, "text": "x" * 3_000 * (number % 20 == 7)})
         spool.append(str(office.home), office.record("a", "agent_stop", big))
 
     async def scene() -> None:
         office.store.latency_s = 0.01
-        async with office.at_work():
+        async with office.at_work() as worker:
             await office.until(lambda: office.rows("id"))
             for _ in range(40):
                 spool.append(str(office.home), office.record("a", "agent_stop"))
                 await asyncio.sleep(0.001)
             await office.until(lambda: len(office.desk.handled) == 100)
+            assert worker.spool_bytes == 0
 
     play(scene)
     assert office.desk.of("a") == list(range(1, 101))
-    assert spool.is_empty(str(office.home))
-    assert max(held) < 20
+    assert spool.size(str(office.home)) < 10_000
+    assert list(office.home.glob("hooks.spool.*")) == []
+    assert max(taken) < 20
+    assert sum(taken) == 100
 
 
-def test_a_spool_that_another_worker_has_emptied_is_read_from_its_beginning(office: Office) -> None:
-    home = str(office.home)
-    for _ in range(5):
-        spool.append(home, office.record("a", "agent_stop"))
-    with spool.Emptying(home) as held:
-        line = (office.home / "hooks.spool").read_bytes().splitlines(keepends=True)[2]
-        mark = spool.Mark(3 * len(line), line)
-        with_mark = spool.Piece((office.home / "hooks.spool").read_bytes()[mark.end :], mark)
-        assert with_mark.records == held.records[3:]
-        held.truncate()
-    for _ in range(9):
-        spool.append(home, office.record("a", "agent_stop"))
-    with spool.Emptying(home, mark) as held:
-        assert [record["values"] for record in held.records] != []
-        assert len(held.records) == 9
+def _place(office: Office) -> intake.Place:
+    place: intake.Place = office.do(intake.place)
+    return place
 
 
-def test_a_spool_that_somebody_holds_is_stored_all_the_same_and_emptied_later(
-    office: Office, play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+def test_what_was_taken_in_is_not_taken_in_again_by_the_next_worker(
+    office: Office, play: Callable[[Scene], None]
 ) -> None:
-    monkeypatch.setattr(spool, "PIECE_BYTES", 1)
-    for _ in range(10):
-        spool.append(str(office.home), office.record("a", "agent_stop"))
+    dropped = {"agent": "claude", "event_name": "New", "reason": "unknown", "received_at": 5}
+    spool.append(str(office.home), {"statement": "count_dropped", "values": dropped})
 
     async def scene() -> None:
-        with spool.Emptying(str(office.home)):
+        for _ in range(3):
             async with office.at_work():
-                await office.until(lambda: len(office.desk.handled) >= 9)
+                await office.until(lambda: _place(office).end > 0)
+                await asyncio.sleep(2)
 
     play(scene)
-    assert not spool.is_empty(str(office.home))
+    assert [row["count"] for row in office.do(outbox.dropped)] == [1]
 
 
-def test_while_the_database_has_no_time_the_spool_keeps_its_lines_and_is_nobodys(
+def test_a_file_that_lost_its_name_is_read_to_its_end_after_a_crash_and_before_the_next(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    home = str(office.home)
+    spool.append(home, office.record("a", "session_start"))
+    take_in(office)
+    spool.append(home, office.record("a", "user_prompt_submit"))  # it came just before the file lost its name
+    (office.home / "hooks.spool").rename(office.home / "hooks.spool.0123")
+    spool.append(home, office.record("a", "agent_stop"))
+    take_in(office)
+    assert office.rows("event_type") == ["session_start", "user_prompt_submit", "agent_stop"]
+    assert [path.name for path in office.home.glob("hooks.spool*")] == ["hooks.spool"]
+
+
+def test_a_file_that_was_read_to_its_end_and_not_yet_removed_is_removed(office: Office) -> None:
+    home = str(office.home)
+    dropped = {"agent": "claude", "event_name": "New", "reason": "unknown", "received_at": 5}
+    spool.append(home, {"statement": "count_dropped", "values": dropped})
+    content = (office.home / "hooks.spool").read_bytes()
+    (office.home / "hooks.spool").rename(office.home / "hooks.spool.0123")
+    take_in(office)
+    (office.home / "hooks.spool.0123").write_bytes(content)  # a power cut brings it back
+    take_in(office)
+    assert list(office.home.glob("hooks.spool*")) == []
+    assert [row["count"] for row in office.do(outbox.dropped)] == [1]
+
+
+def test_a_line_that_goes_into_a_file_while_it_loses_its_name_is_in_the_next_one_too(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, sync, steps = str(office.home), os.fdatasync, ["hooks.spool.0", "hooks.spool.1"]
+
+    def disturbed(descriptor: int) -> None:
+        sync(descriptor)
+        if steps:
+            (office.home / "hooks.spool").rename(office.home / steps.pop())
+
+    monkeypatch.setattr(spool, "_sync", disturbed)
+    spool.append(home, office.record("a", "session_start"))
+    assert len(list(office.home.glob("hooks.spool*"))) == 3
+    take_in(office)
+    assert office.rows("event_type") == ["session_start"]
+
+
+def test_a_worker_whose_place_is_of_another_file_reads_from_the_beginning(office: Office) -> None:
+    home = str(office.home)
+    for _ in range(3):
+        spool.append(home, office.record("a", "agent_stop"))
+    take_in(office)
+    (office.home / "hooks.spool").unlink()
+    for _ in range(5):
+        spool.append(home, office.record("a", "agent_stop"))
+    take_in(office)
+    assert len(office.rows()) == 8
+
+
+def take_in(office: Office) -> None:
+    office.loop.run_until_complete(intake.Intake(office.home, office.store).take_in())
+
+
+def test_while_the_database_has_no_time_the_spool_keeps_its_lines(
     office: Office, play: Callable[[Scene], None]
 ) -> None:
     for event_type in ("session_start", "agent_stop"):
@@ -114,16 +164,17 @@ def test_while_the_database_has_no_time_the_spool_keeps_its_lines_and_is_nobodys
     office.store.busy = 1_000_000
 
     async def scene() -> None:
-        async with office.at_work():
-            for _ in range(5):
-                await asyncio.sleep(0.7)
-                with spool.Emptying(str(office.home)) as held:  # as a receiver would want it
-                    assert len(held.records) == 2
+        async with office.at_work() as worker:
+            await asyncio.sleep(3.5)
+            assert worker.is_failing
+            assert worker.spool_bytes == spool.size(str(office.home))
+            spool.append(str(office.home), office.record("a", "error"))
             office.store.busy = 0
-            await office.until(lambda: len(office.desk.handled) == 2)
+            await office.until(lambda: len(office.desk.handled) == 3)
+            assert worker.spool_bytes == 0
 
     play(scene)
-    assert office.desk.of("a") == [1, 2]
+    assert office.desk.of("a") == [1, 2, 3]
 
 
 def test_a_database_that_is_put_aside_while_it_is_in_use_is_noticed(

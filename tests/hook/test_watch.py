@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.hook import spool
 from holdfast.hook.watch import watching
-from tests.hook.receivers import run
+from tests.hook.receivers import run, take_in
 
 PATIENCE_S = 30.0
 
@@ -17,8 +16,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("what", ["database", "spool"])
-def test_what_a_receiver_writes_wakes_the_worker(what: str, home: Path) -> None:
+def test_what_a_receiver_writes_wakes_the_worker_and_nothing_else_does(home: Path) -> None:
     run(home, "claude", {"session_id": "s", "hook_event_name": "Stop"})
 
     async def scene() -> None:
@@ -26,30 +24,10 @@ def test_what_a_receiver_writes_wakes_the_worker(what: str, home: Path) -> None:
         with watching(home, told.set) as is_possible:
             assert is_possible
             (home / "daemon.log").write_text("of no interest")
+            assert take_in(home) == 1  # neither does the worker itself
             await asyncio.sleep(0.1)
             assert not told.is_set()
-            if what == "spool":
-                spool.append(str(home), {"statement": "insert_event"})
-            else:
-                await asyncio.to_thread(run, home, "claude", {"session_id": "s", "hook_event_name": "Stop"})
-            async with asyncio.timeout(PATIENCE_S):
-                await told.wait()
-
-    asyncio.run(scene())
-
-
-def test_a_worker_that_looks_at_the_spool_does_not_wake_itself(home: Path) -> None:
-    spool.append(str(home), {"statement": "insert_event"})
-
-    async def scene() -> None:
-        told = asyncio.Event()
-        with watching(home, told.set), spool.Emptying(str(home)) as held:
-            with spool.Emptying(str(home)) as second:
-                assert (held.is_held, second.is_held) == (True, False)
-            spool.ahead(str(home), spool.Mark())
-            await asyncio.sleep(0.1)
-            assert not told.is_set()
-            held.truncate()
+            await asyncio.to_thread(run, home, "claude", {"session_id": "s", "hook_event_name": "Stop"})
             async with asyncio.timeout(PATIENCE_S):
                 await told.wait()
 

@@ -379,6 +379,26 @@ def test_a_handler_in_which_something_was_cancelled_has_failed(office: Office, p
     assert tried == [(1, 1), (1, 2), (2, 1)]
 
 
+def test_a_handler_that_never_ends_is_cancelled_and_its_event_tried_again(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    office.put("a", "session_start", "agent_stop")
+    begun: list[int] = []
+
+    async def endless(event: HookEvent) -> None:
+        begun.append(event.attempts)
+        if event.attempts == 1 and event.event_type == "session_start":
+            await asyncio.Event().wait()
+
+    async def scene() -> None:
+        async with office.at_work(office.worker(endless)):
+            await office.until_all_ended()
+
+    play(scene)
+    assert begun == [1, 2, 1]
+    assert office.rows("status, last_error") == [("done", "TimeoutError: "), ("done", None)]
+
+
 @pytest.mark.parametrize("gate", [True, False])
 def test_a_database_that_never_has_time_again_keeps_no_worker_from_ending(
     gate: bool, office: Office, play: Callable[[Scene], None]

@@ -15,10 +15,9 @@ from holdfast.cli.daemon import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, show_time
 from holdfast.device import holder
 from holdfast.device.home import Home
-from holdfast.hook import agents, doctor, entries, outbox, settings
+from holdfast.hook import agents, doctor, entries, intake, outbox, settings
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
-from holdfast.hook.layout import DATABASE_NAME, SPOOL_NAME
 from holdfast.protocol import hook_event
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.engine import Transaction
@@ -188,13 +187,12 @@ def _told(home: Home) -> dict[str, Any]:
         "dropped": [],
         "dead": [],
         "without_session": 0,
-        "spool_bytes": 0,
     }
-    path = home.path / SPOOL_NAME
-    told["spool_bytes"] = path.stat().st_size if path.exists() else 0
-    if (home.path / DATABASE_NAME).exists():
+    known = intake.Place()
+    if doctor.is_used(home.path):
+        known = doctor.look(home.path, intake.place)
         told |= doctor.look(home.path, lambda tx: _counted(tx, _stuck_before(home)))
-    return told
+    return told | {"spool_bytes": intake.waiting_bytes(home.path, known)}
 
 
 def _counted(transaction: Transaction, stuck_before: int) -> dict[str, Any]:
@@ -229,7 +227,9 @@ def _problems(told: dict[str, Any]) -> list[str]:
     if told["without_session"]:
         problems.append(f"{told['without_session']} events name no session: the agent may have changed its format")
     if told["spool_bytes"] and told["worker"]:
-        problems.append(f"{told['spool_bytes']} bytes wait in the spool: the hook database cannot be written to")
+        problems.append(
+            f"{told['spool_bytes']} bytes wait in the spool: they are on their way, or the hook database is locked"
+        )
     return problems
 
 

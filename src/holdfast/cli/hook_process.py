@@ -54,12 +54,11 @@ class HookService:
 
     def counts(self) -> dict[str, int]:
         """What Prometheus sees."""
-        spooled = {"hook_spool_bytes": spool.size(str(self._device.home.path))}
         if self._worker is None:
-            return {"hook_worker": 0} | spooled
+            return {"hook_worker": 0, "hook_spool_bytes": spool.size(str(self._device.home.path))}
         found = self._worker.statistics
         return {f"hook_{name}": number for name, number in found.counts.items()} | {
-            **spooled,
+            "hook_spool_bytes": self._worker.spool_bytes,
             "hook_worker": int(not self._worker.is_failing),
             "hook_queue_depth": self._worker.depth,
             "hook_stuck": self._worker.stuck,

@@ -1,21 +1,26 @@
 """The doctor: fires an event through an installed command, as the agent would, and follows it to its end."""
 
+import asyncio
 import json
 import os
 import shlex
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from holdfast.hook import agents, database, entries, outbox, spool
+from holdfast.hook import agents, database, entries, outbox
 from holdfast.hook.installer import Unreadable
+from holdfast.hook.intake import Intake
 from holdfast.hook.json_text import NotJson
-from holdfast.hook.layout import DATABASE_NAME, DOCTOR_SESSION
+from holdfast.hook.layout import DATABASE_NAME, DOCTOR_SESSION, SPOOL_NAME
+from holdfast.hook.store import Store
 from holdfast.protocol.hook_row import HookStatus
+from holdfast.store import faults
 from holdfast.store.engine import Transaction
 from holdfast.store.world import wall_clock
 
@@ -110,14 +115,20 @@ def fire(installed: Installed, directory: Path, is_daemon_up: Callable[[Path], b
     return Followed(event_name=name, stage=stage, is_reported=is_reported, milliseconds=took, wrong=tuple(wrong))
 
 
+def is_used(home: Path) -> bool:
+    """Whether anything was ever stored in a home."""
+    return any((home / name).exists() for name in (DATABASE_NAME, SPOOL_NAME))
+
+
 def look(home: Path, query: Callable[[Transaction], Any]) -> Any:
-    """Read something from a home's hook database."""
-    engine = database.opened(home / DATABASE_NAME, wall_clock)
+    """Read something from a home's hook database, which is given what waits in the spool: there may be no worker to do so."""
+    store = Store(database.opened(home / DATABASE_NAME, wall_clock), threaded=False)
     try:
-        with engine.read() as transaction:
-            return query(transaction)
+        with suppress(faults.Busy):
+            asyncio.run(Intake(home, store).take_in())
+        return store.look(query)
     finally:
-        engine.close()
+        store.close()
 
 
 def _payload(installed: Installed, name: str, session: str, directory: Path) -> dict[str, Any]:
@@ -164,9 +175,14 @@ def _follow(home: Path, agent: str, session: str, *, wait: bool) -> tuple[str, b
 
 
 def _stage(home: Path, agent: str, session: str) -> tuple[str, bool]:
-    if (home / DATABASE_NAME).exists():
+    if is_used(home):
         found = look(home, lambda tx: outbox.session_events(tx, agent, session))
         if found:
             status = found[0]["status"]
             return ("stored" if status == HookStatus.PENDING else str(status)), bool(found[0]["ended_reported"])
-    return ("spooled" if spool.mentions(str(home), session) else "failed"), False
+    return ("spooled" if _is_spooled(home, session) else "failed"), False
+
+
+def _is_spooled(home: Path, session: str) -> bool:
+    path = home / SPOOL_NAME
+    return path.exists() and session.encode() in path.read_bytes()

@@ -1,71 +1,181 @@
-"""From the spool into the database: what receivers could not store themselves, in the order in which they said it."""
+"""From the spool into the database: what receivers have said, in that order, with the place up to which it was read.
 
-import asyncio
+Rows and place are one transaction, so nothing is taken in twice by one database, and two workers on it do not disturb each
+other. A file that has grown loses its name: receivers that were about to write into it notice, and the worker reads it to
+its end before it looks at the next one. Then it is removed.
+"""
+
+import os
+from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from holdfast.hook import outbox, spool
 from holdfast.hook.layout import SPOOL_NAME
 from holdfast.hook.store import Store
-from holdfast.store import faults, files
+from holdfast.store import files
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
 
-LOCK_TRIES = 100
+PIECE_BYTES = 1_048_576  # read and stored together
+ROTATE_BYTES = 262_144  # of a spool that is taken in; then its name goes to another one
+DIGEST_CHARACTERS = 16  # of the last line, in the name of a file that has lost its own
 
+_SQL = Statements(__package__, "intake.sql")
 _log = structlog.get_logger(__name__)
 
 
-def is_needed(home: Path) -> bool:
-    """Whether something waits in the spool."""
-    return not spool.is_empty(str(home))
+class Place(msgspec.Struct, frozen=True):
+    """How far the spool was read: a line of this size and digest ends there."""
+
+    end: int = 0
+    size: int = 0
+    line: str = ""
+    finished: str = ""  # the file of which everything is in the database
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """What one step has done."""
+
+    place: Place
+    lines: int = 0
+    has_more: bool = False  # look again
 
 
 class Intake:
-    """Stores what is in the spool. It may be large: it is taken in pieces, and held only for the last of them."""
+    """Stores what is in the spool."""
 
     def __init__(self, home: Path, store: Store) -> None:
         self._home = home
         self._store = store
-        self._mark = spool.Mark()
+        self._seen: tuple[int, int] | None = None  # which file was read to which end, when it was last looked at
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether something may wait in the spool; told without the database."""
+        return self._seen is None or self._seen != _state(self._home / SPOOL_NAME) or bool(_nameless(self._home))
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How much of the spool is not taken in, as far as can be told without the database."""
+        inode, size = _state(self._home / SPOOL_NAME)
+        return size - self._seen[1] if self._seen is not None and self._seen[0] == inode else size
 
     async def take_in(self) -> int:
-        """Store what is in the spool, and empty it only after that is on disk; says how many lines that were."""
+        """Store what is in the spool; says how many lines that were."""
+        number, has_more = 0, True
+        while has_more:
+            taken = await self._store.do_soon(self._take)
+            number += taken.lines
+            has_more = taken.has_more
+            self._clear(taken.place.finished)
+            if not has_more:
+                state = _state(self._home / SPOOL_NAME)
+                self._seen = (state[0], taken.place.end) if state[1] >= taken.place.end else None
+        return number
+
+    def _take(self, transaction: Transaction) -> Taken:
+        """One piece of the spool, or one step of the change from one file to the next."""
         try:
-            number = await self._take_ahead()
-            return number + await self._take_last()
+            return self._step(transaction, place(transaction))
         except OSError as error:
             raise files.meaning(error, self._home / SPOOL_NAME) from error
 
-    async def _take_ahead(self) -> int:
-        number = 0
-        while (piece := spool.ahead(str(self._home), self._mark)) is not None:
-            if not await self._stored(piece.records, piece.damaged):
-                break
-            self._mark = piece.mark
-            number += len(piece.records)
-        return number
+    def _step(self, transaction: Transaction, before: Place) -> Taken:
+        old = [path for path in _nameless(self._home) if path.name != before.finished]
+        path = old[0] if old else self._home / SPOOL_NAME
+        content, start, is_whole = _read(path, before)
+        if not old or not is_whole:
+            content = content[: content.rfind(b"\n") + 1]  # the rest of the last line may be on its way
+        if content.strip(b"\n"):
+            after = _behind(content, start, before)
+            return Taken(_kept(transaction, after), self._stored(transaction, content), has_more=True)
+        if old:
+            return Taken(_kept(transaction, Place(finished=path.name)), has_more=True)
+        if before.end >= ROTATE_BYTES and start == before.end:
+            path.rename(path.with_name(f"{SPOOL_NAME}.{before.line[:DIGEST_CHARACTERS]}"))
+            return Taken(before, has_more=True)
+        return Taken(before if start == before.end else _kept(transaction, Place(finished=before.finished)))
 
-    async def _take_last(self) -> int:
-        for _ in range(LOCK_TRIES):  # receivers have it for moments only
-            with spool.Emptying(str(self._home), self._mark) as held:
-                if held.is_held and await self._stored(held.records, held.damaged):
-                    held.truncate()
-                    self._mark = spool.Mark()
-                    return len(held.records)
-                if held.is_held:
-                    return 0  # receivers wait for the spool: it is not held until the database has time
-            await asyncio.sleep(spool.LOCK_POLL_S)
-        return 0
-
-    async def _stored(self, records: list[spool.Record], damaged: list[bytes]) -> bool:
-        """Have lines in the database; not if it has no time for them."""
-        try:
-            rejected = await self._store.do_soon(lambda tx: outbox.take_in(tx, records))
-        except faults.Fault as fault:
-            if not fault.temporary:
-                raise
-            return False
+    def _stored(self, transaction: Transaction, content: bytes) -> int:
+        records, damaged = spool.parse(content)
+        rejected = outbox.take_in(transaction, records)
         if rejected or damaged:
             _log.error("lines of the spool cannot be read", rejected=len(rejected), damaged=len(damaged))
-            spool.put_aside(str(self._home), rejected, damaged)
-        return True
+            spool.put_aside(str(self._home), rejected, damaged)  # before it is read for the last time
+        return len(records)
+
+    def _clear(self, finished: str) -> None:
+        if finished:
+            (self._home / finished).unlink(missing_ok=True)
+
+
+def place(transaction: Transaction) -> Place:
+    """How far the spool was taken in."""
+    return Place(*transaction.rows(_SQL["place"])[0])
+
+
+def waiting_bytes(home: Path, known: Place) -> int:
+    """How much of the spool is not taken in."""
+    path = home / SPOOL_NAME
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        return os.fstat(file.fileno()).st_size - _found(file.fileno(), known)
+
+
+def _kept(transaction: Transaction, after: Place) -> Place:
+    transaction.run(_SQL["keep_place"], msgspec.structs.asdict(after))
+    return after
+
+
+def _behind(content: bytes, start: int, before: Place) -> Place:
+    last = content[content.rstrip(b"\n").rfind(b"\n") + 1 :]
+    digest = sha256(last).hexdigest()
+    return msgspec.structs.replace(before, end=start + len(content), size=len(last), line=digest)
+
+
+def _read(path: Path, known: Place) -> tuple[bytes, int, bool]:
+    """The next lines, where they begin, and whether that is all there is."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # to read: closing it must not wake us
+    except FileNotFoundError:
+        return b"", 0, True
+    try:
+        start, length = _found(descriptor, known), PIECE_BYTES
+        while b"\n" not in (content := _content(descriptor, start, length)).strip(b"\n") and len(content) == length:
+            length *= 2
+        return content, start, len(content) < length
+    finally:
+        os.close(descriptor)
+
+
+def _found(descriptor: int, known: Place) -> int:
+    """Where to read on: behind the line that was read last, or at the beginning of what is another file."""
+    line = os.pread(descriptor, known.size, known.end - known.size)
+    return known.end if known.size and sha256(line).hexdigest() == known.line else 0
+
+
+def _content(descriptor: int, start: int, length: int) -> bytes:
+    parts: list[bytes] = []
+    while length > 0 and (part := os.pread(descriptor, length, start)):
+        parts.append(part)
+        start += len(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _state(path: Path) -> tuple[int, int]:
+    """Which file has the spool's name, and how long it is."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_ino, found.st_size
+
+
+def _nameless(home: Path) -> list[Path]:
+    """Files that were the spool and are to be read to their end."""
+    return sorted(home.glob(f"{SPOOL_NAME}.*"))

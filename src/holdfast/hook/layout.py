@@ -2,12 +2,12 @@
 
 DATABASE_NAME = "hooks.db"
 SPOOL_NAME = "hooks.spool"
-REJECTED_NAME = "hooks.rejected"  # lines of the spool that no database would take
+REJECTED_NAME = "hooks.rejected"  # lines of the spool that cannot be read, or that no database would take
 LOG_NAME = "hook.log"
 SETTINGS_NAME = "hooks.json"
 
 PROGRAM = "hook"
-STEPS = ("hook_outbox",)  # of the schema, oldest first
-JOURNAL_MODE = "truncate"  # a rollback journal: two libraries of different age share the file, one process each
+STEPS = ("hook_outbox", "hook_spool")  # of the schema, oldest first
+JOURNAL_MODE = "truncate"  # a rollback journal: whatever else may look into the file needs no shared memory
 
 DOCTOR_SESSION = "holdfast-doctor-"  # how the sessions of `hook doctor` begin

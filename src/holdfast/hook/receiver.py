@@ -1,8 +1,8 @@
-"""The receiver: an agent's hook, from its command line and its payload to one durable row; then it is gone.
+"""The receiver: an agent's hook, from its command line and its payload to one durable line; then it is gone.
 
 It runs inside the agent's own time and may not be in its way: nothing is ever written to stdout, which the agent would read,
 and it ends with 0 whatever happens, unless `--strict` was asked for. What cannot be stored is said on stderr and in
-`hook.log`. Standard library only, and as little of it as possible: a start costs more than a commit.
+`hook.log`. Standard library only, and as little of it as possible: a start costs more than a disk's sync.
 
     --agent claude|codex|gemini [--home DIR] [--cwd DIR] [--strict] [--notify] [EVENT] [PAYLOAD]
 """
@@ -10,11 +10,13 @@ and it ends with 0 whatever happens, unless `--strict` was asked for. What canno
 import os
 import time
 
-from holdfast.hook import plain_json, storing
+from holdfast.hook import plain_json, spool
 from holdfast.hook.layout import LOG_NAME, SETTINGS_NAME
 from holdfast.protocol import hook_event
 
 PAYLOAD_BYTES_MAX = 1_048_576  # of a stored payload; of a larger one the large fields are cut
+SESSION_CHARACTERS_MAX = 256  # of a session's id; of a longer one its beginning and its digest
+NAME_CHARACTERS_MAX = 100  # of an event's name
 FIELD_BYTES_MAX = 65_536  # of one field of such a payload
 GROWTH_MAX = 3  # two bytes of UTF-8 are six characters in ASCII
 INPUT_BYTES_MAX = 67_108_864  # beyond it a payload is not even read
@@ -80,7 +82,7 @@ def main(arguments: list[str]) -> int:
         call = Call(arguments)
         home = call.home
         receive(call)
-    except Exception as error:  # nothing may get out of here: it would stand in the agent's way
+    except (Exception, KeyboardInterrupt) as error:  # nothing may get out of here: it would stand in the agent's way
         _complain(home, f"{type(error).__name__}: {error}")
         return 1 if is_strict else 0
     return 0
@@ -90,11 +92,12 @@ def receive(call: Call) -> str:
     """Store what was sent, or count it as dropped; says which."""
     at = time.time_ns() // 1000
     raw = call.payload()
+    _undisturbed()
     try:
         payload = _read(raw)
     except Invalid as invalid:
         values = _event(call, at, hook_event.ERROR, "receiver", _session(call, {}), _error_payload(invalid))
-        storing.store(call.home, storing.EVENT, values)
+        _store(call, "insert_event", values)
         raise
     payload = hook_event.normalised(call.agent, payload)
     name = call.words[0] if call.words else hook_event.name_of(payload)
@@ -102,13 +105,34 @@ def receive(call: Call) -> str:
     allowed = hook_event.ALLOWED | _also_allowed(call.home)
     reason = hook_event.drop_reason(call.agent, name, event_type, payload, allowed)
     if reason is not None:
-        dropped = {"agent": call.agent, "event_name": _storable(name), "reason": reason, "received_at": at}
-        storing.store(call.home, storing.DROPPED, dropped)
+        dropped = {
+            "agent": call.agent,
+            "event_name": _storable(name)[:NAME_CHARACTERS_MAX],
+            "reason": reason,
+            "received_at": at,
+        }
+        _store(call, "count_dropped", dropped)
         return "dropped"
     if "cwd" not in payload:
         payload |= _where(call)
     values = _event(call, at, event_type, name, _session(call, payload), _sized(payload, len(raw)))
-    return storing.store(call.home, storing.EVENT, values)
+    _store(call, "insert_event", values)
+    return "stored"
+
+
+def _store(call: Call, statement: str, values: dict[str, object]) -> None:
+    """Have on disk what the worker is to do with this event."""
+    spool.append(call.home, {"statement": statement, "values": values})
+
+
+def _undisturbed() -> None:
+    """From here on it takes a moment: whoever interrupts the agent at its terminal does not mean us."""
+    import _signal  # type: ignore[import-not-found]  # `signal` without its enums
+
+    try:
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)
+    except ValueError:
+        return  # only a program's first thread has signals
 
 
 def _read(raw: bytes) -> hook_event.Payload:
@@ -137,7 +161,7 @@ def _event(
         "agent": call.agent,
         "session_id": session,
         "event_type": event_type,
-        "event_name": _storable(name),
+        "event_name": _storable(name)[:NAME_CHARACTERS_MAX],
         "payload": text,
         "occurrence": key,
         "received_at": at,
@@ -156,7 +180,10 @@ def _session(call: Call, payload: hook_event.Payload) -> str:
     found = hook_event.session_of(payload)
     if not found and call.agent == "gemini":
         found = os.environ.get("GEMINI_SESSION_ID", "")
-    return _storable(found)
+    found = _storable(found)
+    if len(found) <= SESSION_CHARACTERS_MAX:
+        return found
+    return f"{found[: SESSION_CHARACTERS_MAX // 2]}…{_digest(found)}"  # still one name for one session
 
 
 def _error_payload(invalid: Invalid) -> hook_event.Payload:

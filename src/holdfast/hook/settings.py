@@ -33,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     poll_s: Seconds = 1.0  # a look without being woken
     lock_cutoff_s: Seconds = 30.0  # after which a lock that was not renewed is nobody's
     renew_s: Seconds = 10.0
+    handler_s: Seconds = 300.0  # for a handler; then it is cancelled, and the event tried again
     idle_s: Seconds = 5.0  # without anything to do, after which a session is forgotten
     stuck_after_s: Seconds = 60.0  # open for longer, an event is called stuck
     summary_s: Seconds = 15.0  # between two summaries in the log

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from holdfast.hook.layout import DATABASE_NAME, SPOOL_NAME
+from holdfast.hook.layout import SPOOL_NAME
 
 EVENTS_BYTES_MAX = 65_536  # read at once
 IN_MODIFY = 0x2
 IN_CLOSE_WRITE = 0x8
-_WATCHED = (DATABASE_NAME.encode() + b"\0", SPOOL_NAME.encode() + b"\0")
+_WATCHED = SPOOL_NAME.encode() + b"\0"
 
 
 @contextmanager
 def watching(home: Path, told: Callable[[], None]) -> Iterator[bool]:
-    """Call `told` on this event loop whenever the database or the spool has changed; says whether that is possible."""
+    """Call `told` on this event loop whenever the spool has changed; says whether that is possible."""
     descriptor = _watch(home)
     if descriptor is None:
         yield False
@@ -30,7 +30,7 @@ def watching(home: Path, told: Callable[[], None]) -> Iterator[bool]:
     def read() -> None:
         with suppress(BlockingIOError):
             events = os.read(descriptor, EVENTS_BYTES_MAX)
-            if any(name in events for name in _WATCHED):
+            if _WATCHED in events:
                 told()
 
     loop = asyncio.get_running_loop()

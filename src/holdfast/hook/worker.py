@@ -7,37 +7,28 @@ database is in `outbox`; what may wait in memory is decided by the queue of the 
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import structlog
 
-from holdfast.hook import intake, outbox, owner
+from holdfast.hook import intake, marks, outbox, owner
 from holdfast.hook.event import Handler, HookEvent, nothing
-from holdfast.hook.layout import DATABASE_NAME
+from holdfast.hook.housekeeping import Housekeeping, Report
 from holdfast.hook.outbox import Mark, Row
+from holdfast.hook.patience import Patience, woken_or_after
 from holdfast.hook.session import Session
 from holdfast.hook.settings import Settings
 from holdfast.hook.statistics import Statistics
 from holdfast.hook.store import Store
 from holdfast.hook.watch import watching
-from holdfast.protocol.history import Draft
 from holdfast.protocol.hook_queue import Verdict
-from holdfast.protocol.hook_row import HookSignal, HookStatus, failure
+from holdfast.protocol.hook_row import HookSignal, failure
 from holdfast.protocol.schedule import SECOND, hook_wait
-from holdfast.store import faults
 from holdfast.store.engine import Transaction
 from holdfast.store.world import Clock, Random
 
 DRAIN_S = 5.0  # for handlers to end when the worker is to, and for the store after them; the rest is tried again later
-PRUNE_EVERY = 240  # of the looks for what is stuck
-FAULT_WAIT_S = 1.0  # before the next try after a fault that may pass
-
-Report = Callable[[Sequence[Draft]], Awaitable[None]]
-"""Appends entries to the device's history, each event's of one kind once; on disk when it returns."""
-
-T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 
@@ -57,23 +48,19 @@ class Worker:
         settings: Settings | None = None,
     ) -> None:
         self._home = home
-        self._store = store
         self._handle = handle
-        self._report = report
         self._clock = clock
         self._random = random
         self._settings = settings or Settings()
+        self._patience = Patience(store)
+        self._house = Housekeeping(home, self._patience, report, clock, self._settings)
         self._intake = intake.Intake(home, store)
         self._sessions: dict[tuple[str, str], Session] = {}
         self._owner = ""
-        self._file: int | None = None  # the database's inode: receivers open it by its name
         self._strays: set[tuple[int, int]] = set()  # rows and tokens that were ours and in no session at the last look
         self._woken = asyncio.Event()
-        self._unreported = asyncio.Event()
         self._stopping = asyncio.Event()
         self.statistics = Statistics(self._settings)
-        self.is_failing = False  # the store has had no time when it was last asked
-        self.stuck = 0  # events that have been open for too long, at the last look
 
     @property
     def depth(self) -> int:
@@ -84,6 +71,21 @@ class Worker:
     def sessions(self) -> int:
         """Sessions that something is known of."""
         return len(self._sessions)
+
+    @property
+    def is_failing(self) -> bool:
+        """The store has had no time when it was last asked."""
+        return self._patience.is_failing
+
+    @property
+    def stuck(self) -> int:
+        """Events that have been open for too long, at the last look."""
+        return self._house.stuck
+
+    @property
+    def spool_bytes(self) -> int:
+        """What waits in the spool."""
+        return self._intake.waiting_bytes
 
     def wake(self) -> None:
         """There may be something new."""
@@ -97,10 +99,14 @@ class Worker:
         """Work until `stop`. Raises the fault of a store that does not pass."""
         living = owner.Owner(self._home, self._random)
         self._owner = living.name
-        self._file = _inode(self._home / DATABASE_NAME)
         try:
             async with asyncio.TaskGroup() as tasks:
-                loops = (self._fetch_on(tasks), self._renew_on(), self._report_on(), self._keep_house())
+                loops = (
+                    self._fetch_on(tasks),
+                    self._renew_on(),
+                    self._house.report_on(),
+                    self._house.keep(self._sum_up),
+                )
                 running = [tasks.create_task(loop) for loop in loops]
                 with watching(self._home, self.wake):
                     await self._stopping.wait()
@@ -116,12 +122,14 @@ class Worker:
             self._woken.clear()
             while await self._fetch(tasks):
                 pass
-            await _sleep(self._woken, self._settings.poll_s)
+            await woken_or_after(self._woken, self._settings.poll_s)
 
     async def _fetch(self, tasks: asyncio.TaskGroup) -> bool:
         """Claim what is due and hand it to its sessions; whether there may be more."""
         await self._empty_spool()
-        others = await self._do(lambda tx: outbox.other_owners(tx, self._owner) if outbox.has_open(tx) else None)
+        others = await self._patience.do(
+            lambda tx: outbox.other_owners(tx, self._owner) if outbox.has_open(tx) else None
+        )
         if others is None:
             return False
         dead = owner.gone(self._home, others)
@@ -135,29 +143,29 @@ class Worker:
             lost = outbox.recover(transaction, self._owner, now, cutoff)
             return outbox.claim_batch(transaction, self._owner, now, cutoff, limit, paused), lost
 
-        rows, lost = await self._do(claim)
+        rows, lost = await self._patience.do(claim)
         self.statistics.count("taken_over", lost)
         await self._hand_out(rows, held, tasks)
         if rows or lost:
-            self._unreported.set()
+            self._house.wake()
         return len(rows) == self._settings.batch_rows
 
     async def _hand_out(self, rows: Sequence[Row], held: dict[tuple[str, str], int], tasks: asyncio.TaskGroup) -> None:
         """Offer claimed rows to their sessions, and mark what these do not keep."""
-        now, marks = self._clock(), []
+        now, wanted = self._clock(), []
         touched: dict[tuple[str, str], Session] = {}
         for row in rows:
             session = self._sessions.setdefault(row.session, Session(row.session, self._settings.queue))
             if session.held != held.get(row.session, session.held):
-                marks.append(_released(row))  # it was claimed while something before it went back
+                wanted.append(marks.released(row))  # it was claimed while something before it went back
                 continue
             touched[row.session] = session
             verdict, more = session.offer(row, now)
-            marks += more
+            wanted += more
             self.statistics.count("sent_back", verdict is Verdict.SENT_BACK)
             self.statistics.count("coalesced", sum(mark.signal is HookSignal.SUPERSEDED for mark in more))
-        if marks:
-            await self._mark(marks)
+        if wanted:
+            await self._mark(wanted)
         for name, session in touched.items():
             session.settled()
             self.statistics.depth(name, len(session.queue.pending), now)
@@ -172,7 +180,7 @@ class Worker:
                 await self._handle_one(session, session.take())
                 if not session.queue.pending:
                     self.wake()  # what there was no room for may come now
-            elif not await _sleep(session.woken, self._settings.idle_s) and not session.queue.pending:
+            elif not await woken_or_after(session.woken, self._settings.idle_s) and not session.queue.pending:
                 break
         session.task = None
         if not session.queue.pending:
@@ -183,7 +191,8 @@ class Worker:
         if event is None:
             return
         try:
-            await self._handle(event)
+            async with asyncio.timeout(self._settings.handler_s):
+                await self._handle(event)
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise  # it is the worker that is to end
@@ -200,16 +209,14 @@ class Worker:
 
         def start(transaction: Transaction) -> tuple[int | None, object]:
             payload, wrong = _read(outbox.payload(transaction, row.id))
-            signal = HookSignal.STARTED if wrong is None else HookSignal.UNPROCESSABLE
-            wanted = Mark(id=row.id, token=row.token, before=HookStatus.LOCKED, signal=signal, error=wrong)
             if not outbox.may_start(transaction, row):
                 return None, payload
-            return outbox.mark(transaction, self._owner, self._clock(), wanted), payload
+            return outbox.mark(transaction, self._owner, self._clock(), marks.begun(row, wrong)), payload
 
-        attempts, payload = await self._do(start)
+        attempts, payload = await self._patience.do(start)
         if attempts is None:
             self._fenced(row)
-            await self._let_go(session, row, _released(row))  # if it is ours, something before it is not
+            await self._let_go(session, row, marks.released(row))  # if it is ours, something before it is not
         elif not isinstance(payload, dict):
             session.finish(row)
             self._count_end(row, is_dead=True)
@@ -236,15 +243,15 @@ class Worker:
             await self._end(session, row, signal, text)
             return
         self.statistics.count("failed")
-        await self._let_go(session, row, _ended(row, signal, text, self._clock() + hook_wait(attempts)))
+        await self._let_go(session, row, marks.ended(row, signal, text, self._clock() + hook_wait(attempts)))
 
-    async def _let_go(self, session: Session, row: Row, *marks: Mark) -> None:
+    async def _let_go(self, session: Session, row: Row, mark: Mark) -> None:
         """Give back what waits behind the row in hand, which is to be tried again or is another worker's."""
-        await self._mark([*marks, *session.hold(row)])
+        await self._mark([mark, *session.hold(row)])
         session.settled()
 
     async def _end(self, session: Session, row: Row, signal: HookSignal, error: str | None = None) -> None:
-        fitted = await self._mark([_ended(row, signal, error)])
+        fitted = await self._mark([marks.ended(row, signal, error)])
         session.finish(row)
         if fitted:
             self._count_end(row, is_dead=signal is not HookSignal.SUCCEEDED)
@@ -252,20 +259,20 @@ class Worker:
     def _count_end(self, row: Row, *, is_dead: bool) -> None:
         self.statistics.ended(row.session, row.received_at, self._clock())
         self.statistics.count("dead", is_dead)
-        self._unreported.set()
+        self._house.wake()
 
     def _fenced(self, row: Row) -> None:
         self.statistics.count("fenced")
         _log.warning("a row is another worker's by now", event_id=row.event_id, event_type=row.event_type)
 
-    async def _mark(self, marks: Sequence[Mark]) -> bool:
+    async def _mark(self, wanted: Sequence[Mark]) -> bool:
         """Mark rows together; whether all of them were still ours."""
 
         def apply(transaction: Transaction) -> list[bool]:
             now = self._clock()
-            return [outbox.mark(transaction, self._owner, now, wanted) is not None for wanted in marks]
+            return [outbox.mark(transaction, self._owner, now, one) is not None for one in wanted]
 
-        fitted = await self._do(apply)
+        fitted = await self._patience.do(apply)
         self.statistics.count("fenced", fitted.count(False))
         return all(fitted)
 
@@ -277,7 +284,7 @@ class Worker:
     async def _renew(self) -> None:
         """Keep our locks, forget what another worker has taken over, and give back what we have forgotten ourselves."""
         before = {row_id for session in self._sessions.values() for row_id in session.row_ids}
-        ours = await self._do(lambda tx: outbox.renew(tx, self._owner, self._clock()))
+        ours = await self._patience.do(lambda tx: outbox.renew(tx, self._owner, self._clock()))
         for session in self._sessions.values():
             for row in session.waiting():
                 if row.id in before and ours.get(row.id) != row.token:
@@ -287,50 +294,15 @@ class Worker:
         lost = strays & self._strays  # one that has only just been claimed is on its way to its session
         if lost:
             _log.error("rows that this worker has forgotten are given back", count=len(lost))
-            await self._mark([_given_back(row_id, token) for row_id, token in lost])
+            await self._mark([marks.given_back(row_id, token) for row_id, token in lost])
         self._strays = strays - lost
 
-    async def _report_on(self) -> None:
-        """Tell the device's history what the database knows; what was not told before a crash is told now."""
-        while self._report is not None:
-            self._unreported.clear()
-            while await self._report_some(self._report):
-                pass
-            await _sleep(self._unreported, self._settings.summary_s)
-
-    async def _report_some(self, report: Report) -> bool:
-        rows = await self._do(outbox.unreported)
-        if rows:
-            await self._patiently(lambda: report([draft for row in rows for draft in row.drafts]))
-            await self._do(lambda tx: outbox.mark_reported(tx, rows))
-        return bool(rows)
-
-    async def _keep_house(self) -> None:
-        looks = 0
-        while True:
-            if looks % PRUNE_EVERY == 0:
-                while await self._do(lambda tx: outbox.prune(tx, self._clock())):
-                    pass
-            looks += 1
-            await self._tell()
-            await asyncio.sleep(self._settings.summary_s)
-
-    async def _tell(self) -> None:
-        if _inode(self._home / DATABASE_NAME) != self._file:
-            detail = "it was put aside or replaced while it was in use"
-            raise faults.FileMissing(str(self._home / DATABASE_NAME), detail)
-        now = self._clock()
-        before = now - int(self._settings.stuck_after_s * SECOND)
-        count, oldest = await self._do(lambda tx: outbox.stuck(tx, before))
-        self.stuck = count
-        if oldest is not None:
-            _log.warning("hook events are stuck", count=count, oldest_s=(now - oldest) / SECOND)
-        self.statistics.summarise(self.depth, now)
-
     async def _empty_spool(self) -> None:
-        if intake.is_needed(self._home):
-            await self._do(lambda _: None)  # receivers wait for the spool: the database must have time first
-            self.statistics.count("spooled", await self._intake.take_in())
+        if self._intake.is_needed:
+            self.statistics.count("spooled", await self._patience.patiently(self._intake.take_in))
+
+    def _sum_up(self, now: int) -> None:
+        self.statistics.summarise(self.depth, now)
 
     async def _drain(self) -> None:
         """Let handlers end, and give back what waits for one."""
@@ -348,41 +320,13 @@ class Worker:
                 await self._leave()
         except TimeoutError:
             _log.warning("the hook store has no time; whoever comes next finds what this worker leaves")
-        self.statistics.summarise(self.depth, self._clock())
+        self._sum_up(self._clock())
 
     async def _leave(self) -> None:
-        left = [_released(row) for session in self._sessions.values() for row in session.waiting()]
+        left = [marks.released(row) for session in self._sessions.values() for row in session.waiting()]
         if left:
             await self._mark(left)
-        while self._report is not None and await self._report_some(self._report):
-            pass
-
-    async def _do(self, request: Callable[[Transaction], T]) -> T:
-        return await self._patiently(lambda: self._store.do_soon(request))
-
-    async def _patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something, and again after a fault that may pass: what a handler has done must be marked some day."""
-        while True:
-            try:
-                answer = await work()
-            except faults.Fault as fault:
-                if not fault.temporary:
-                    raise
-                if not self.is_failing:
-                    _log.error("the hook store failed; it is tried until it has time", detail=str(fault))
-                self.is_failing = True
-                await asyncio.sleep(FAULT_WAIT_S)
-            else:
-                self.is_failing = False
-                return answer
-
-
-def _inode(path: Path) -> int | None:
-    """Which file has this name, if any."""
-    try:
-        return path.stat().st_ino
-    except FileNotFoundError:
-        return None
+        await self._house.report_all()
 
 
 def _read(text: str) -> tuple[object, str | None]:
@@ -392,32 +336,3 @@ def _read(text: str) -> tuple[object, str | None]:
     except (ValueError, RecursionError) as error:
         return None, f"{type(error).__name__}: {error}"
     return payload, None if isinstance(payload, dict) else "the payload is not a JSON object"
-
-
-def _released(row: Row) -> Mark:
-    return _given_back(row.id, row.token)
-
-
-def _given_back(row_id: int, token: int) -> Mark:
-    return Mark(id=row_id, token=token, before=HookStatus.LOCKED, signal=HookSignal.RELEASED)
-
-
-def _ended(row: Row, signal: HookSignal, error: str | None, next_attempt_at: int | None = None) -> Mark:
-    return Mark(
-        id=row.id,
-        token=row.token,
-        before=HookStatus.HANDLING,
-        signal=signal,
-        error=error,
-        next_attempt_at=next_attempt_at,
-    )
-
-
-async def _sleep(woken: asyncio.Event, wait_s: float) -> bool:
-    """Wait to be woken, or for so long; whether it was the former."""
-    try:
-        async with asyncio.timeout(wait_s):
-            await woken.wait()
-    except TimeoutError:
-        return False
-    return True
