@@ -26,6 +26,7 @@ COMMANDS = {
     "outbox": "outbox:app",
     "feed": "feed:app",
     "hook": "hook:app",
+    "agents": "agents:app",
     "pipeline": "pipeline:app",
     "generate": "generate:generate",
     "log": "log:app",

@@ -66,7 +66,8 @@ async def _serve(device: Device, port: int | None) -> None:
 
 async def work(device: Device, port: int | None, stop: asyncio.Event, **told: str) -> None:
     """Be a device's daemon until told to stop; `told` goes with the line that says that it is there."""
-    service = Service(Daemon(device), port=port)
+    daemon = Daemon(device)
+    service = Service(daemon, port=port)
     try:
         await service.start(SystemNetwork())
         url = {} if service.url is None else {"url": service.url}
@@ -75,7 +76,7 @@ async def work(device: Device, port: int | None, stop: asyncio.Event, **told: st
         print_json({"socket": service.socket, **url, **told})
         sys.stdout.flush()  # whoever started us waits for this line
         _log.info("serving", socket=service.socket, pid=os.getpid(), pubkey=device.pubkey, **url)
-        async with hooks_handled(device, service.app.counts, stop):
+        async with hooks_handled(daemon, service.app.counts, stop):
             await service.run_until(stop)
             _log.info("draining")
     finally:

@@ -6,15 +6,15 @@ its end before it looks at the next one. Then it is removed.
 """
 
 import os
-from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 import structlog
 
-from holdfast.hook import outbox, spool
+from holdfast.hook import outbox, spool, tail
 from holdfast.hook.layout import SPOOL_NAME
 from holdfast.hook.store import Store
+from holdfast.hook.tail import Mark
 from holdfast.store import files
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -27,12 +27,9 @@ _SQL = Statements(__package__, "intake.sql")
 _log = structlog.get_logger(__name__)
 
 
-class Place(msgspec.Struct, frozen=True):
-    """How far the spool was read: a line of this size and digest ends there."""
+class Place(Mark, frozen=True):
+    """How far the spool was read."""
 
-    end: int = 0
-    size: int = 0
-    line: str = ""
     finished: str = ""  # the file of which everything is in the database
 
 
@@ -86,11 +83,13 @@ class Intake:
     def _step(self, transaction: Transaction, before: Place) -> Taken:
         old = [path for path in _nameless(self._home) if path.name != before.finished]
         path = old[0] if old else self._home / SPOOL_NAME
-        content, start, is_whole = _read(path, before)
+        content, start, is_whole = tail.read(path, before, PIECE_BYTES)
         if not old or not is_whole:
-            content = content[: content.rfind(b"\n") + 1]  # the rest of the last line may be on its way
+            whole = content.rfind(b"\n") + 1  # the rest of the last line may be on its way
+            content = content[:whole] if whole or is_whole else content
         if content.strip(b"\n"):
-            after = _behind(content, start, before)
+            mark = msgspec.structs.asdict(tail.behind(content, start))
+            after = msgspec.structs.replace(before, **mark)
             return Taken(_kept(transaction, after), self._stored(transaction, content), has_more=True)
         if old:
             return Taken(_kept(transaction, Place(finished=path.name)), has_more=True)
@@ -123,48 +122,12 @@ def waiting_bytes(home: Path, known: Place) -> int:
     if not path.exists():
         return 0
     with path.open("rb") as file:
-        return os.fstat(file.fileno()).st_size - _found(file.fileno(), known)
+        return os.fstat(file.fileno()).st_size - tail.found(file.fileno(), known)
 
 
 def _kept(transaction: Transaction, after: Place) -> Place:
     transaction.run(_SQL["keep_place"], msgspec.structs.asdict(after))
     return after
-
-
-def _behind(content: bytes, start: int, before: Place) -> Place:
-    last = content[content.rstrip(b"\n").rfind(b"\n") + 1 :]
-    digest = sha256(last).hexdigest()
-    return msgspec.structs.replace(before, end=start + len(content), size=len(last), line=digest)
-
-
-def _read(path: Path, known: Place) -> tuple[bytes, int, bool]:
-    """The next lines, where they begin, and whether that is all there is."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # to read: closing it must not wake us
-    except FileNotFoundError:
-        return b"", 0, True
-    try:
-        start, length = _found(descriptor, known), PIECE_BYTES
-        while b"\n" not in (content := _content(descriptor, start, length)).strip(b"\n") and len(content) == length:
-            length *= 2
-        return content, start, len(content) < length
-    finally:
-        os.close(descriptor)
-
-
-def _found(descriptor: int, known: Place) -> int:
-    """Where to read on: behind the line that was read last, or at the beginning of what is another file."""
-    line = os.pread(descriptor, known.size, known.end - known.size)
-    return known.end if known.size and sha256(line).hexdigest() == known.line else 0
-
-
-def _content(descriptor: int, start: int, length: int) -> bytes:
-    parts: list[bytes] = []
-    while length > 0 and (part := os.pread(descriptor, length, start)):
-        parts.append(part)
-        start += len(part)
-        length -= len(part)
-    return b"".join(parts)
 
 
 def _state(path: Path) -> tuple[int, int]:

@@ -1,0 +1,122 @@
+"""A follower: delivers what agents have told to one adapter, in its own time, and writes down how far it has come.
+
+Nothing final is lost by an adapter that fails, hangs or dies with the whole process: what was not delivered is delivered
+again, until it is or is older than what is kept. So an adapter may get the same twice, under the same id.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import structlog
+
+from holdfast.hook import agent_sessions
+from holdfast.hook.pacer import Item, Pacer
+from holdfast.hook.patience import Patience, woken_or_after
+from holdfast.hook.store import Store
+from holdfast.protocol.agent_event import AgentEvent
+from holdfast.protocol.pacing import Pacing
+from holdfast.protocol.schedule import SECOND, hook_wait
+from holdfast.store.world import Clock
+
+BATCH_EVENTS = 200  # read together
+WAITING_MAX = 1_000  # in memory; the rest stays in the database until there is room
+LOOK_S = 5.0  # without being woken
+ERROR_CHARACTERS_MAX = 500
+
+Deliver = Callable[[AgentEvent], Awaitable[None]]
+"""Gives something to an adapter; returning means that it has it. Raising means: later, or never if it is Undeliverable."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Undeliverable(Exception):
+    """The adapter will never take this one."""
+
+
+class Adapter(msgspec.Struct, frozen=True):
+    """Where something is delivered to."""
+
+    name: str  # for ever: how far it has come is kept under it
+    deliver: Deliver
+    pacing: Pacing
+    attempts_max: int | None = None  # for one event; no end if none
+    timeout_s: float | None = 60.0  # for one attempt; none if it sees to that itself
+
+
+class Follower:
+    """Runs until it is cancelled."""
+
+    def __init__(self, adapter: Adapter, store: Store, clock: Clock) -> None:
+        self._adapter = adapter
+        self._store = store
+        self._patience = Patience(store)
+        self._clock = clock
+        self._woken = asyncio.Event()
+        self._attempts: tuple[int, int] = (0, 0)  # at which position, how many
+        self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
+
+    def wake(self) -> None:
+        """There may be something new."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        name = self._adapter.name
+        pacer = Pacer(self._adapter.pacing, await self._patience.do(lambda tx: agent_sessions.follow(tx, name)))
+        kept = pacer.settled
+        while True:
+            self._woken.clear()
+            self._read(pacer)
+            item, wait_s = pacer.next(self._clock())
+            if item is not None:
+                await asyncio.sleep(await self._deliver(pacer, item))
+            else:
+                if pacer.settled > kept:  # what is left was dropped
+                    await self._keep(pacer)
+                await woken_or_after(self._woken, LOOK_S if wait_s is None else min(wait_s, LOOK_S))
+            kept = pacer.settled
+
+    def _read(self, pacer: Pacer) -> None:
+        while pacer.waiting < WAITING_MAX:
+            found = self._store.look(lambda tx: agent_sessions.told(tx, pacer.read_to, BATCH_EVENTS))
+            for position, event in found:
+                pacer.offer(position, event, self._clock())
+            self.counts["coalesced"] = pacer.coalesced
+            if len(found) < BATCH_EVENTS:
+                return
+
+    async def _deliver(self, pacer: Pacer, item: Item) -> float:
+        """Try once; how long to wait before anything else is tried."""
+        position, event = item
+        attempts = self._attempts[1] + 1 if self._attempts[0] == position else 1
+        self._attempts = position, attempts
+        try:
+            async with asyncio.timeout(self._adapter.timeout_s):
+                await self._adapter.deliver(event)
+        except Undeliverable as error:
+            await self._give_up(pacer, item, str(error))
+        except Exception as error:  # whatever it is, it is the adapter's, and the event is still to be delivered
+            text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+            self.counts["failed"] += 1
+            if self._adapter.attempts_max is not None and attempts >= self._adapter.attempts_max:
+                await self._give_up(pacer, item, text)
+                return 0.0
+            if attempts == 1:
+                _log.warning("an adapter failed; it is tried again", adapter=self._adapter.name, detail=text)
+                await self._keep(pacer, error=text, error_at=self._clock())
+            return hook_wait(attempts) / SECOND
+        else:
+            self.counts["delivered"] += 1
+            pacer.settle(item, self._clock())
+            await self._keep(pacer, delivered=1)
+        return 0.0
+
+    async def _give_up(self, pacer: Pacer, item: Item, text: str) -> None:
+        _log.error("an adapter does not take an event", adapter=self._adapter.name, id=item[1].id, detail=text)
+        self.counts["given_up"] += 1
+        pacer.settle(item, self._clock())
+        await self._keep(pacer, given_up=1, error=text, error_at=self._clock())
+
+    async def _keep(self, pacer: Pacer, **more: int | str | None) -> None:
+        name, position = self._adapter.name, pacer.settled
+        await self._patience.do(lambda tx: agent_sessions.advance(tx, name, position, **more))  # type: ignore[arg-type]  # its own keywords

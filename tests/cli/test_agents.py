@@ -1,0 +1,247 @@
+"""`holdfast agents`: a session of every agent, from its hook command through a daemon and a relay to another machine's terminal.
+
+One scene, played once: Ann's agents work, Ben watches a topic; a thousand tools are used in between.
+"""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.hook.receiver import Call, receive
+from tests.cli.person import PATIENCE_S, Person, founder, member_of
+from tests.hook import receivers
+from tests.hook.recorded import CODEX_SESSION, SESSIONS
+from tests.relay.running import RunningRelay
+
+TOPIC = "agents"
+TOOLS = 1_000
+SPEAKS_EVERY = 10
+BUSY = "the-busy-one"
+PROGRAM = """#!/bin/sh
+cat >> "$(dirname "$0")/../seen.jsonl"
+"""
+
+Event = dict[str, Any]
+
+
+def claude_line(text: str) -> str:
+    parts = [{"type": "text", "text": text}, {"type": "tool_use", "name": "Bash", "input": {}}]
+    return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": parts}}) + "\n"
+
+
+def codex_line(text: str) -> str:
+    payload = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    return json.dumps({"timestamp": "2026-11-15T10:00:00Z", "type": "response_item", "payload": payload}) + "\n"
+
+
+class Town:
+    """Ann, whose agents work here, and Ben, who watches."""
+
+    def __init__(self, directory: Path, relay: RunningRelay) -> None:
+        self.ann = founder(Person(directory / "ann"), relay.url)
+        self.ben = member_of(Person(directory / "ben"), self.ann)
+        self.user = directory / "user"
+        self.directory = directory
+        self.watched: list[Event] = []
+        self.here: list[Event] = []
+
+    def fire(self, agent: str, payload: dict[str, Any]) -> None:
+        assert receivers.run(self.ann.home, agent, payload, "--strict").stderr == b""
+
+    def transcript(self, agent: str) -> Path:
+        places = {
+            "claude": ".claude/projects/kitchen/5f3c0e9a.jsonl",
+            "codex": f".codex/sessions/2026/11/15/rollout-2026-11-15T10-00-00-{CODEX_SESSION}.jsonl",
+            "gemini": ".gemini/tmp/1f/chats/session.json",
+        }
+        path = self.user / places[agent]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def play(self, agent: str) -> None:
+        """A recorded session; while it works, the agent writes down what it says."""
+        path = self.transcript(agent)
+        for recorded in SESSIONS[agent]:
+            payload = dict(recorded.payload)
+            if payload["transcript_path"] is not None:
+                payload["transcript_path"] = str(path)
+            if recorded.event_type == "agent_stop":
+                self.write(agent, path)
+            self.fire(agent, payload)
+
+    def write(self, agent: str, path: Path) -> None:
+        if agent == "claude":
+            path.write_text(json.dumps({"type": "user", "message": {"content": "hm"}}) + "\n" + claude_line("I look."))
+        elif agent == "codex":
+            path.write_text(json.dumps({"type": "session_meta"}) + "\n" + codex_line("I list."))
+        else:
+            messages = [{"type": "user", "content": "What is here?"}, {"type": "gemini", "content": "I see."}]
+            path.write_text(json.dumps({"sessionId": "x", "messages": messages}))
+
+    def burst(self) -> None:
+        """A thousand tools, and now and then the agent says something."""
+        path = self.user / "busy.jsonl"
+        common = {"session_id": BUSY, "transcript_path": str(path), "cwd": "/"}
+        self.tell(common | {"hook_event_name": "SessionStart", "source": "startup"})
+        self.tell(common | {"hook_event_name": "UserPromptSubmit", "prompt": "work"})
+        with path.open("a") as file:
+            for number in range(TOOLS):
+                self.tell(common | {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_use_id": f"t{number}"})
+                if number % SPEAKS_EVERY == 0:
+                    file.write(claude_line(f"step {number}"))
+                    file.flush()
+        for number in range(3):
+            self.tell(common | {"hook_event_name": "Notification", "message": f"notice {number}"})
+        self.tell(common | {"hook_event_name": "Stop", "last_assistant_message": "All done."})
+
+    def tell(self, payload: dict[str, Any]) -> None:
+        """The receiver itself, without the start of a process for each of a thousand."""
+        receive(Call(["--agent", "claude", "--home", str(self.ann.home), json.dumps(payload)]))
+
+    def of(self, session: str, events: list[Event] | None = None) -> list[tuple[str, str]]:
+        found = self.watched if events is None else events
+        return [(event["kind"], event.get("text", "")) for event in found if event["session_id"] == session]
+
+
+def lines(path: Path) -> list[Event]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory, town_relay: RunningRelay) -> Iterator[Town]:
+    scene = Town(tmp_path_factory.mktemp("agents"), town_relay)
+    ann, ben = scene.ann, scene.ben
+    (ann.home / "agents.json").write_text(json.dumps({"topics": [f"@{TOPIC}"], "log": True, "transcript_poll_s": 0.2}))
+    (ann.home / "agent-handlers").mkdir(0o700)
+    (ann.home / "agent-handlers" / "collect").write_text(PROGRAM)
+    (ann.home / "agent-handlers" / "collect").chmod(0o700)
+    ann.run("topic", "create", TOPIC)
+    with pytest.MonkeyPatch.context() as world:
+        world.setenv("HOME", str(scene.user))
+        world.delenv("CODEX_HOME", raising=False)
+        with ann.daemon(), ben.daemon():
+            ben.until_connected()
+            ben.run("topic", "subscribe", TOPIC)
+            ben.until(lambda client: all(topic.key == "ready" for topic in client.topics().topics))
+            seen = scene.directory / "watched.jsonl"
+            with seen.open("wb") as output:
+                watching = subprocess.Popen(
+                    ben.command("agents", "watch", "--topic", TOPIC, "--json", "--since", "2026-01-01"),
+                    env=ben.environment,
+                    stdout=output,
+                )
+            try:
+                for agent in SESSIONS:
+                    scene.play(agent)
+                scene.burst()
+                _until(lambda: [event for event in lines(seen) if event.get("text") == "All done."])
+                _until(lambda: any(event.get("text") == "All done." for event in lines(ann.home / "seen.jsonl")))
+                scene.watched = lines(seen)
+                scene.here = lines(ann.home / "agents.jsonl")
+                yield scene
+            finally:
+                watching.terminate()
+                watching.wait()
+
+
+def _until(condition: Any) -> None:
+    give_up_at = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_at
+        time.sleep(0.1)
+
+
+FINALS = {
+    "claude": [
+        ("session_started", "startup"),
+        ("prompt", "Make the tests pass, alle, bitte 🙂"),
+        ("notification", "Bash"),
+        ("error", "a rule says no"),
+        ("notification", "Claude is waiting for your input"),
+        ("turn_completed", "Done."),
+        ("error", "429"),
+    ],
+    "codex": [
+        ("session_started", "startup"),
+        ("prompt", "List the files"),
+        ("notification", "Bash"),
+        ("turn_completed", "Two files."),
+    ],
+    "gemini": [
+        ("session_started", "startup"),
+        ("prompt", "What is here?"),
+        ("error", "denied"),
+        ("notification", "May I?"),
+        ("turn_completed", "Two files."),
+    ],
+}
+SAID = {"claude": "I look.", "codex": "I list.", "gemini": "I see."}
+
+
+@pytest.mark.parametrize("agent", SESSIONS)
+def test_a_session_is_seen_on_another_machine_as_it_happened(agent: str, town: Town) -> None:
+    session = SESSIONS[agent][0].payload["session_id"]
+    assert [event for event in town.of(session) if event[0] != "output"] == FINALS[agent]
+    assert {event["sender"] for event in town.watched} == {"ann"}
+    everything = town.of(session, town.here)
+    assert [event for event in everything if event[0] != "output"] == FINALS[agent]
+    # What it said in the turn is told before the turn is complete.
+    completed = ("turn_completed", dict(FINALS[agent])["turn_completed"])
+    assert everything.index(("output", SAID[agent])) < everything.index(completed)
+
+
+def test_a_thousand_tools_yield_few_outputs_and_all_that_is_final(town: Town) -> None:
+    seen = town.of(BUSY)
+    outputs = [event for event in seen if event[0] == "output"]
+    assert len(outputs) < 20
+    assert [event for event in seen if event[0] != "output"] == [
+        ("session_started", "startup"),
+        ("prompt", "work"),
+        ("notification", "notice 0"),
+        ("notification", "notice 1"),
+        ("notification", "notice 2"),
+        ("turn_completed", "All done."),
+    ]
+    # Where nothing is held back, each word is there once, in order.
+    said = [text for kind, text in town.of(BUSY, town.here) if kind == "output"]
+    assert said == [f"step {number}" for number in range(0, TOOLS, SPEAKS_EVERY)]
+
+
+def test_every_event_is_seen_once_under_its_id(town: Town) -> None:
+    for events in (town.watched, town.here):
+        ids = [event["id"] for event in events]
+        assert len(ids) == len(set(ids))
+    assert {event["id"] for event in town.watched} <= {event["id"] for event in town.here}
+
+
+def test_a_program_of_ones_own_gets_everything_and_its_runs_are_written_down(town: Town) -> None:
+    seen = lines(town.ann.home / "seen.jsonl")
+    assert [event["id"] for event in seen] == [event["id"] for event in town.here][: len(seen)]
+    audit = lines(town.ann.home / "agent-handlers.jsonl")
+    assert {(run["program"], run["code"]) for run in audit} == {("collect", 0)}
+    assert [run["id"] for run in audit][: len(seen)] == [event["id"] for event in seen][: len(audit)]
+
+
+def test_sessions_are_listed_and_shown(town: Town) -> None:
+    listed = {one["session_id"]: one for one in town.ann.json("agents", "list")}
+    assert {name: one["state"] for name, one in listed.items()} == {
+        SESSIONS["claude"][0].payload["session_id"]: "idle",
+        SESSIONS["codex"][0].payload["session_id"]: "idle",
+        SESSIONS["gemini"][0].payload["session_id"]: "idle",
+        BUSY: "idle",
+    }
+    busy = town.ann.json("agents", "show", BUSY[:7])
+    assert (busy["prompt"], busy["message"], busy["notification"]) == ("work", "All done.", "notice 2")
+    assert (busy["turns"], busy["tool"]) == (1, "Bash")
+    assert busy["events"][-1]["kind"] == "turn_completed"
+    assert "All done." in town.ann.says("agents", "list")
+    assert "turn_completed" in town.ann.says("agents", "show", BUSY)
+    assert "no session" in town.ann.fails(3, "agents", "show", "nobody")
+    adapters = {one["name"]: one for one in town.ann.json("agents", "adapters")}
+    assert set(adapters) == {"topic:@agents", "log", "program:collect"}
+    assert adapters["topic:@agents"]["given_up"] == 0
