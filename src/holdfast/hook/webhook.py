@@ -10,6 +10,8 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import TypeVar
 
 import httpx2 as httpx
@@ -68,7 +70,10 @@ class PublicNetwork:
         private = [address for address in addresses if not is_public(address)]
         if private or not addresses:
             raise Private(f"{host} is {', '.join(private) or 'nowhere'}, and allow_private is not set")
-        return await self._network.connect(factory, addresses[0], port)
+        for address in addresses[:-1]:
+            with suppress(OSError):  # not every machine reaches every kind of address
+                return await self._network.connect(factory, address, port)
+        return await self._network.connect(factory, addresses[-1], port)
 
     async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
         return await self._network.listen(factory, host, port)
@@ -137,6 +142,4 @@ def _body(event: AgentEvent) -> bytes:
 
 def _moment(at: int) -> str:
     """Microseconds since 1970 as Standard Webhooks wants them."""
-    from datetime import UTC, datetime
-
     return datetime.fromtimestamp(at / SECOND, UTC).isoformat().replace("+00:00", "Z")

@@ -1,0 +1,158 @@
+"""Followers: an adapter that fails, hangs, refuses or dies loses nothing that is final, and holds up nobody else."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Callable
+
+from holdfast.hook import agent_sessions
+from holdfast.hook.followers import Adapter, Follower, Undeliverable
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.protocol.pacing import Pacing, PacingMode
+from tests.hook.agents import tell
+from tests.hook.office import Office, Scene
+
+EVERYTHING = Pacing(mode=PacingMode.OFF)
+
+
+class Ear:
+    """An adapter that remembers, and fails as it is told to."""
+
+    def __init__(self, office: Office) -> None:
+        self.office = office
+        self.heard: list[str] = []
+        self.tried: list[tuple[str, int]] = []
+        self.troubles: list[Exception] = []
+        self.is_deaf = False
+
+    async def __call__(self, event: AgentEvent) -> None:
+        self.tried.append((event.text, self.office.clock()))
+        if self.is_deaf:
+            await asyncio.Event().wait()
+        await asyncio.sleep(0.001)
+        if self.troubles:
+            raise self.troubles.pop(0)
+        self.heard.append(event.text)
+
+
+def follower(office: Office, ear: Ear, pacing: Pacing = EVERYTHING, attempts_max: int | None = None) -> Follower:
+    office.do(lambda tx: agent_sessions.follow(tx, "ear"))
+    return Follower(Adapter("ear", ear, pacing, attempts_max), office.store, office.clock)
+
+
+def position(office: Office) -> int:
+    found: int = office.do(lambda tx: agent_sessions.follow(tx, "ear"))
+    return found
+
+
+def test_a_failure_is_repeated_later_and_later_and_nothing_passes_it(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    ear = Ear(office)
+    ear.troubles = [OSError("not now")] * 8
+
+    async def scene() -> None:
+        following = asyncio.create_task(follower(office, ear).run())
+        for number in range(3):
+            tell(office, number)
+        await office.until(lambda: len(ear.heard) == 3)
+        following.cancel()
+
+    play(scene)
+    assert ear.heard == ["0", "1", "2"]
+    times = [at for text, at in ear.tried if text == "0"]
+    waits = [round((later - earlier) / 1_000_000) for earlier, later in itertools.pairwise(times)]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert "not now" in office.do(agent_sessions.followers)[0]["last_error"]
+
+
+def test_an_adapter_that_hangs_is_given_up_and_tried_again(office: Office, play: Callable[[Scene], None]) -> None:
+    ear = Ear(office)
+    ear.is_deaf = True
+
+    async def scene() -> None:
+        following = asyncio.create_task(follower(office, ear).run())
+        tell(office, 1)
+        await office.until(lambda: len(ear.tried) == 2)
+        ear.is_deaf = False
+        await office.until(lambda: ear.heard == ["1"])
+        following.cancel()
+
+    play(scene)
+
+
+def test_what_is_never_taken_is_passed_over_and_counted(office: Office, play: Callable[[Scene], None]) -> None:
+    ear = Ear(office)
+    ear.troubles = [Undeliverable("too strange"), ValueError("no"), ValueError("no")]
+    ears = follower(office, ear, attempts_max=2)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        for number in range(4):
+            tell(office, number)
+        await office.until(lambda: position(office) == 4)
+        following.cancel()
+
+    play(scene)
+    assert ear.heard == ["2", "3"]
+    assert (ears.counts["delivered"], ears.counts["given_up"], ears.counts["failed"]) == (2, 2, 2)
+    assert office.do(agent_sessions.followers)[0]["given_up"] == 2
+
+
+def test_whenever_it_dies_everything_final_is_delivered_in_order(office: Office, play: Callable[[Scene], None]) -> None:
+    """It is cancelled at any moment, as by a crash, and the next one begins where the disk says."""
+    ear, luck = Ear(office), random.Random(5)
+
+    async def scene() -> None:
+        number = 0
+        while number < 200 or position(office) < 400:
+            following = asyncio.create_task(follower(office, ear, Pacing()).run())
+            for _ in range(5 if number < 200 else 0):
+                tell(office, number)
+                tell(office, number, AgentKind.OUTPUT, of=f"s{number % 7}")
+                number += 1
+            if luck.random() < 0.3:
+                ear.troubles = [OSError("broken")]
+            await asyncio.sleep(luck.random() * 0.02 if number < 200 else 30)
+            following.cancel()
+            await asyncio.wait([following])
+
+    play(scene)
+    seen = list(dict.fromkeys(text for text, _ in ear.tried))
+    assert set(map(str, range(200))) <= set(seen)
+    first = [ear.heard.index(str(number)) for number in range(200)]
+    assert first == sorted(first)
+
+
+def test_a_burst_while_an_adapter_is_away_becomes_little(office: Office, play: Callable[[Scene], None]) -> None:
+    ear = Ear(office)
+    ear.troubles = [OSError("away")] * 6
+
+    async def scene() -> None:
+        following = asyncio.create_task(follower(office, ear, Pacing()).run())
+        for number in range(1_000):
+            tell(office, number, AgentKind.OUTPUT)
+        tell(office, 2_000)
+        await office.until(lambda: position(office) == 1_001)
+        following.cancel()
+
+    play(scene)
+    assert len(ear.heard) <= 3
+    assert "2000" in ear.heard
+
+
+def test_one_that_is_stuck_holds_up_no_other(office: Office, play: Callable[[Scene], None]) -> None:
+    stuck, well = Ear(office), Ear(office)
+    stuck.is_deaf = True
+
+    async def scene() -> None:
+        office.do(lambda tx: agent_sessions.follow(tx, "well"))
+        others = [follower(office, stuck), Follower(Adapter("well", well, EVERYTHING), office.store, office.clock)]
+        running = [asyncio.create_task(one.run()) for one in others]
+        tell(office, 1)
+        await office.until(lambda: well.heard == ["1"], limit_s=10)
+        for task in running:
+            task.cancel()
+
+    play(scene)
+    assert stuck.heard == []

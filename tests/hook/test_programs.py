@@ -1,0 +1,119 @@
+"""Programs of a person's own: run with an event on their input, ended with all they started, and written down."""
+
+import asyncio
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.hook import programs
+from holdfast.hook.agent_settings import Programs
+from holdfast.hook.programs import Failed, Runner
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.store.world import wall_clock
+
+EVENT = AgentEvent(id="e1", kind=AgentKind.PROMPT, agent="claude", session_id="s", at=7, text="hm")
+PATIENCE_S = 30.0
+
+
+def program(home: Path, name: str, text: str, mode: int = 0o700) -> Path:
+    path = home / "agent-handlers" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(mode)
+    return path
+
+
+def run(home: Path, *names: str, **settings: Any) -> list[BaseException | None]:
+    async def scene() -> list[BaseException | None]:
+        runner = Runner(home, Programs(**settings), wall_clock)
+        return await asyncio.gather(*(runner.run(name, EVENT) for name in names), return_exceptions=True)
+
+    return asyncio.run(scene())
+
+
+def audit(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (home / "agent-handlers.jsonl").read_text().splitlines()]
+
+
+def test_a_program_gets_the_event_and_its_words_are_kept(home: Path) -> None:
+    program(home, "echo", "cat; echo and more >&2")
+    assert run(home, "echo") == [None]
+    (line,) = audit(home)
+    said, more = line["output"].splitlines()
+    assert (json.loads(said)["id"], more) == ("e1", "and more")
+    assert (line["program"], line["id"], line["kind"], line["code"]) == ("echo", "e1", "prompt", 0)
+
+
+def test_one_that_fails_or_cannot_be_run_says_so(home: Path) -> None:
+    program(home, "fails", "exit 3")
+    (home / "agent-handlers" / "nothing").write_text("no program")
+    (home / "agent-handlers" / "nothing").chmod(0o700)
+    assert [type(error) for error in run(home, "fails", "nothing", "gone")] == [Failed] * 3
+    assert {line["program"]: line["code"] for line in audit(home)} == {"fails": 3, "nothing": None, "gone": None}
+
+
+def test_one_that_takes_too_long_is_ended_with_all_that_it_started(home: Path) -> None:
+    program(home, "slow", f"(sleep 600 & echo $! > {home}/child; wait) & echo begun; wait")
+    ((error,), began) = (run(home, "slow", timeout_s=1.0), time.monotonic())
+    assert "longer than 1 s" in str(error)
+    child = int((home / "child").read_text())
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
+        assert time.monotonic() < began + PATIENCE_S
+        time.sleep(0.01)
+    assert audit(home)[0]["output"] == "begun\n"
+
+
+def test_what_it_left_behind_when_it_ended_is_ended_too(home: Path) -> None:
+    program(home, "leaves", f"sleep 600 > /dev/null 2>&1 & echo $! > {home}/child")
+    began = time.monotonic()
+    assert run(home, "leaves") == [None]
+    child = int((home / "child").read_text())
+    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
+        assert time.monotonic() < began + PATIENCE_S
+        time.sleep(0.01)
+
+
+def test_of_an_endless_output_only_the_beginning_is_kept(home: Path) -> None:
+    program(home, "chatty", "head -c 3000000 /dev/zero | tr '\\0' x")
+    assert run(home, "chatty", output_bytes_max=100) == [None]
+    (line,) = audit(home)
+    assert (line["output"], line["is_cut"]) == ("x" * 100, True)
+
+
+def test_one_that_does_not_listen_is_none_the_worse_for_it(home: Path) -> None:
+    program(home, "deaf", "exec 0<&-; exit 0")
+    assert run(home, "deaf") == [None]
+
+
+def test_no_more_than_eight_run_at_once(home: Path) -> None:
+    script = f"n=$(ls {home}/now | wc -l); echo $n >> {home}/most; touch {home}/now/$$; sleep 0.2; rm {home}/now/$$"
+    (home / "now").mkdir()
+    names = [f"p{number}" for number in range(20)]
+    for name in names:
+        program(home, name, script)
+    assert run(home, *names) == [None] * 20
+    assert 1 < max(int(line) for line in (home / "most").read_text().split()) < 8
+
+
+def test_the_environment_is_a_small_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "secret")
+    program(home, "tells", "env")
+    run(home, "tells")
+    assert "SOME_TOKEN" not in audit(home)[0]["output"]
+    assert f"PATH={os.environ['PATH']}" in audit(home)[0]["output"]
+
+
+def test_only_executables_that_nobody_else_can_change_are_programs(home: Path) -> None:
+    assert programs.found(home) == []
+    program(home, "b", "true")
+    program(home, "a", "true")
+    program(home, "not-executable", "true", 0o600)
+    program(home, "anybodys", "true", 0o777)
+    program(home, ".hidden", "true")
+    (home / "agent-handlers" / "folder").mkdir()
+    (home / "agent-handlers" / "broken").symlink_to("/nowhere")
+    assert programs.found(home) == ["a", "b"]

@@ -1,0 +1,239 @@
+"""Webhooks: signed as Standard Webhooks wants it, sent to where they may go, and never to where they may not."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx2 as httpx
+import msgspec
+import pytest
+
+from holdfast.hook import agent_settings
+from holdfast.hook.agent_settings import AgentSettings, Webhook
+from holdfast.hook.followers import Undeliverable
+from holdfast.hook.settings import Unreadable
+from holdfast.hook.webhook import (
+    REFUSALS_MAX,
+    NotTaken,
+    Private,
+    PublicNetwork,
+    WebhookSender,
+    is_public,
+    signature,
+)
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.wire.network import SystemNetwork
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+EVENT = AgentEvent(id="e1", kind=AgentKind.PROMPT, agent="claude", session_id="s", at=1_700_000_000_000_000, text="hm")
+NOW_S = 1_700_000_001
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+def test_the_signature_is_that_of_the_published_example() -> None:
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    found = signature(key, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
+    assert found == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+class Site(SystemNetwork):
+    """A site that answers as it is told to, and the network that leads to it, whatever the address."""
+
+    def __init__(self, *statuses: int) -> None:
+        self.statuses = list(statuses)
+        self.asked: list[tuple[dict[str, str], bytes]] = []
+        self.led_to: list[str] = []
+        self.serving: list[Any] = []
+        self.port = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.serving.append(asyncio.current_task())
+        with suppress(asyncio.IncompleteReadError, OSError):
+            await self.answer(reader, writer)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (text.partition(": ") for text in head[1:]) if value}
+        self.asked.append((headers, await reader.readexactly(int(headers["content-length"]))))
+        status = self.statuses.pop(0) if self.statuses else 204
+        moved = "Location: http://127.0.0.1:1/\r\n" if 300 <= status < 400 else ""
+        writer.write(f"HTTP/1.1 {status} x\r\n{moved}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        await writer.drain()
+
+    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+        self.led_to.append(host)
+        return await super().connect(factory, "127.0.0.1", self.port)
+
+
+def webhook(**more: Any) -> Webhook:
+    return Webhook(**{"name": "w", "url": "http://hooks.example/x", "secret": SECRET, "allow_private": True, **more})
+
+
+def play(site: Site, hook: Webhook, scene: Callable[[WebhookSender], Any], *addresses: str) -> None:
+    names = list(addresses)
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return [names.pop(0)]
+
+    async def run() -> None:
+        server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
+        site.port = server.sockets[0].getsockname()[1]
+        sender = WebhookSender(hook, site, lambda: NOW_S * 1_000_000, resolve)
+        async with server:
+            await scene(sender)
+            await sender.close()
+            await asyncio.gather(*site.serving)
+
+    asyncio.run(run())
+
+
+def test_a_delivery_carries_its_id_its_time_and_its_signature() -> None:
+    site = Site()
+    play(site, webhook(), lambda sender: sender.deliver(EVENT))
+    ((headers, body),) = site.asked
+    assert (headers["webhook-id"], headers["webhook-timestamp"]) == ("e1", str(NOW_S))
+    assert headers["webhook-signature"] == signature(webhook().key, "e1", NOW_S, body)
+    assert json.loads(body) == {
+        "type": "agent.prompt",
+        "timestamp": "2023-11-14T22:13:20Z",
+        "data": msgspec.to_builtins(EVENT),
+    }
+
+
+@pytest.mark.parametrize("status", [302, 307, 404, 429, 500, 503])
+def test_what_is_not_taken_is_to_be_sent_again_and_nowhere_else(status: int) -> None:
+    site = Site(status)
+
+    async def scene(sender: WebhookSender) -> None:
+        with pytest.raises(NotTaken, match=str(status)):
+            await sender.deliver(EVENT)
+        await sender.deliver(EVENT)
+
+    play(site, webhook(), scene)
+    assert site.led_to == ["hooks.example", "hooks.example"]
+
+
+def test_an_event_that_is_refused_again_and_again_is_given_up_but_never_for_a_server_that_is_down() -> None:
+    site = Site(*[400] * REFUSALS_MAX, *[503] * (REFUSALS_MAX + 5))
+
+    async def scene(sender: WebhookSender) -> None:
+        for _ in range(REFUSALS_MAX - 1):
+            with pytest.raises(NotTaken):
+                await sender.deliver(EVENT)
+        with pytest.raises(Undeliverable):
+            await sender.deliver(EVENT)
+        for _ in range(REFUSALS_MAX + 5):
+            with pytest.raises(NotTaken):
+                await sender.deliver(msgspec.structs.replace(EVENT, id="e2"))
+
+    play(site, webhook(), scene)
+
+
+def test_an_address_that_is_gone_is_left_alone() -> None:
+    site = Site(410)
+
+    async def scene(sender: WebhookSender) -> None:
+        for _ in range(3):
+            with pytest.raises(NotTaken, match="410"):
+                await sender.deliver(EVENT)
+
+    play(site, webhook(), scene)
+    assert len(site.asked) == 1
+
+
+def test_what_nobody_asked_for_is_not_sent() -> None:
+    site = Site()
+    play(site, webhook(kinds=(AgentKind.ERROR,)), lambda sender: sender.deliver(EVENT))
+    assert site.asked == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.0.1",
+        "169.254.169.254",
+        "100.64.0.1",
+        "0.0.0.0",
+        "224.0.0.1",
+        "::1",
+        "::",
+        "fe80::1%eth0",
+        "fd00::1",
+        "::ffff:127.0.0.1",
+        "64:ff9b::7f00:1",
+        "2002:7f00:1::",
+    ],
+)
+def test_no_private_address_is_led_to_unless_that_is_allowed(address: str) -> None:
+    assert not is_public(address)
+
+
+def test_a_name_that_leads_home_is_not_followed() -> None:
+    site = Site()
+    public = webhook(url="https://hooks.example/x", allow_private=False)
+
+    async def scene(sender: WebhookSender) -> None:
+        with pytest.raises(httpx.ConnectError, match=r"hooks\.example is 127\.0\.0\.1, and allow_private is not set"):
+            await sender.deliver(EVENT)
+
+    play(site, public, scene, "127.0.0.1")
+    assert site.led_to == []
+
+
+def test_a_name_that_leads_elsewhere_a_moment_later_leads_to_where_it_was_judged() -> None:
+    """What was judged is what is connected to, and every attempt is judged anew."""
+    led_to: list[str] = []
+    answers = [["93.184.215.14"], ["93.184.215.14", "10.0.0.1"], ["127.0.0.1"], []]
+
+    class Recording(SystemNetwork):
+        async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+            led_to.append(host)
+            raise ConnectionRefusedError
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return answers.pop(0)
+
+    async def scene() -> None:
+        network = PublicNetwork(Recording(), resolve)
+        with pytest.raises(ConnectionRefusedError):
+            await network.connect(asyncio.Protocol, "hooks.example", 443)
+        for _ in range(3):
+            with pytest.raises(Private):
+                await network.connect(asyncio.Protocol, "hooks.example", 443)
+
+    asyncio.run(scene())
+    assert led_to == ["93.184.215.14"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "ftp://hooks.example"},
+        {"url": "https://"},
+        {"url": "https://ann:secret@hooks.example/"},
+        {"url": "http://hooks.example", "allow_private": False},
+        {"secret": "whsec_c2hvcnQ="},
+        {"secret": "whsec_not base64"},
+        {"name": "../x"},
+        {"more": 1},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], tmp_path: Any) -> None:
+    one = {"name": "w", "url": "http://hooks.example/x", "secret": SECRET, "allow_private": True} | wrong
+    (tmp_path / "agents.json").write_text(json.dumps({"webhooks": [one]}))
+    with pytest.raises(Unreadable):
+        agent_settings.load(tmp_path)
+
+
+def test_without_settings_nobody_is_told(tmp_path: Any) -> None:
+    assert agent_settings.load(tmp_path) == AgentSettings()
