@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pytest
 
 from holdfast.cli import hook
@@ -70,14 +71,26 @@ class AgentUser(Person):
         """Wait until so many events have ended and are in the history."""
         self.until(lambda _: len([one for one in self.rows("ended_reported") if one]) == number)
 
+    def exported(self, what: str) -> list[dict[str, Any]]:
+        """What the daemon exports."""
+        url = f"http://localhost/v1/export/{what}"
+        curl = ["curl", "-s", "-f", "--unix-socket", str(self.home / "daemon.sock"), url]
+        done = subprocess.run(curl, capture_output=True, check=True)
+        rows: list[dict[str, Any]] = pa.ipc.open_stream(done.stdout).read_all().to_pylist()
+        return rows
+
     def told(self) -> list[tuple[Kind, HookDetail]]:
         """What the home's history says of hooks."""
+        return [(kind, HookDetail.decode(detail)) for kind, detail in self.all_told() if kind.startswith("hook_")]
+
+    def all_told(self) -> list[tuple[Kind, bytes]]:
+        """The home's whole history."""
         engine = database.open_to_read(self.home / "device.db")
         try:
             entries = list(history.walk(engine))
         finally:
             engine.close()
-        return [(one.kind, HookDetail.decode(one.detail)) for one in entries if one.kind.startswith("hook_")]
+        return [(one.kind, one.detail) for one in entries]
 
 
 @pytest.fixture
@@ -112,12 +125,18 @@ def test_a_session_of_every_agent_goes_from_its_settings_to_the_history(agent: s
             if one.event_type and one.payload["hook_event_name"] != "PostToolBatch"
         ]
         member.until_handled(len(expected))
+        exported = member.exported("hook_outbox?columns=seq,event_type,status,ended_reported,payload")
+    assert [row["event_type"] for row in exported] == expected
+    assert {row["ended_reported"] for row in exported} == {True}
+    assert {json.loads(row["payload"])["session_id"] for row in exported} == {SESSIONS[agent][0].payload["session_id"]}
     assert [event_type for event_type, _ in member.rows()] == expected
     assert {status for _, status in member.rows()} <= {"done", "coalesced"}
     entries = member.told()
     assert [detail.event_type for kind, detail in entries if kind is Kind.HOOK_RECEIVED] == expected
     assert len(entries) == 2 * len(expected)
     assert {detail.session_id for _, detail in entries} == {SESSIONS[agent][0].payload["session_id"]}
+    received = [seq for seq, (kind, _) in enumerate(member.all_told(), start=1) if kind is Kind.HOOK_RECEIVED]
+    assert [row["seq"] for row in exported] == received
     assert inspect(member.home / "hooks.db") == ("hook", [])
     assert inspect(member.home / "device.db") == ("device", [])
 

@@ -3,11 +3,16 @@
 A row's position is that of the history entry which made it. What was sealed, or was to be, is a payload.
 """
 
+from pathlib import Path
+
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 
 from holdfast.device.database import open_to_read
 from holdfast.export import reader
 from holdfast.export.selection import BYTES, FLAG, HISTORY, NUMBER, PAYLOAD, TEXT, TEXTS, TIME, Table, always
+from holdfast.store.sqlite import SqliteEngine
+
+HOOKS_NAME = "hooks.db"  # beside the device's own database
 
 EXPORTED: dict[str, Table] = {
     "history": HISTORY,
@@ -99,7 +104,43 @@ EXPORTED: dict[str, Table] = {
             WHERE history.kind = 'stored'
         )""",
     ),
+    "hook_outbox": Table(
+        pa.schema(
+            [
+                always("seq", NUMBER),
+                always("id", NUMBER),
+                always("event_id", TEXT),
+                always("agent", TEXT),
+                always("session_id", TEXT),
+                always("event_type", TEXT),
+                always("event_name", TEXT),
+                always("received_at", TIME),
+                always("status", TEXT),
+                always("attempts", NUMBER),
+                always("next_attempt_at", TIME),
+                pa.field("last_error", TEXT),
+                pa.field("lock_owner", TEXT),
+                pa.field("locked_at", TIME),
+                pa.field("ended_at", TIME),
+                always("ended_reported", FLAG),
+                pa.field("payload", TEXT, metadata=PAYLOAD),
+            ]
+        ),
+        # What the history has not been told of yet has no position, and is not here.
+        source="""(
+            SELECT history.seq AS seq, hook_outbox.*
+            FROM history JOIN hooks.hook_outbox AS hook_outbox ON hook_outbox.event_id = lower(hex(history.event_id))
+            WHERE history.kind = 'hook_received'
+        )""",
+    ),
 }
 
+
+def _open(path: str) -> SqliteEngine:
+    """The device's database, and beside it that of agent hooks: its rows have the positions of the history's entries."""
+    open_to_read(path).close()  # refuses what is not ours
+    return SqliteEngine(path, read_only=True, beside=(str(Path(path).with_name(HOOKS_NAME)), "hooks"))
+
+
 if __name__ == "__main__":
-    reader.main(open_to_read, EXPORTED)
+    reader.main(_open, EXPORTED)

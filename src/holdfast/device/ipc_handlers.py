@@ -32,7 +32,7 @@ from holdfast.wire.route import JSON, Reply, Request, RouteTable, Stream, json_r
 
 IPC_VERSION = 1
 PAGE_BYTES_MAX = 8_388_608  # of messages in one answer
-PAYLOAD_COLUMNS = frozenset({"blob", "body", "event", "meta", "request"})  # of tables that are exported
+PAYLOAD_COLUMNS = frozenset({"blob", "body", "event", "meta", "payload", "request"})  # of tables that are exported
 
 _SQL = Statements(__package__, "ipc.sql")
 _SECURITY = Security(

@@ -4,7 +4,6 @@ What is final is told at once and in order. Of the rest only the latest of each 
 often than a session's tick, which grows with the number of sessions that have something to say.
 """
 
-import math
 from enum import StrEnum
 from typing import Annotated
 
@@ -37,9 +36,9 @@ class Pacing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def tick_s(self) -> float:
         """Between any two, when strict."""
-        budget = min(self.per_minute - self.reserve_per_minute, math.floor(self.per_minute * self.budget_ratio))
-        steps = 60 / max(1, budget) / self.rounding_s
-        return round(math.ceil(round(steps, 6)) * self.rounding_s, 6)  # without what floats add
+        budget = min(self.per_minute - self.reserve_per_minute, int(self.per_minute * self.budget_ratio))
+        steps = round(60 / max(1, budget) / self.rounding_s, 6)  # without what floats add
+        return round(-(-steps // 1) * self.rounding_s, 6)
 
     def session_tick(self, active: float) -> float:
         """Between two of one session that are not final, while so many sessions are active."""

@@ -65,8 +65,11 @@ class SqliteEngine:
         exclusive: bool = False,
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         journal_mode: str = "wal",
+        beside: tuple[str, str] | None = None,
     ) -> None:
-        """`exclusive` keeps the lock and needs no shared memory: for a `vfs` that has none.
+        """`beside` is another file that can be read together with this one, and its name in SQL, if there is such a file.
+
+        `exclusive` keeps the lock and needs no shared memory: for a `vfs` that has none.
 
         Every connection to a file must use the same kind of journal: `wal`, or a rollback journal such as `truncate`.
         """
@@ -75,6 +78,7 @@ class SqliteEngine:
         self._vfs = vfs
         self._busy_timeout_s = busy_timeout_s
         self._journal_mode = journal_mode
+        self._beside = beside
         self._process = os.getpid()
         self._fatal: faults.Fault | None = None
         self._write_turn = threading.RLock()
@@ -151,6 +155,9 @@ class SqliteEngine:
                 files.remember(self.where, connection)
             connection.set_busy_handler(_BusyHandler(self._busy_timeout_s))
             connection.execute("PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
+            if self._beside is not None:
+                with suppress(apsw.Error):  # whoever asks for what is in it is told then; nobody else is concerned
+                    connection.execute(f"ATTACH ? AS {self._beside[1]}", (self._beside[0],))
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
         return connection
