@@ -46,7 +46,8 @@ def test_every_metric_is_there() -> None:
     counted = {f"holdfast_hook_{name}" for name in Statistics(Settings()).counts}
     assert counted < told
     others = ("worker", "queue_depth", "stuck", "lag_p95_ms", "lag_p99_ms", "spool_bytes")
-    assert told - counted == {f"holdfast_hook_{name}" for name in others}
+    adapters = {f"holdfast_agent_{name}" for name in ("delivered", "coalesced", "failed", "given_up")}
+    assert told - counted == {f"holdfast_hook_{name}" for name in others} | adapters
 
 
 def test_the_service_shows_that_it_does_not_work_and_what_waits_meanwhile(tmp_path: Path) -> None:

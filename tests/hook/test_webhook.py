@@ -235,5 +235,15 @@ def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], tmp_path
         agent_settings.load(tmp_path)
 
 
+def test_secrets_are_their_owners_alone(tmp_path: Any) -> None:
+    path = tmp_path / "agents.json"
+    path.write_text(json.dumps({"webhooks": [{"name": "w", "url": "https://hooks.example/x", "secret": SECRET}]}))
+    path.chmod(0o640)
+    with pytest.raises(Unreadable, match="chmod 600"):
+        agent_settings.load(tmp_path)
+    path.chmod(0o600)
+    assert agent_settings.load(tmp_path).webhooks[0].key == webhook().key
+
+
 def test_without_settings_nobody_is_told(tmp_path: Any) -> None:
     assert agent_settings.load(tmp_path) == AgentSettings()

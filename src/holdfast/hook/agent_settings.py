@@ -16,6 +16,7 @@ from holdfast.protocol.pacing import Pacing, PacingMode
 FILE_NAME = "agents.json"
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what stands before one
 SECRET_BYTES = range(24, 65)
+OTHERS = 0o077  # what others may do with a file
 
 Name = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_.-]*\Z", max_length=64)]
 Seconds = Annotated[float, Meta(ge=0.01, le=3_600)]
@@ -82,7 +83,10 @@ def load(home: Path) -> AgentSettings:
     """The adapters of a home."""
     path = home / FILE_NAME
     try:
-        return msgspec.json.decode(path.read_bytes(), type=AgentSettings)
+        found = msgspec.json.decode(path.read_bytes(), type=AgentSettings)
+        if found.webhooks and path.stat().st_mode & OTHERS:
+            raise Unreadable(str(path), "others can read the secrets of its webhooks: chmod 600")
+        return found
     except FileNotFoundError:
         return AgentSettings()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
