@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.hook import agent_sessions, doctor
 from holdfast.hook.receiver import Call, receive
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.hook import receivers
@@ -245,3 +246,44 @@ def test_sessions_are_listed_and_shown(town: Town) -> None:
     adapters = {one["name"]: one for one in town.ann.json("agents", "adapters")}
     assert set(adapters) == {"topic:@agents", "log", "program:collect"}
     assert adapters["topic:@agents"]["given_up"] == 0
+
+
+KILLS = 3
+TURNS = 20  # between two of them
+
+
+def test_a_daemon_that_is_killed_again_and_again_loses_nothing_that_is_final(ann: Person) -> None:
+    (ann.home / "agents.json").write_text(json.dumps({"topics": [f"@{TOPIC}"], "log": True}))
+    log = ann.home / "agents.jsonl"
+    ann.run("topic", "create", TOPIC)
+    expected = []
+    for kill in range(KILLS + 1):
+        with ann.daemon() as process:
+            if kill == 0:  # whoever is new follows from when they are there
+                ann.until(lambda _: any(one["name"] == "log" for one in _followers(ann.home)))
+            for number in range(TURNS):
+                payload = {"session_id": "s", "hook_event_name": "Stop", "last_assistant_message": f"{kill}.{number}"}
+                receive(Call(["--agent", "claude", "--home", str(ann.home), json.dumps(payload | {"cwd": "/"})]))
+                expected.append(f"{kill}.{number}")
+            if kill < KILLS:
+                some = kill * TURNS + 3
+                _until(lambda some=some: len({one["text"] for one in lines(log)}) > some)
+                process.kill()
+                process.wait()
+            else:
+                _until(lambda: len({one["text"] for one in lines(log)}) == len(expected))
+                sent = ann.until(lambda client: _posted(client, len(expected)))
+    assert list(dict.fromkeys(one["text"] for one in lines(log))) == expected
+    assert sent == list(dict.fromkeys(one["id"] for one in lines(log)))  # each once
+
+
+def _followers(home: Path) -> list[Event]:
+    found: list[Event] = doctor.look(home, agent_sessions.followers) if doctor.is_used(home) else []
+    return found
+
+
+def _posted(client: Any, number: int) -> list[str]:
+    """What is in the outbox, in the order in which it is sent; nothing while it is not all."""
+    names = [row.client_message_id.split("-") for row in client.outbox(limit=500).items]
+    ids = [name[1] for name in names if name[0] == "agent"]
+    return ids if len(ids) == number else []

@@ -83,9 +83,6 @@ class Ground:
     def close(self, descriptor: int) -> None:
         del self._open[descriptor]
 
-    def umask(self, mask: int) -> None:
-        """Of no interest here."""
-
     def after_power_cut(self) -> list[bytes]:
         """What is found in the home's files."""
         if "home" not in self._kept("/mesh"):

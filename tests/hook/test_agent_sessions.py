@@ -1,13 +1,14 @@
 """Sessions of agents: what each event makes of them, and what is told of it."""
 
 from functools import partial
+from pathlib import Path
 
 import pytest
 
-from holdfast.hook import agent_sessions
+from holdfast.hook import agent_sessions, transcripts
 from holdfast.protocol.agent_event import TEXT_BYTES_MAX, AgentKind
 from holdfast.protocol.schedule import DAY
-from tests.hook.agents import handle, hook, session, tell, told
+from tests.hook.agents import handle, hook, read, session, tell, told
 from tests.hook.office import Office
 
 
@@ -66,6 +67,22 @@ def test_what_names_no_session_is_told_and_kept_nowhere(office: Office) -> None:
 def test_the_doctor_is_no_agent(office: Office) -> None:
     handle(office, hook("session_start", session="holdfast-doctor-1"))
     assert told(office) == []
+
+
+@pytest.mark.parametrize("path", ["/tmp/a\0b", "x" * 5_000, 7, None, "\ud800"])
+def test_a_path_that_can_be_none_is_no_reason_to_fail(path: object, office: Office) -> None:
+    handle(office, hook("user_prompt_submit", prompt="p", transcript_path=path, cwd=path, tool_name=path))
+    reader = transcripts.Reader({})
+    assert not reader.has_news(session(office))
+    read(office, reader)
+
+
+@pytest.mark.parametrize("name", ["../../../etc", "a/b", "a\0b", "*", "[a"])
+def test_no_name_of_a_session_leads_out_of_the_folder(name: str, office: Office, home: Path) -> None:
+    (home / "sessions" / "1" / "2" / "3").mkdir(parents=True)
+    (home / "sessions" / "1" / "2" / "3" / "rollout-x-other.jsonl").write_text("{}")
+    handle(office, hook("user_prompt_submit", agent="codex", session=name, prompt="p"))
+    assert transcripts.Reader({"CODEX_HOME": str(home)}).path_of(session(office, name, "codex")) is None
 
 
 def test_two_agents_may_give_their_sessions_one_name(office: Office) -> None:

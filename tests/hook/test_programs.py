@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +79,38 @@ def test_what_it_left_behind_when_it_ended_is_ended_too(home: Path) -> None:
         time.sleep(0.01)
 
 
+def test_who_got_away_and_holds_its_output_keeps_nobody_waiting(home: Path) -> None:
+    program(home, "leaves", f"setsid sleep 60 & echo $! > {home}/child; echo said")
+    assert run(home, "leaves", timeout_s=20.0) == [None]
+    (line,) = audit(home)
+    assert (line["output"], line["code"]) == ("said\n", 0)
+    assert line["milliseconds"] < 15_000
+    with suppress(ProcessLookupError):
+        os.kill(int((home / "child").read_text()), signal.SIGKILL)
+
+
 def test_of_an_endless_output_only_the_beginning_is_kept(home: Path) -> None:
     program(home, "chatty", "head -c 3000000 /dev/zero | tr '\\0' x")
     assert run(home, "chatty", output_bytes_max=100) == [None]
     (line,) = audit(home)
     assert (line["output"], line["is_cut"]) == ("x" * 100, True)
+
+
+def test_one_that_is_at_work_when_the_daemon_ends_is_ended_and_written_down(home: Path) -> None:
+    program(home, "slow", f"echo $$ > {home}/child; sleep 600")
+
+    async def scene() -> None:
+        running = asyncio.create_task(Runner(home, Programs(), wall_clock).run("slow", EVENT))
+        while not (home / "child").exists() or not (home / "child").read_text():
+            await asyncio.sleep(0.01)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    asyncio.run(scene())
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((home / "child").read_text()), 0)
+    assert [line["error"] for line in audit(home)] == ["it was ended with the daemon"]
 
 
 def test_one_that_does_not_listen_is_none_the_worse_for_it(home: Path) -> None:

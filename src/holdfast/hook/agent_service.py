@@ -89,7 +89,8 @@ class AgentService:
         for webhook in settings.webhooks:
             sender = WebhookSender(webhook, self._network, self._clock)
             self._senders.append(sender)
-            found.append(Adapter(f"webhook:{webhook.name}", sender.deliver, webhook.pacing))
+            name = f"webhook:{webhook.name}"
+            found.append(Adapter(name, sender.deliver, webhook.pacing, timeout_s=webhook.timeout_s))
         if settings.log:
             found.append(Adapter("log", self._log, settings.log_pacing))
         return found + self._programs()
@@ -122,7 +123,8 @@ class AgentService:
         """Look into the transcripts of the sessions that something was heard of."""
         while True:
             since = self._clock() - int(self._settings.transcript_idle_s * SECOND)
-            for session in self._store.look(partial(agent_sessions.latest, since=since, limit=SESSIONS_READ_MAX)):
+            latest = partial(agent_sessions.latest, since=since, limit=SESSIONS_READ_MAX)
+            for session in await self._patience.do(latest):
                 if self._reader.has_news(session):
                     await self._read(session.agent, session.session_id)
             await asyncio.sleep(self._settings.transcript_poll_s)

@@ -230,7 +230,9 @@ def _tell(transaction: Transaction, event: HookEvent, cwd: str, now: int) -> Non
 
 
 def _name(value: object) -> str:
-    return fitting(value)[:NAME_CHARACTERS_MAX] if isinstance(value, str) else ""
+    """A text that may name a file; no file's name has what is refused here."""
+    is_name = isinstance(value, str) and "\0" not in value and len(value) <= NAME_CHARACTERS_MAX
+    return fitting(str(value)) if is_name else ""
 
 
 def _session(row: Any) -> AgentSession:

@@ -36,9 +36,9 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
-            raise ValueError(f"{self.url} is no address of a webhook: http or https, a host, and nobody's name")
+            raise ValueError("the address of a webhook has http or https, a host, and nobody's name")
         if parts.scheme == "http" and not self.allow_private:
-            raise ValueError(f"{self.url} is not encrypted; only with allow_private, for an address of one's own")
+            raise ValueError("http is not encrypted; only with allow_private, for an address of one's own")
         if len(self.key) not in SECRET_BYTES:
             raise ValueError("a webhook's secret is whsec_ and 24 to 64 bytes in base64")
 
@@ -84,10 +84,11 @@ def load(home: Path) -> AgentSettings:
     path = home / FILE_NAME
     try:
         found = msgspec.json.decode(path.read_bytes(), type=AgentSettings)
-        if found.webhooks and path.stat().st_mode & OTHERS:
-            raise Unreadable(str(path), "others can read the secrets of its webhooks: chmod 600")
-        return found
+        is_open = bool(path.stat().st_mode & OTHERS)
     except FileNotFoundError:
         return AgentSettings()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(str(path), str(error)) from error
+    if found.webhooks and is_open:
+        raise Unreadable(str(path), "others can read the secrets of its webhooks: chmod 600")
+    return found

@@ -49,7 +49,6 @@ class Follower:
 
     def __init__(self, adapter: Adapter, store: Store, clock: Clock) -> None:
         self._adapter = adapter
-        self._store = store
         self._patience = Patience(store)
         self._clock = clock
         self._woken = asyncio.Event()
@@ -66,7 +65,7 @@ class Follower:
         kept = pacer.settled
         while True:
             self._woken.clear()
-            self._read(pacer)
+            await self._read(pacer)
             item, wait_s = pacer.next(self._clock())
             if item is not None:
                 await asyncio.sleep(await self._deliver(pacer, item))
@@ -76,9 +75,10 @@ class Follower:
                 await woken_or_after(self._woken, LOOK_S if wait_s is None else min(wait_s, LOOK_S))
             kept = pacer.settled
 
-    def _read(self, pacer: Pacer) -> None:
+    async def _read(self, pacer: Pacer) -> None:
+        # Not in the event loop's own thread: a database that somebody keeps locked is waited for.
         while pacer.waiting < WAITING_MAX:
-            found = self._store.look(lambda tx: agent_sessions.told(tx, pacer.read_to, BATCH_EVENTS))
+            found = await self._patience.do(lambda tx: agent_sessions.told(tx, pacer.read_to, BATCH_EVENTS))
             for position, event in found:
                 pacer.offer(position, event, self._clock())
             self.counts["coalesced"] = pacer.coalesced

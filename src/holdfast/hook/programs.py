@@ -20,7 +20,7 @@ from holdfast.store.world import Clock
 
 FOLDER_NAME = "agent-handlers"
 AUDIT_NAME = "agent-handlers.jsonl"
-READ_BYTES = 65_536
+LAST_WORDS_S = 1.0  # for what a program wrote before it ended
 
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 
@@ -67,62 +67,109 @@ class Runner:
         """Have a program act on an event; raises if it does not end with 0."""
         async with self._at_once:
             began = self._clock()
-            code, output, is_cut, error = await self._run(name, msgspec.json.encode(event) + b"\n")
-        json_lines.append(
-            self._audit,
-            Run(
-                at=began,
-                program=name,
-                id=event.id,
-                kind=event.kind,
-                code=code,
-                milliseconds=(self._clock() - began) * 1000 // SECOND,
-                output=output.decode(errors="replace"),
-                is_cut=is_cut,
-                error=error,
-            ),
-        )
+            try:
+                code, kept, error = await self._run(name, msgspec.json.encode(event) + b"\n")
+            except asyncio.CancelledError:
+                self._note(name, event, began, error="it was ended with the daemon")
+                raise
+        self._note(name, event, began, code, kept, error)
         if code != 0:
             raise Failed(f"{name}: {error or f'it ended with {code}'}")
 
-    async def _run(self, name: str, said: bytes) -> tuple[int | None, bytes, bool, str]:
+    def _note(
+        self,
+        name: str,
+        event: AgentEvent,
+        began: int,
+        code: int | None = None,
+        kept: "Kept | None" = None,
+        error: str = "",
+    ) -> None:
+        run = Run(
+            at=began,
+            program=name,
+            id=event.id,
+            kind=event.kind,
+            code=code,
+            milliseconds=(self._clock() - began) * 1000 // SECOND,
+            output="" if kept is None else kept.content.decode(errors="replace"),
+            is_cut=kept is not None and kept.is_cut,
+            error=error,
+        )
+        json_lines.append(self._audit, run)
+
+    async def _run(self, name: str, said: bytes) -> "tuple[int | None, Kept, str]":
+        kept = Kept(self._settings.output_bytes_max)
+        # A pipe of our own: with one of the process's, its end would be known only when nobody holds the other end any more.
+        ours, theirs = os.pipe()
+        listening = await kept.listen(ours)
         try:
             process = await asyncio.create_subprocess_exec(
                 str(self._folder / name),
                 stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
+                stdout=theirs,
+                stderr=theirs,
                 cwd=self._folder,
                 env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
                 start_new_session=True,  # so that it can be ended with all that it has started
             )
         except OSError as error:
-            return None, b"", False, str(error)
-        kept = bytearray()
+            listening.close()
+            return None, kept, str(error)
+        finally:
+            os.close(theirs)
         try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                is_cut = await self._talk(process, said, kept)
-                return await process.wait(), bytes(kept), is_cut, ""
-        except TimeoutError:
-            return None, bytes(kept), False, f"it took longer than {self._settings.timeout_s:g} s"
+            return await self._wait_for(process, said, kept)
         finally:
             await _end(process)
+            await kept.wait()
+            listening.close()
 
-    async def _talk(self, process: asyncio.subprocess.Process, said: bytes, kept: bytearray) -> bool:
-        """Say it, and listen to the end; whether something was not kept."""
+    async def _wait_for(
+        self, process: asyncio.subprocess.Process, said: bytes, kept: "Kept"
+    ) -> "tuple[int | None, Kept, str]":
         assert process.stdin is not None  # noqa: S101 - it is a pipe
-        assert process.stdout is not None  # noqa: S101 - likewise
         feeding = asyncio.ensure_future(_feed(process.stdin, said))
-        is_cut = False
         try:
-            while part := await process.stdout.read(READ_BYTES):
-                room = self._settings.output_bytes_max - len(kept)
-                kept += part[:room]
-                is_cut = is_cut or len(part) > room
-            await feeding
+            async with asyncio.timeout(self._settings.timeout_s):
+                return await process.wait(), kept, ""
+        except TimeoutError:
+            return None, kept, f"it took longer than {self._settings.timeout_s:g} s"
         finally:
             feeding.cancel()
-        return is_cut
+
+
+class Kept(asyncio.Protocol):
+    """What a program writes, up to a limit; the rest is read, so that nobody waits, and not kept."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._ended = asyncio.Event()
+        self.content = bytearray()
+        self.is_cut = False
+
+    async def listen(self, descriptor: int) -> asyncio.ReadTransport:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: self, os.fdopen(descriptor, "rb", buffering=0)
+        )
+        return transport
+
+    def data_received(self, data: bytes) -> None:
+        room = self._bytes_max - len(self.content)
+        self.content += data[:room]
+        self.is_cut = self.is_cut or len(data) > room
+
+    def eof_received(self) -> None:
+        self._ended.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ended.set()
+
+    async def wait(self) -> None:
+        """For what it still had to say; somebody who got away may hold the other end."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                await self._ended.wait()
 
 
 async def _feed(stdin: asyncio.StreamWriter, said: bytes) -> None:
@@ -138,7 +185,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
-    process._transport.close()  # type: ignore[attr-defined]  # nothing else closes pipes that a grandchild holds
 
 
 def _is_program(path: Path) -> bool:

@@ -11,8 +11,6 @@ import os
 from holdfast.hook import plain_json
 from holdfast.hook.layout import REJECTED_NAME, SPOOL_NAME
 
-OWNER_ONLY = 0o077  # what others may not do with a file that is made here
-
 Record = dict[str, object]
 
 _sync = getattr(os, "fdatasync", os.fsync)  # not every system has it
@@ -78,7 +76,6 @@ def _append(home: str, path: str, line: bytes) -> bool:
 
 
 def _open(home: str, path: str) -> int:
-    os.umask(OWNER_ONLY)
     flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
     try:
         return os.open(path, flags, 0o600)

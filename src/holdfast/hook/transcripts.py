@@ -77,6 +77,8 @@ class Reader:
         return path
 
     def _found(self, session: AgentSession) -> str | None:
+        if "/" in session.session_id or "\0" in session.session_id:
+            return None  # it would lead elsewhere
         home = self._environment.get("CODEX_HOME") or os.path.join(
             self._environment.get("HOME") or os.path.expanduser("~"), ".codex"
         )
