@@ -104,18 +104,13 @@ class Runner:
         ours, theirs = os.pipe()
         listening = await kept.listen(ours)
         try:
-            process = await asyncio.create_subprocess_exec(
-                str(self._folder / name),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=theirs,
-                stderr=theirs,
-                cwd=self._folder,
-                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
-                start_new_session=True,  # so that it can be ended with all that it has started
-            )
+            process = await self._started(name, theirs)
         except OSError as error:
             listening.close()
             return None, kept, str(error)
+        except BaseException:
+            listening.close()
+            raise
         finally:
             os.close(theirs)
         try:
@@ -124,6 +119,26 @@ class Runner:
             await _end(process)
             await kept.wait()
             listening.close()
+
+    async def _started(self, name: str, output: int) -> asyncio.subprocess.Process:
+        """The program, running; never half started: whoever is cancelled meanwhile ends it first."""
+        starting = asyncio.ensure_future(
+            asyncio.create_subprocess_exec(
+                str(self._folder / name),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                cwd=self._folder,
+                env={name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+                start_new_session=True,  # so that it can be ended with all that it has started
+            )
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError):
+                await _end(await starting)
+            raise
 
     async def _wait_for(
         self, process: asyncio.subprocess.Process, said: bytes, kept: "Kept"
