@@ -107,8 +107,13 @@ class Intake:
         return len(records)
 
     def _clear(self, finished: str) -> None:
-        if finished:
+        """Remove a file of which everything is in the database."""
+        if not finished:
+            return
+        try:
             (self._home / finished).unlink(missing_ok=True)
+        except OSError as error:
+            raise files.meaning(error, self._home / finished) from error
 
 
 def place(transaction: Transaction) -> Place:
