@@ -8,13 +8,18 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from holdfast.cli import pipeline
+from holdfast.cli.output import Failure
 from holdfast.pipeline.checkpoint import consumer_of, move
 from holdfast.pipeline.lake import Lake, LakeBusy, OffsetGap
 from holdfast.pipeline.pages import Place
+from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.shelf import AsOf, NotThen, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, Writing, in_order, table
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
+from tests.pipeline.test_kill import Killed, Steps
 from tests.pipeline.toys import LATEST, TOYS
 from tests.relay.running import RunningRelay, running
 
@@ -134,3 +139,66 @@ def test_tables_that_cannot_be_computed_are_refused() -> None:
         made("one", lambda old_one: old_one, sort_by=("nothing",))
     with pytest.raises(ValueError, match="has none"):
         made("one", lambda old_one: old_one, writing=Writing.TOUCHED)
+
+
+GROWN = {name: TOYS[name] for name in ("history", "seen", "counted", "daily")}
+
+
+@pytest.mark.parametrize("killed_at", [None, "write counted", "commit counted", "commit daily", "commit run"])
+def test_a_lake_gets_tables_that_are_younger_than_it_with_all_that_it_has_read(
+    spark: SparkSession, relay: RunningRelay, place: Place, tmp_path: Path, killed_at: str | None
+) -> None:
+    for _ in range(2):
+        lakes.run(spark, tmp_path / "old", place, tables={"history": TOYS["history"]}, entries_max=4)
+    if killed_at is not None:
+        with pytest.raises(Killed):
+            lakes.run(spark, tmp_path / "old", place, tables=GROWN, entries_max=4, step=Steps(killed_at, after=True))
+    for _ in range(2):
+        lakes.run(spark, tmp_path / "old", place, tables=GROWN)
+    lakes.run(spark, tmp_path / "new", place, tables=GROWN)
+    assert lakes.contents(tmp_path / "old", GROWN) == lakes.contents(tmp_path / "new", GROWN)
+    assert lakes.findings(tmp_path / "old", GROWN) == []
+
+
+def test_a_lake_is_shown_as_it_was_after_any_batch_until_its_files_are_removed(
+    spark: SparkSession, place: Place, lake_path: Path
+) -> None:
+    outcomes = [lakes.run(spark, lake_path, place, tables=TOYS, entries_max=4) for _ in range(3)]
+
+    def shelf(**then: int) -> Shelf:
+        return Shelf(Lake(lake_path), TOYS, AsOf(**then))
+
+    for number, outcome in enumerate(outcomes, 1):
+        for then in (shelf(number=number), shelf(at=outcome.at)):
+            last = then.last_run()
+            assert last.number == number
+            assert then.rows("history", last.versions["history"]) == 4 * number
+            assert then.query(
+                "counted", last.versions["counted"], "SELECT sum(entries)::INT AS entries FROM {rows}"
+            ) == [{"entries": 4 * number}]
+    with pytest.raises(NotThen, match="1970-01-01"):
+        shelf(at=1).last_run()
+    runner = Runner(spark, Lake(lake_path), TOYS)
+    runner.vacuum(hours=0)
+    assert shelf(number=1).rows("history", 1) == 4
+    with pytest.raises(Vacuumed, match="batch 1"):
+        shelf(number=1).rows("counted", shelf(number=1).last_run().versions["counted"])
+    assert shelf(number=3).rows("counted", shelf(number=3).last_run().versions["counted"]) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "then"),
+    [
+        ("3", AsOf(number=3)),
+        ("1970-01-01T00:00:01Z", AsOf(at=1_000_000)),
+        ("1970-01-01T01:00:01+01:00", AsOf(at=1_000_000)),
+        ("1970-01-02", AsOf(at=86_400_000_000)),
+    ],
+)
+def test_a_batch_or_a_time_is_named(text: str, then: AsOf) -> None:
+    assert pipeline.then(text) == then
+
+
+def test_what_names_neither_is_refused() -> None:
+    with pytest.raises(Failure, match="--as-of is the number of a batch or a time"):
+        pipeline.then("yesterday")

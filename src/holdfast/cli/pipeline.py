@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.pages import Place
     from holdfast.pipeline.runner import Outcome, Runner
-    from holdfast.pipeline.shelf import Shelf
+    from holdfast.pipeline.shelf import AsOf, Shelf
 
 app = typer.Typer(help="Read all histories into a lake, and prove that nothing was lost.", no_args_is_help=True)
 
@@ -31,6 +31,9 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
 _UNITS_S = {None: 1, "s": 1, "m": 60, "h": 3600}
 
 LakePath = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The lake's directory.")]
+AsOfText = Annotated[
+    str | None, typer.Option("--as-of", metavar="BATCH|TIME", help="As the lake was after this batch, or at this time.")
+]
 
 
 @app.command()
@@ -131,13 +134,14 @@ def _say(outcome: "Outcome", seconds: float, problem: str | None, *, as_json: bo
 def report(
     lake: LakePath,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
+    as_of: AsOfText = None,
     as_json: AsJson = False,
 ) -> None:
     """One page with the balance, the findings and the times to delivery; it needs nothing but itself."""
     with _explained():
         from holdfast.pipeline import report as reports
 
-        told = reports.gather(_shelf(lake))
+        told = reports.gather(_shelf(lake, as_of))
         if as_json:
             print_json(_plain(told))
             return
@@ -151,11 +155,12 @@ def show(
     lake: LakePath,
     table: Annotated[str | None, typer.Argument(help="A table; without one, all of them are listed.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many rows.")] = ROWS_SHOWN,
+    as_of: AsOfText = None,
     as_json: AsJson = False,
 ) -> None:
     """The tables of the lake, or the rows of one."""
     with _explained():
-        shelf = _shelf(lake)
+        shelf = _shelf(lake, as_of)
         if table is None:
             _list_tables(shelf, as_json=as_json)
             return
@@ -188,11 +193,12 @@ def _list_tables(shelf: "Shelf", *, as_json: bool) -> None:
 def sql(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A question in DuckDB's SQL.")],
     lake: LakePath,
+    as_of: AsOfText = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask the lake; every table is there under its name, as the last complete batch left it."""
     with _explained():
-        shelf = _shelf(lake)
+        shelf = _shelf(lake, as_of)
         names, rows = shelf.ask(query)
     _print_rows(names, rows, as_json=as_json)
 
@@ -222,14 +228,28 @@ def verify(
         console().print(f"✓ every row is as certified, up to batch {last}")
 
 
-def _shelf(path: Path) -> "Shelf":
+def _shelf(path: Path, as_of: str | None = None) -> "Shelf":
     from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.shelf import Shelf
     from holdfast.pipeline.table import load
 
     lake = Lake(path)
     lake.check_there()
-    return Shelf(lake, load())
+    return Shelf(lake, load(), None if as_of is None else then(as_of))
+
+
+def then(text: str) -> "AsOf":
+    """A batch's number, or a time in ISO 8601; without a zone it is UTC."""
+    from holdfast.pipeline.shelf import AsOf
+
+    if text.isdecimal():
+        return AsOf(number=int(text))
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"--as-of is the number of a batch or a time such as 2026-05-17T12:00:00Z, not {text}"
+        raise Failure(ExitCode.USAGE, "usage", message) from None
+    return AsOf(at=round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000))
 
 
 def _print_rows(names: list[str], rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -17,7 +17,7 @@ _WIDTH, _HEIGHT, _MARGIN = 720, 180, 44
 def gather(shelf: Shelf) -> dict[str, Any]:
     """Everything that the report tells."""
     last = shelf.last_run()
-    certificates = shelf.certificates()
+    certificates = shelf.certificates(last.number)
     said = certificates[-1].said if certificates else None
     findings = [
         {name: one[name] for name in ("kind", "key", "detail", "is_violation", "origin", "seq", "table")}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import certificate, plan, records, session, shelf
+from holdfast.pipeline import backfill, certificate, plan, records, session, shelf
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
@@ -77,6 +77,7 @@ class Runner:
         agreed = self._agree(last, sources, full=full)
         session.fit(self._spark, sum(one.until for one in agreed.ranges) if agreed.full else agreed.entries)
         self._compact(last)
+        last = backfill.fill(self._spark, self._lake, self._tables, last)
         inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
         self._write_history(inputs, agreed, sources)
         inputs.batch = self._batch(agreed, last, inputs)

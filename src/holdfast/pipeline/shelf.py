@@ -13,6 +13,7 @@ from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, live_files, misplaced
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Table
+from holdfast.store import faults
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,37 @@ class Run:
 NO_RUN = Run(0, 0, {}, {})
 
 
+class NotThen(faults.Fault):
+    what = "the lake does not reach back so far"
+    remedy = "Name a batch or a time that it has: `holdfast pipeline show run` lists them."
+
+
+class Vacuumed(faults.Fault):
+    what = "files that this batch was made of have been removed since"
+    remedy = "Name a later batch. `history`, `message_fate` and all that only grows can be asked for any time before."
+
+
+@dataclass(frozen=True)
+class AsOf:
+    """A batch by its number, or the last one whose entries are none of them younger than a time."""
+
+    number: int | None = None
+    at: int | None = None  # µs
+
+    @property
+    def condition(self) -> str:
+        return f"number <= {self.number}" if self.at is None else f'epoch_us("at") <= {self.at}'
+
+    def __str__(self) -> str:
+        return f"batch {self.number}" if self.at is None else records.as_time(self.at).isoformat()
+
+
 class Shelf:
     """Tables of a lake as they were after a batch; the last one, unless another is named."""
 
-    def __init__(self, lake: Lake, tables: Mapping[str, Table]) -> None:
+    def __init__(self, lake: Lake, tables: Mapping[str, Table], as_of: "AsOf | None" = None) -> None:
         self.lake = lake
+        self.as_of = as_of
         self.tables = {**tables, **{table.name: table for table in records.RECORDS}}
         self.connection = duckdb.connect(":memory:")
         self.connection.execute("SET TimeZone = 'UTC'")
@@ -42,8 +69,12 @@ class Shelf:
         handle = self.lake.delta(records.RUN.name)
         if handle is None:
             return NO_RUN
-        rows = self._rows_of(records.RUN, live_files(handle), "SELECT * FROM {rows} ORDER BY number DESC LIMIT 1")
+        where = "" if self.as_of is None else f"WHERE {self.as_of.condition}"
+        sql = f"SELECT * FROM {{rows}} {where} ORDER BY number DESC LIMIT 1"  # noqa: S608 - a number
+        rows = self._rows_of(records.RUN, live_files(handle), sql)
         if not rows:
+            if self.as_of is not None:
+                raise NotThen(str(self.lake.path), str(self.as_of))
             return NO_RUN
         row = rows[0]
         marks = {one["origin"]: Mark(one["origin"], one["log_id"], one["seq"], one["chain"]) for one in row["heads"]}
@@ -62,7 +93,10 @@ class Shelf:
 
     def files(self, name: str, version: int | None) -> list[Path]:
         handle = None if version is None else self.lake.delta(name, version)
-        return [] if handle is None else live_files(handle)
+        found = [] if handle is None else live_files(handle)
+        if self.as_of is not None and not all(path.exists() for path in found):
+            raise Vacuumed(str(self.lake.root(name)), str(self.as_of))
+        return found
 
     def misplaced(self, name: str, version: int | None) -> list[str]:
         """Files of a table that lie where the log does not say."""

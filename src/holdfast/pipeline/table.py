@@ -160,6 +160,11 @@ def table_of(parameter: str) -> str | None:
     return parameter
 
 
+def reads_state(one: Table) -> bool:
+    """Whether a table compares what its sources hold now with what they told."""
+    return any(_is_state(name) or name in ("state_range", "later_entry") for name in one.inputs)
+
+
 def load() -> dict[str, Table]:
     """Every table, in an order in which each comes after those it reads."""
     from holdfast.pipeline import tables

@@ -1,0 +1,69 @@
+"""Tables that a lake lacks because it is older than they are: computed from all that it has read, as if in one batch.
+
+How histories are cut into batches shows in no table, so this leaves what the batches before would have left.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.pipeline.inputs import Inputs
+from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.shelf import Run
+from holdfast.pipeline.table import Batch, Range, Table, Writing, needs_of, reads_state
+from holdfast.protocol.history import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FIRST_VERSION = 1
+"""Of a table that was made (version 0) and filled: nothing else is committed to it before."""
+
+
+class _Everything(Inputs):
+    """Inputs of a batch that brings all that the lake has."""
+
+    def __init__(self, spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run) -> None:
+        super().__init__(spark, lake, tables, (), {})
+        self.versions = dict(last.versions)
+        ranges = tuple(Range(mark.origin, mark.log_id, 0, mark.seq, None) for mark in last.marks.values())
+        self.batch = Batch(last.number, last.at, ranges, full=False, kinds=frozenset(map(str, Kind)))
+
+    def _new(self, table: Table) -> "DataFrame":
+        if table.writing is Writing.PASSING:
+            return super()._new(table)
+        return self._lake.frame(self.spark, table, self.versions.get(table.name))
+
+
+def fill(spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run) -> Run:
+    """The last complete batch with every table: those that it lacks are computed now, once."""
+    lacking = [one for one in tables.values() if one.is_stored and one.name not in last.versions]
+    if last.number == 0 or not lacking:
+        return last
+    inputs = _Everything(spark, lake, tables, last)
+    for table in _with_what_passes(tables, lacking):
+        _fill(table, inputs, lake, last.number)
+    return replace(last, versions=inputs.versions)
+
+
+def _fill(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
+    if table.function is None:
+        return
+    if table.writing is Writing.PASSING:
+        inputs.passing[table.name] = lake.stage(table, inputs.call(table.function))
+        return
+    if lake.committed(table.name) < number:
+        if reads_state(table):  # what was then cannot be asked any more; the next comparison of everything tells
+            lake.commit_unchanged(table, number)
+        else:
+            lake.commit(table, number, lake.stage(table, inputs.call(table.function)))
+    inputs.versions[table.name] = FIRST_VERSION
+
+
+def _with_what_passes(tables: Mapping[str, Table], lacking: Sequence[Table]) -> list[Table]:
+    """What is lacking and the tables between, which are never kept, in the order in which they are computed."""
+    wanted = {table.name for table in lacking}
+    for table in reversed(list(tables.values())):
+        if table.name in wanted and not reads_state(table):
+            wanted |= {name for name in needs_of(tables, table) if not tables[name].is_stored}
+    return [table for table in tables.values() if table.name in wanted]
