@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import OperationLog
+from tests.postgres import Server, running_server
 
 
 @pytest.fixture
@@ -17,3 +18,10 @@ def path(tmp_path: Path) -> Path:
 def log(path: Path) -> Iterator[OperationLog]:
     with OperationLog(path) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server, started when the first test asks for it."""
+    with running_server() as server:
+        yield server

@@ -1,6 +1,7 @@
 """A relay to ask: a process of its own, on a port of its own, checked when the test is over."""
 
 import asyncio
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,8 +10,51 @@ import pytest
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.settings import Limits, Settings
 from holdfast.store.check import check
+from tests.postgres import Server
+from tests.relay import store
 from tests.relay.place import Place
 from tests.relay.running import RunningRelay, running
+
+BLACK_BOX = {
+    *(
+        "test_bad_input",
+        "test_black_box",
+        "test_changes_seam",
+        "test_connection_auth",
+        "test_export_http",
+        "test_fates",
+    ),
+    *(
+        "test_feed_requests",
+        "test_mesh_document",
+        "test_moderation",
+        "test_queue",
+        "test_queue_room",
+        "test_queue_streams",
+    ),
+    *("test_queue_trouble", "test_receipts", "test_server"),
+}
+"""Files whose tests look at a relay from outside, and so on both engines."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """HOLDFAST_STORE=postgres runs everything there that can run there."""
+    if "on_store" in metafunc.fixturenames:
+        engines = [store.SQLITE] if os.environ.get("HOLDFAST_STORE") != store.POSTGRES else [store.POSTGRES]
+        if metafunc.module.__name__.rpartition(".")[2] in BLACK_BOX:
+            engines = [store.SQLITE, store.POSTGRES]
+        metafunc.parametrize(
+            "on_store", engines, indirect=True, scope="module", ids=engines if len(engines) > 1 else None
+        )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The engine on which every relay of these tests runs."""
+    server: Server | None = request.getfixturevalue("postgres") if request.param == store.POSTGRES else None
+    store.use(server)
+    yield request.param
+    store.use(None)
 
 
 @pytest.fixture

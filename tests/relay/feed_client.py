@@ -22,6 +22,7 @@ from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings, load
 from holdfast.wire.network import SystemNetwork
 from tests.people import public_key, secret_of
+from tests.relay import store
 from tests.relay.queue_client import TOGETHER, QueueClient
 from tests.relay.running import ANSWER_S, RunningRelay
 
@@ -196,7 +197,7 @@ def served(data: Path, settings: str = "", *, is_open: bool = False) -> Iterator
     config = data.with_suffix(".toml")
     config.write_text(settings)
     chosen = load(config, {})
-    chosen = replace(chosen, port=0, feed=replace(chosen.feed, open=is_open))
+    chosen = replace(chosen, port=0, feed=replace(chosen.feed, open=is_open), store=store.url(data))
     serving = _Serving(data, chosen)
     thread = threading.Thread(target=serving.run)
     thread.start()
@@ -207,7 +208,7 @@ def served(data: Path, settings: str = "", *, is_open: bool = False) -> Iterator
     finally:
         serving.stop()
         thread.join()
-    assert inspect(data / "relay.db") == ("relay", [])
+    assert inspect(store.where(data / "relay.db")) == ("relay", [])
 
 
 class _Serving:

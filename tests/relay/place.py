@@ -14,8 +14,9 @@ from holdfast.relay.database import prepare
 from holdfast.relay.relay import Relay
 from holdfast.relay.settings import Settings
 from holdfast.store import history
-from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.engine import Engine
 from tests.people import Person, raw, secret_of
+from tests.relay import store
 
 SECRET = b"s" * 32
 
@@ -31,9 +32,9 @@ class Whose:
 class Place:
     """A relay, a clock that stands still, and a few people."""
 
-    def __init__(self, path: Path, settings: Settings, engine: SqliteEngine | None = None) -> None:
+    def __init__(self, path: Path, settings: Settings, engine: Engine | None = None) -> None:
         self.now = 1_800_000_000 * 1_000_000
-        self.engine = engine or SqliteEngine(path)
+        self.engine = engine or store.engine(path)
         self.seed = 0
         prepare(self.engine, lambda: self.now, self.random)
         self.relay = Relay(self.engine, settings, Whose, clock=lambda: self.now, random=self.random, inline=True)

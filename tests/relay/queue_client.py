@@ -19,6 +19,7 @@ from holdfast.protocol.history import Entry, Kind
 from holdfast.relay.database import open_to_read
 from holdfast.store import history
 from tests.people import MESH, Person
+from tests.relay import store
 from tests.relay.running import ANSWER_S, Answered, RunningRelay
 
 TOGETHER = 100  # events in one request
@@ -234,7 +235,7 @@ class Friends:
 
     def entries(self, *kinds: Kind) -> list[Entry]:
         """What the history says of this mesh."""
-        with closing(open_to_read(self.relay.data / "relay.db")) as engine:
+        with closing(open_to_read(store.where(self.relay.data / "relay.db"))) as engine:
             found = [entry for entry in history.walk(engine) if entry.mesh == self.mesh]
         return [entry for entry in found if not kinds or entry.kind in kinds]
 

@@ -23,6 +23,7 @@ from holdfast.cli.check import inspect
 from holdfast.protocol import keys
 from holdfast.protocol.event import Event, encode, sign_event
 from tests.people import Person
+from tests.relay import store
 
 ANSWER_S = 30.0  # how long a test waits for what must come
 
@@ -156,7 +157,8 @@ class RunningRelay:
 
 
 def command(data: Path, *options: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast.cli", "relay", "run", "--data", str(data), "--port", "0", *options]
+    program = [sys.executable, "-m", "holdfast.cli", "relay", "run", "--data", str(data), "--port", "0"]
+    return [*program, *store.options(data), *options]
 
 
 @contextmanager
@@ -183,4 +185,4 @@ def running(
             process.terminate()
             process.wait(ANSWER_S)
         process.stdout.close()
-    assert inspect(data / "relay.db") == ("relay", [])
+    assert inspect(store.where(data / "relay.db")) == ("relay", [])

@@ -5,6 +5,7 @@ import hashlib
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from holdfast.protocol import keys
 from holdfast.protocol.action import Block
@@ -20,6 +21,8 @@ from tests.people import Person, raw, secret_of
 
 NOW = 1_800_000_000_000_000
 TOPIC = "news"
+P = TypeVar("P", str, Path)
+
 IDENTITY = Identity(secret_of("the relay"), keys.public_key(secret_of("the relay")), ())
 
 
@@ -64,7 +67,7 @@ def append(engine: Engine, count: int, *, batch: int = 5_000) -> None:
             history.append(transaction, NOW, [_draft(n) for n in range(start, min(start + batch, count))])
 
 
-def with_entries(path: Path, count: int) -> Path:
+def with_entries(path: P, count: int) -> P:
     """A relay's database whose history has so many entries, and nothing else."""
     with closing(open_relay(path)) as engine:
         append(engine, count)

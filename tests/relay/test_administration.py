@@ -118,7 +118,7 @@ def test_consumers_are_the_operators_matter(place: Place) -> None:
     log_id = place.relay.head().log_id
     action = RegisterConsumer(consumer="lake", log_id=log_id.hex(), seq=1)
     place.expect(201, place.operator.administer(action, mesh="relay"))
-    assert place.relay.consumer("lake")["seq"] == 1
+    assert asyncio.run(place.relay.consumer("lake"))["seq"] == 1
     place.expect(201, place.operator.administer(RemoveConsumer(consumer="lake"), mesh="relay"))
 
 

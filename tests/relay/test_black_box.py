@@ -15,8 +15,9 @@ import pytest
 
 from holdfast.protocol.event import Event
 from holdfast.relay.database import open_to_read
-from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.engine import Engine
 from tests.people import raw
+from tests.relay import store
 from tests.relay.running import RunningRelay, running
 
 ROUNDS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "4"))
@@ -71,7 +72,7 @@ def test_a_crash_at_the_commit_is_healed_by_asking_again(tmp_path: Path) -> None
         relay.found_mesh("alice", "bob")
         event = relay.person("alice").message(relay.person("bob"))
         body = raw(event)
-        watching = open_to_read(data / "relay.db")
+        watching = open_to_read(store.where(data / "relay.db"))
         with socket.create_connection(relay.address) as connection:
             head = f"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
             connection.sendall(head.encode() + body)
@@ -86,7 +87,7 @@ def test_a_crash_at_the_commit_is_healed_by_asking_again(tmp_path: Path) -> None
         assert again.document["anchor"]["seq"] >= again.document["history_id"]
 
 
-def _committed(engine: SqliteEngine, event: Event) -> list[tuple[Any, ...]]:
+def _committed(engine: Engine, event: Event) -> list[tuple[Any, ...]]:
     with engine.read() as transaction:
         statement = "SELECT message_id, seq FROM message WHERE event_id = :event_id"
         return transaction.rows(statement, {"event_id": bytes.fromhex(event.id)})

@@ -217,7 +217,7 @@ WATCHED = """
     folder = Path(sys.argv[1])
     copy.backup(folder / "data", folder / "backup")
     copy.restore(folder / "backup", folder / "there")
-    statistics.read(folder / "there", 0)
+    statistics.read(str(folder / "there" / "relay.db"), 0)
     print([path for event, path in seen if not Path(path).name.startswith(".relay.db.")])
 """
 

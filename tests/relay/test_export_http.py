@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pytest
 
-from tests.relay import scene
+from tests.relay import scene, store
 from tests.relay.running import ANSWER_S, RunningRelay, running
 
 MANY = 60_000  # some twenty megabytes: more than the kernel's buffers and the relay's together
@@ -23,7 +23,7 @@ MANY = 60_000  # some twenty megabytes: more than the kernel's buffers and the r
 def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
     data = tmp_path_factory.mktemp("exported") / "relay"
     data.mkdir(mode=0o700)
-    scene.with_entries(data / "relay.db", MANY)
+    scene.with_entries(store.where(data / "relay.db"), MANY)
     with running(data) as started:
         yield started
 

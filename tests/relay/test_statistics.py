@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_everything_is_counted(data: Path) -> None:
-    found = statistics.read(data, scene.NOW)
+    found = statistics.read(str(data / "relay.db"), scene.NOW)
     with closing(open_relay(data / "relay.db")) as engine, engine.read() as transaction:
         head = history.head(transaction)
     assert found == Statistics(
@@ -53,7 +53,7 @@ def test_everything_is_counted(data: Path) -> None:
 
 def test_an_empty_relay_has_numbers_too(tmp_path: Path) -> None:
     open_relay(tmp_path / "relay.db").close()
-    found = statistics.read(tmp_path, scene.NOW)
+    found = statistics.read(str(tmp_path / "relay.db"), scene.NOW)
     assert (found.seq, found.at, found.entries, found.messages) == (0, None, 0, 0)
     assert (found.oldest_open_at, found.last_accepted_at) == (None, None)
 
@@ -76,7 +76,7 @@ def test_open_deliveries_are_told_by_the_age_of_their_message(data: Path, name: 
     age, expected = AGES[name]
     accepted_at = scene.NOW + 8 * DAY
     _publish(data, accepted_at, 3)
-    found = statistics.read(data, accepted_at + age)
+    found = statistics.read(str(data / "relay.db"), accepted_at + age)
     assert found.open_by_age == expected
     assert (found.deliveries_open, found.oldest_open_at, found.last_accepted_at) == (3, accepted_at, accepted_at)
 
@@ -102,12 +102,12 @@ def test_consumers_are_told_with_their_distance(data: Path) -> None:
         await relay.close()
 
     asyncio.run(move())
-    assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, 18, 5)]
+    assert statistics.read(str(data / "relay.db"), scene.NOW).consumers == [ConsumerStatistics("lake", 10, 18, 5)]
     with closing(open_relay(data / "relay.db")) as engine, engine.write() as transaction:
         history.fork(transaction, scene.NOW, os.urandom(16))
-    assert statistics.read(data, scene.NOW).consumers == [ConsumerStatistics("lake", 10, None, 5)]
+    assert statistics.read(str(data / "relay.db"), scene.NOW).consumers == [ConsumerStatistics("lake", 10, None, 5)]
 
 
 def test_a_directory_without_a_relay_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(faults.FileMissing):
-        statistics.read(tmp_path, 0)
+        statistics.read(str(tmp_path / "relay.db"), 0)

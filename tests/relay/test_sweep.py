@@ -92,7 +92,7 @@ def test_a_checkpoint_only_moves_forward_and_within_its_log(place: Place) -> Non
 
     assert place.relay.head().seq == 5
     with pytest.raises(Refused, match="no consumer lake"):
-        place.relay.consumer("lake")
+        asyncio.run(place.relay.consumer("lake"))
     tries: Sequence[tuple[bytes, int]] = [(log_id, 3), (log_id, 2), (log_id, 7), (bytes(16), 4), (log_id, 5)]
     assert [move(*one) for one in tries] == [
         None,
@@ -101,7 +101,7 @@ def test_a_checkpoint_only_moves_forward_and_within_its_log(place: Place) -> Non
         Refusal.OTHER_LOG,
         None,
     ]
-    assert place.relay.consumer("lake")["seq"] == 5
+    assert asyncio.run(place.relay.consumer("lake"))["seq"] == 5
 
 
 @pytest.mark.parametrize(

@@ -233,10 +233,20 @@ def test_more_keys_are_looked_up_than_one_statement_takes(engine: Engine) -> Non
     assert sorted(found) == [(number,) for number in range(20_000)]
 
 
-def test_the_room_that_rows_took_is_given_back_when_they_go(engine: Engine) -> None:
+def test_the_room_that_rows_take_is_known(engine: Engine) -> None:
     with engine.write() as transaction:
+        small = transaction.size_bytes()
+        transaction.insert("thing", ("id", "name"), [(number, "x" * 1000) for number in range(1_000)])
+        assert small + 1_000_000 < transaction.size_bytes() < small + 2_000_000
+
+
+def test_the_room_that_rows_took_is_given_back_when_they_go(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    with engine.write() as transaction:
+        transaction.script(TABLE)
         transaction.insert("thing", ("id", "name"), [(number, "x" * 1000) for number in range(1_000)])
         large = transaction.size_bytes()
     with engine.write() as transaction:
         transaction.run("DELETE FROM thing")
         assert transaction.size_bytes() < large / 4
+    engine.close()

@@ -186,6 +186,12 @@ def test_the_chain_of_one_entry_has_not_changed() -> None:
 
 GOLDEN = "1d3bc269854ee07cf865d49cc158b649ef16490710ceb47a65970fb2f6caf7e1"
 
+
+def _bytes(count: int) -> str:
+    """So many bytes, in the words of a migration."""
+    return f"CAST('{'0' * count}' AS BLOB)"
+
+
 Tamper = tuple[str, str]
 TAMPERINGS: dict[str, Tamper] = {
     "another time": ("UPDATE history SET at = at + 1 WHERE seq = 3", "chain"),
@@ -198,14 +204,14 @@ TAMPERINGS: dict[str, Tamper] = {
         "chain",
     ),
     "recipients that are no list": ("UPDATE history SET recipients = '{' WHERE seq = 3", "chain"),
-    "another detail": ("UPDATE history SET detail = x'00' WHERE seq = 3", "chain"),
+    "another detail": ("UPDATE history SET detail = CAST('other' AS BLOB) WHERE seq = 3", "chain"),
     "an entry taken out": ("DELETE FROM history WHERE seq = 3", "history_has_no_holes"),
     "the first entry taken out": ("DELETE FROM history WHERE seq = 1", "history_has_no_holes"),
     "the last entry taken out": ("DELETE FROM history WHERE seq = 5", "head_is_the_last_entry"),
     "all entries taken out": ("DELETE FROM history", "head_is_the_last_entry"),
-    "another head": ("UPDATE history_head SET chain = zeroblob(32)", "head_is_the_last_entry"),
-    "another anchor": ("UPDATE history_head SET anchor_chain = zeroblob(32)", "chain"),
-    "another log id": ("UPDATE history_head SET log_id = zeroblob(16)", "chain"),
+    "another head": (f"UPDATE history_head SET chain = {_bytes(32)}", "head_is_the_last_entry"),
+    "another anchor": (f"UPDATE history_head SET anchor_chain = {_bytes(32)}", "chain"),
+    "another log id": (f"UPDATE history_head SET log_id = {_bytes(16)}", "chain"),
     "time going back": ("UPDATE history SET at = 1 WHERE seq = 3", "history_time_never_goes_back"),
     "two entries swapped": (
         """UPDATE history SET seq = -3 WHERE seq = 3;
@@ -273,7 +279,7 @@ def test_a_fork_goes_on_under_another_log_id(store: Engine) -> None:
     assert entry.detail[:32] == LOG_ID + b"n" * 16
     assert _findings(store) == []
     with store.write() as transaction:
-        transaction.run("UPDATE history_head SET log_id = zeroblob(16)")
+        transaction.script(f"UPDATE history_head SET log_id = {_bytes(16)}")
     assert _findings(store) == [("chain", "entry 4 belongs to a log of another id")]
 
 

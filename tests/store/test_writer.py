@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from holdfast.store import faults
-from holdfast.store.engine import ConstraintViolated, Engine, Transaction
+from holdfast.store.engine import ConstraintViolated, Engine, Transaction, Watch
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.writer import Writer
 from tests.disk import Disk
@@ -26,6 +26,7 @@ class Gated:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self.where = engine.where
+        self.is_shared = engine.is_shared
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Event()
@@ -52,6 +53,9 @@ class Gated:
 
     def damage(self) -> list[str]:
         return self._engine.damage()
+
+    def watch(self, told: Callable[[], None]) -> Watch:
+        return self._engine.watch(told)
 
     def close(self) -> None:
         self._engine.close()

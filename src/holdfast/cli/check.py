@@ -10,23 +10,24 @@ from holdfast.cli.output import AsJson, ExitCode, console, print_json
 from holdfast.device.database import SCHEMA as DEVICE
 from holdfast.hook.database import SCHEMA as HOOK
 from holdfast.relay.database import SCHEMA as RELAY
+from holdfast.relay.database import engine_at
 from holdfast.store import check as store_check
 from holdfast.store import faults, migrations
 from holdfast.store.finding import Finding
-from holdfast.store.sqlite import SqliteEngine
 
 _SCHEMAS = {schema.program: schema for schema in (DEVICE, HOOK, RELAY)}
 
 
 def check(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="A database of ours.")], as_json: AsJson = False
+    path: Annotated[str, typer.Argument(metavar="PATH", help="A database of ours: a file, or postgresql://….")],
+    as_json: AsJson = False,
 ) -> None:
     """Check every rule of a database, and its hash chain. Reads only; exit code 4 if one is broken."""
     program, findings = inspect(path)
     if as_json:
         print_json(
             {
-                "path": str(path),
+                "path": path,
                 "program": program,
                 "ok": not findings,
                 "findings": msgspec.to_builtins(findings),
@@ -42,9 +43,9 @@ def check(
         raise typer.Exit(ExitCode.VIOLATION)
 
 
-def inspect(path: Path) -> tuple[str, list[Finding]]:
+def inspect(path: str | Path) -> tuple[str, list[Finding]]:
     """Whose database it is, and all that is wrong with it."""
-    engine = SqliteEngine(path, read_only=True)
+    engine = engine_at(path, read_only=True)
     try:
         program = migrations.owner(engine)
         if program not in _SCHEMAS:

@@ -1,6 +1,5 @@
 """`holdfast relay run`, and the commands of an operator beside it."""
 
-import os
 import resource
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +7,10 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.cli import relay_data, relay_queues
+from holdfast.cli import relay_data, relay_queues, relay_store
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.relay import lock, settings
-from holdfast.relay.settings import Settings
+from holdfast.cli.relay_store import Store, settings_of
+from holdfast.relay import lock
 from holdfast.store import files
 
 OTHER_FILES = 256  # descriptors beside connections: databases, pipes, those who are told that the relay is full
@@ -23,6 +22,8 @@ app.command("queues")(relay_queues.queues)
 app.command("moderate")(relay_queues.moderate)
 app.command("backup")(relay_data.backup)
 app.command("restore")(relay_data.restore)
+app.command("migrate")(relay_store.migrate)
+app.command("fork")(relay_store.fork)
 
 
 @app.command()
@@ -35,12 +36,13 @@ def run(
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings in TOML. Default: DIR/relay.toml.")
     ] = None,
+    store: Store = None,
     open_feed: Annotated[
         bool, typer.Option("--open-feed", help="Take snapshots of any author, and show them to anybody.")
     ] = False,
 ) -> None:
     """Run a relay until it is told to stop. The first line on stdout is its address; the log, on stderr, is JSON."""
-    chosen = settings_of(data, config, host, port)
+    chosen = settings_of(data, config, host, port, store)
     if open_feed:
         chosen = msgspec.structs.replace(chosen, feed=msgspec.structs.replace(chosen.feed, open=True))
     files.make_directory(data)
@@ -53,17 +55,6 @@ def run(
             serve(data, chosen)
     except lock.RelayRunning as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
-
-
-def settings_of(data: Path, config: Path | None, host: str | None, port: int | None) -> Settings:
-    """The settings of a relay: from its file, from the environment, and from what was given."""
-    default = data / settings.FILE_NAME
-    try:
-        loaded = settings.load(config or (default if default.exists() else None), os.environ)
-    except settings.SettingsInvalid as invalid:
-        raise Failure(ExitCode.USAGE, "settings_invalid", str(invalid)) from invalid
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    return msgspec.structs.replace(loaded, **given)
 
 
 def allow_connections(connections_max: int) -> None:

@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.cli.relay_store import Data, Store, where_of
 from holdfast.protocol.refusal import Refused
 from holdfast.protocol.schedule import DAY
 from holdfast.protocol.tags import IDENTIFIER
@@ -17,6 +18,7 @@ from holdfast.relay import token as tokens
 from holdfast.relay.identity import Identity
 from holdfast.relay.lock import RelayRunning
 from holdfast.store import faults
+from holdfast.store.address import is_url
 from holdfast.store.world import wall_clock
 
 DAYS = 30
@@ -24,8 +26,6 @@ DAYS_MAX = 366
 CONSUMER = "pipeline"
 
 Result = TypeVar("Result")
-
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="The relay's data directory.")]
 
 
 def token(
@@ -50,9 +50,9 @@ def token(
         typer.echo(text)  # as it is: a terminal's width must not break it in two
 
 
-def stats(data: Data, as_json: AsJson = False) -> None:
+def stats(data: Data, store: Store = None, as_json: AsJson = False) -> None:
     """What a relay holds: meshes, members, messages, what waits and for how long."""
-    found = statistics.read(data, wall_clock())
+    found = statistics.read(where_of(data, store), wall_clock())
     if as_json:
         print_json(msgspec.to_builtins(found))
     else:
@@ -65,6 +65,9 @@ def backup(
     as_json: AsJson = False,
 ) -> None:
     """Copy a relay into a new directory, while it runs or not, and check the copy. It has the secret keys, too."""
+    if is_url(where_of(data, None)):
+        message = "the relay of this directory keeps everything in PostgreSQL, which has its own means for that: see Operations, Backup"
+        raise Failure(ExitCode.USAGE, "store_elsewhere", message)
     note = _copied(lambda: copy.backup(data, target))
     if as_json:
         print_json({"backup": str(target), **msgspec.to_builtins(note)})

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.cli import json_log
+from holdfast.cli import json_log, relay_store
 from holdfast.cli.output import ExitCode, Failure, print_json
 from holdfast.cli.process import stop_signal
 from holdfast.export.exporter import Exporter
-from holdfast.relay import identity, lock
+from holdfast.relay import identity, lock, neighbours
 from holdfast.relay.database import EXPORT_READER, open_relay
 from holdfast.relay.relay import Relay
 from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
-from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.engine import Engine
 from holdfast.wire.network import CannotListen, SystemNetwork
 
 _log = structlog.get_logger("holdfast.relay")
@@ -41,7 +41,7 @@ async def _serve(data: Path, chosen: Settings) -> None:
         lock.note_address(data, service.url)
         print_json({"url": service.url})
         sys.stdout.flush()  # whoever started us waits for this line
-        _log.info("serving", url=service.url, data=str(data), pubkey=relay.pubkey, pid=os.getpid())
+        _log.info("serving", url=service.url, data=str(data), store=engine.where, pubkey=relay.pubkey, pid=os.getpid())
         await service.run_until(stop)
         _log.info("draining")
     finally:
@@ -49,15 +49,18 @@ async def _serve(data: Path, chosen: Settings) -> None:
     _log.info("stopped")
 
 
-def open_in(data: Path, chosen: Settings) -> tuple[SqliteEngine, Relay]:
+def open_in(data: Path, chosen: Settings) -> tuple[Engine, Relay]:
     """The relay of a data directory; a new one gets its keys."""
     is_new = not (data / identity.OPERATOR_KEY).exists()
     found = identity.Identity.load(data, os.urandom, chosen.operators)
     if is_new:
         path = str((data / identity.OPERATOR_KEY).absolute())
         _log.warning("operator key made: whoever has it runs this relay", path=path, pubkey=found.operators[0])
-    engine = open_relay(data / identity.DATABASE)
+    engine = open_relay(relay_store.where(data, chosen))
     try:
+        if engine.is_shared:
+            with engine.write() as transaction:
+                neighbours.claim_key(transaction, found.pubkey)
         return engine, Relay(engine, chosen, found)
     except BaseException:
         engine.close()

@@ -8,12 +8,12 @@ import msgspec
 import typer
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
-from holdfast.cli.relay_data import Data
+from holdfast.cli.relay_store import Data, Store, where_of
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay import lock, queue
 from holdfast.relay.database import open_to_read
-from holdfast.relay.identity import DATABASE, OPERATOR_KEY, read_key
+from holdfast.relay.identity import OPERATOR_KEY, read_key
 from holdfast.store.world import wall_clock
 
 REASON_CHARACTERS_MAX = 500
@@ -25,11 +25,12 @@ def queues(
         str | None, typer.Option(metavar="MEMBER", help="Only of the members with this id or name.")
     ] = None,
     mesh: Annotated[str | None, typer.Option(metavar="MESH", help="Only of this mesh.")] = None,
+    store: Store = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what waits for whom: every queue that is not empty, the longest first. Reads only."""
     now = wall_clock()
-    with closing(open_to_read(data / DATABASE)) as engine, engine.read() as transaction:
+    with closing(open_to_read(where_of(data, store))) as engine, engine.read() as transaction:
         found = queue.depths(transaction, now, mesh, member)
         if member is not None and not found and not queue.has_member(transaction, mesh, member):
             raise Failure(ExitCode.NOT_FOUND, "not_found", f"no member has the id or the name {member!r}")

@@ -8,7 +8,8 @@ import typer
 from holdfast.cli import session as sessions
 from holdfast.cli.daemon import AtHome, Port, find_home
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.cli.relay import allow_connections, settings_of
+from holdfast.cli.relay import allow_connections
+from holdfast.cli.relay_store import settings_of
 from holdfast.relay import lock
 from holdfast.store import files
 

@@ -70,9 +70,8 @@ class ChangesSubscription(Subscription):
 
     async def _bootstrap(self) -> int:
         """Hand over what is current now. It stays what it was, for however long the handing over takes."""
-        with self._held() as began:
-            # Asked of the writer: no sweep is under way that does not know of us.
-            at = await self._relay.decide(feed.head_seq)
+        with self._held() as (key, began):
+            at = await self._relay.begin_bootstrap(key, began)
             await self._tell("STATUS", {"mode": Mode.BOOTSTRAP.value, "snapshot_seq": at})
             after: Row | None = None
             while True:
@@ -85,14 +84,15 @@ class ChangesSubscription(Subscription):
                 after = page.last
 
     @contextmanager
-    def _held(self) -> Iterator[int]:
+    def _held(self) -> Iterator[tuple[str, int]]:
         """Keep compaction away meanwhile, but not for ever."""
-        began = self._relay.now()
+        key, began = self._relay.mint(), self._relay.now()
         self._relay.bootstraps.append(began)
         try:
-            yield began
+            yield key, began
         finally:
             self._relay.bootstraps.remove(began)
+            self._relay.end_bootstrap(key)
 
     def _check_held(self, page: Page, began: int) -> None:
         """Refuse to go on with a page that was read when others were no longer held back: something may be gone."""

@@ -69,7 +69,7 @@ def backup(data: Path, target: Path, *, clock: Clock = wall_clock) -> Note:
     """Copy a relay, which may be running, into a new directory. The name appears only when the copy is whole and sound."""
     if target.exists():
         raise faults.FileThere(str(target))
-    with closing(open_to_read(data / DATABASE)) as engine, _partial(target) as partial:
+    with closing(migrations.open_to_read(data / DATABASE, SCHEMA)) as engine, _partial(target) as partial:
         engine.backup(partial / DATABASE)
         for name in KEY_FILES:
             identity.write_key(partial / name, identity.read_key(data / name))

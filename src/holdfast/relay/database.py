@@ -1,10 +1,13 @@
 """The relay's database: its schema, and what opening it means."""
 
 import os
+from pathlib import Path
+from typing import overload
 
 from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.relay import feed_check
 from holdfast.store import history, migrations
+from holdfast.store.address import is_url
 from holdfast.store.engine import Engine
 from holdfast.store.migrations import Migration, Schema
 from holdfast.store.sqlite import SqliteEngine
@@ -22,6 +25,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "queue"),
         Migration.load(__package__, "feed"),
         Migration.load(__package__, "mesh"),
+        Migration.load(__package__, "neighbours"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify),
@@ -37,9 +41,17 @@ def prepare(engine: Engine, clock: Clock, random: Random) -> None:
         history.create(transaction, random(LOG_ID_BYTES))
 
 
-def open_relay(path: str | os.PathLike[str], *, clock: Clock = wall_clock, random: Random = os.urandom) -> SqliteEngine:
-    """Open a relay's database, or create it."""
-    engine = SqliteEngine(path)
+@overload
+def open_relay(where: Path, *, clock: Clock = ..., random: Random = ...) -> SqliteEngine: ...
+
+
+@overload
+def open_relay(where: str | os.PathLike[str], *, clock: Clock = ..., random: Random = ...) -> Engine: ...
+
+
+def open_relay(where: str | os.PathLike[str], *, clock: Clock = wall_clock, random: Random = os.urandom) -> Engine:
+    """Open a relay's database, a file or by the URL of one on a server; a new one gets its tables."""
+    engine = engine_at(where)
     try:
         prepare(engine, clock, random)
     except BaseException:
@@ -48,6 +60,16 @@ def open_relay(path: str | os.PathLike[str], *, clock: Clock = wall_clock, rando
     return engine
 
 
-def open_to_read(path: str | os.PathLike[str]) -> SqliteEngine:
+def open_to_read(where: str | os.PathLike[str]) -> Engine:
     """Open a relay's database without the power to change it."""
-    return migrations.open_to_read(path, SCHEMA)
+    return migrations.readable(engine_at(where, read_only=True), SCHEMA)
+
+
+def engine_at(where: str | os.PathLike[str], *, read_only: bool = False) -> Engine:
+    """The engine for a file, or for a database of a server."""
+    if not is_url(os.fspath(where)):
+        return SqliteEngine(where, read_only=read_only)
+    # The driver is large, and a relay with a file needs none.
+    from holdfast.store.postgres import PostgresEngine
+
+    return PostgresEngine(os.fspath(where), read_only=read_only)

@@ -16,6 +16,7 @@ from holdfast.relay.http_auth import HttpAuth
 from holdfast.relay.publishing import MESSAGES, Publisher
 from holdfast.relay.relay import Relay
 from holdfast.relay.security import Auth
+from holdfast.store import history
 from holdfast.store.world import Clock
 from holdfast.wire.condition import names, tagged_reply
 from holdfast.wire.metrics import CONTENT_TYPE as METRICS_TEXT
@@ -224,7 +225,7 @@ class Handlers:
         return self._exporter.open(query.table, query.after, query.until, query.columns)
 
     async def _get_consumer(self, request: Request) -> Reply:
-        return json_reply(self._relay.consumer(self._named_consumer(request)))
+        return json_reply(await self._relay.consumer(self._named_consumer(request)))
 
     async def _put_consumer(self, request: Request) -> Reply:
         name = self._named_consumer(request)
@@ -232,8 +233,9 @@ class Handlers:
         return json_reply(await self._relay.move_consumer(name, bytes.fromhex(checkpoint.log_id), checkpoint.seq))
 
     async def _get_information(self, request: Request) -> Reply:
-        first, oldest = await self._relay.look(lambda tx: (feed.min_seq(tx), feed.min_created_at(tx)))
-        log_id = self._relay.head().log_id
+        first, oldest, log_id = await self._relay.look(
+            lambda tx: (feed.min_seq(tx), feed.min_created_at(tx), history.head(tx).log_id)
+        )
         document = information.information(self._relay.settings, self._relay.pubkey, log_id, first, oldest)
         wanted = information.NOSTR_JSON in request.headers.get("accept", "")
         return Reply(
@@ -253,7 +255,7 @@ class Handlers:
         return json_reply(documents.Health(ok=True))
 
     async def _get_metrics(self, request: Request) -> Reply:
-        return Reply(body=self._metrics.text(), content_type=METRICS_TEXT)
+        return Reply(body=await self._relay.off_the_loop(self._metrics.text), content_type=METRICS_TEXT)
 
     async def _get_openapi(self, request: Request) -> Reply:
         url = self._relay.settings.public_url or min(request.urls).removesuffix("/openapi.json")

@@ -21,6 +21,7 @@ DATABASE = "relay.db"
 RELAY_KEY = "relay.key"
 OPERATOR_KEY = "operator.key"
 KEY_FILES = (RELAY_KEY, OPERATOR_KEY)
+MOVED = "relay.db.moved"  # the database of a relay that now keeps everything on a server; see moving.py
 BACKUP_NOTE = "backup.json"  # only a backup has it; see copy.py
 RESTORING = "restore.partial"  # only an unfinished restore has it beside no database; see copy.py
 
@@ -50,6 +51,11 @@ class IsBackup(faults.Fault):
         "this directory is a backup, and a relay that ran on it would give positions of the original a second meaning"
     )
     remedy = "Restore it into another directory with `holdfast relay restore`, and run that."
+
+
+class DatabaseMoved(faults.Fault):
+    what = "the database of this directory was moved to a server"
+    remedy = "Name it with --store, in relay.toml or in HOLDFAST_RELAY_STORE; a new file would be another relay under the same key."
 
 
 class RestoreUnfinished(faults.Fault):

@@ -144,11 +144,14 @@ class Reading:
 
     async def _open_queue(self, sub: str, asked: _Asked) -> None:
         standing = await self._standing(asked)
+        number = await self._streams.take(asked.mesh, standing.member)
         self._stop(asked.mesh)
         self._stop_sub(sub)
         if len(self._open) >= STREAMS_MAX:
             raise Refused(Refusal.TOO_MANY_SUBSCRIPTIONS, f"a connection may follow {STREAMS_MAX} queues")
-        stream = Stream(self._relay, asked.mesh, standing, sub, self._say, lambda why: self._end_stream(stream, why))
+        stream = Stream(
+            self._relay, asked.mesh, standing, sub, self._say, lambda why: self._end_stream(stream, why), number
+        )
         refusal = self._streams.admit(stream)
         if refusal is not None:
             await self._close(refusal)

@@ -15,20 +15,22 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.protocol import ulid
 from holdfast.protocol.anchor import Anchor, sign_anchor
 from holdfast.protocol.keys import AUX_BYTES
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
-from holdfast.relay import consumers, queue, views
+from holdfast.relay import consumers, neighbours, queue, views
 from holdfast.relay import snapshots as intake
 from holdfast.relay.accept import Acceptance, Request
 from holdfast.relay.answer import ALL, FEED, Answer, refuse
+from holdfast.relay.neighbours import Seen
 from holdfast.relay.offer import Lane
 from holdfast.relay.screening import Offers, Screening
 from holdfast.relay.settings import Settings
 from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep
 from holdfast.store import faults, history
-from holdfast.store.engine import Engine, Transaction
+from holdfast.store.engine import Engine, Transaction, Watch
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.store.writer import Writer
 
@@ -83,7 +85,9 @@ class Relay:
         self._fatal: faults.Fault | None = None
         self._wakers: list[Wake] = []
         self._end_connections: EndConnections = lambda mesh, member, refusal: None
-        self.bootstraps: list[int] = []  # when each that is under way began: they hold back compaction for a while
+        # When each that is under way here began: they hold back compaction for a while. By key, if others are to know.
+        self.bootstraps: list[int] = []
+        self._ended_bootstraps: list[str] = []
 
     @property
     def ready(self) -> bool:
@@ -101,7 +105,7 @@ class Relay:
         In `held` lanes something was put off before: only repetitions are answered there, the rest is held back.
         """
         offers = Offers.read(raws)
-        answers = offers.answers | await self._off_the_loop(self._screening.screen, offers, held)
+        answers = offers.answers | await self.off_the_loop(self._screening.screen, offers, held)
         messages = {number: offer for number, offer in offers.messages.items() if number not in answers}
         snapshots = {number: offer for number, offer in offers.snapshots.items() if number not in answers}
         if messages or snapshots:
@@ -126,9 +130,8 @@ class Relay:
         with self._engine.read() as transaction:
             return views.counts(transaction, self._clock())
 
-    def consumer(self, name: str) -> dict[str, Any]:
-        with self._engine.read() as transaction:
-            return _shown(consumers.find(transaction, name))
+    async def consumer(self, name: str) -> dict[str, Any]:
+        return _shown(await self.look(lambda tx: consumers.find(tx, name)))
 
     async def move_consumer(self, name: str, log_id: bytes, seq: int) -> dict[str, Any]:
         """Register a consumer of the history, or move its checkpoint forward."""
@@ -159,15 +162,59 @@ class Relay:
         for waker in self._wakers:
             waker(keys)
 
-    async def wake_grown_queues(self, after: int) -> int:
-        """Wake whoever has got something after a position, whoever accepted it; says where the history stands."""
-        seq, grown = await self.look(lambda tx: queue.grown_since(tx, after))
-        self._wake([*grown, (FEED, ALL)] if seq > after else grown)  # some wait for a position, whatever stands there
-        return seq
+    @property
+    def is_shared(self) -> bool:
+        """Whether there may be other relays on the same database."""
+        return self._engine.is_shared
+
+    def watch(self, told: Callable[[], None]) -> Watch:
+        """Hear of what other relays write, and share the sweeping with them."""
+        return self._engine.watch(told)
+
+    async def seen(self) -> Seen:
+        """How far there is to look for what others did."""
+        return await self.look(neighbours.seen)
+
+    async def wake_changed(self, before: Seen) -> Seen:
+        """Wake whoever has got something since, or may not read on, whoever decided it; says how far that is all."""
+        now, keys = await self.look(lambda tx: self._changed_since(tx, before))
+        self._wake(keys)
+        return now
+
+    def _changed_since(self, transaction: Transaction, before: Seen) -> tuple[Seen, list[tuple[str, str]]]:
+        seq, grown = queue.grown_since(transaction, before.seq)
+        if seq > before.seq:
+            grown.append((FEED, ALL))  # some wait for a position, whatever stands there
+        if not self.is_shared:
+            return Seen(seq, 0), grown
+        now, ended = neighbours.changed_since(transaction, before)
+        return now, [*grown, *ended]
+
+    async def begin_bootstrap(self, key: str, began_at: int) -> int:
+        """Hold back compaction, at all relays, for one who is handed the state; says which position's."""
+        # Asked of the writer: no sweep is under way that does not know of it.
+        if self.is_shared:
+            return await self.decide(lambda tx: neighbours.begin_bootstrap(tx, key, began_at))
+        return (await self.decide(history.head)).seq
+
+    def end_bootstrap(self, key: str) -> None:
+        """It holds back nothing any more; the other relays know in a moment."""
+        if self.is_shared:
+            self._ended_bootstraps.append(key)
+
+    async def tell_ended(self) -> None:
+        """Let the other relays know what has ended here."""
+        if self._ended_bootstraps:
+            keys, self._ended_bootstraps = self._ended_bootstraps, []
+            await self._do(lambda tx: neighbours.end_bootstraps(tx, keys))
 
     def now(self) -> int:
         """What the relay's clock says, in microseconds."""
         return self._clock()
+
+    def mint(self) -> str:
+        """A name that nothing else has."""
+        return ulid.mint(self._clock(), self._random(ulid.RANDOM_BYTES))
 
     async def look(self, query: Callable[[Transaction], T]) -> T:
         """Read something, as one moment sees it, off the event loop."""
@@ -176,7 +223,7 @@ class Relay:
             with self._engine.read() as transaction:
                 return query(transaction)
 
-        found: T = await self._off_the_loop(read)
+        found: T = await self.off_the_loop(read)
         return found
 
     async def decide(self, work: Callable[[Transaction], T]) -> T:
@@ -188,18 +235,22 @@ class Relay:
 
     def _sweep_step(self, step: Sweep, transaction: Transaction) -> Gone:
         settings, now = self.settings, self._clock()
-        held = any(began + settings.feed.bootstrap_timeout_s * SECOND > now for began in tuple(self.bootstraps))
+        since = now - settings.feed.bootstrap_timeout_s * SECOND
+        held = any(began > since for began in tuple(self.bootstraps))
+        if self.is_shared:
+            held = neighbours.is_bootstrapping(transaction, since) or held
         return step(transaction, now, Rules(settings.retention, settings.feed, self._sign, held))
 
     async def close(self) -> None:
         """Take nothing new, finish what is under way, let go of the files."""
         self._is_open = False
-        await self._off_the_loop(self._writer.close)
+        await self.off_the_loop(self._writer.close)
         if self._verifiers is not None:
             self._verifiers.shutdown()
         self._engine.close()
 
-    async def _off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
+    async def off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Have something done that may take a while."""
         if self._verifiers is None:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._verifiers, work, *arguments)
@@ -230,9 +281,8 @@ class Relay:
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
         """The writer's batch: publications together, other work in its place between them."""
-        history.lock(
-            transaction
-        )  # before anything is read: what another relay on this store decides comes before or after
+        # Before anything is read: what another relay on this store decides comes before or after.
+        history.lock(transaction)
         answers: list[Any] = []
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):

@@ -2,17 +2,24 @@
 
 import asyncio
 import os
+from contextlib import suppress
+from functools import partial
 
 import structlog
 
 from holdfast.export.exporter import Exporter
+from holdfast.relay.neighbours import Seen
 from holdfast.relay.relay import Relay
 from holdfast.relay.server import Application
 from holdfast.store import faults
+from holdfast.store.engine import Watch
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import Network
 from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
+
+WAKE_PAUSE_S = 0.01
+"""How long to wait after a look for what other relays wrote: under load one look serves many commits."""
 
 _log = structlog.get_logger(__name__)
 
@@ -33,6 +40,8 @@ class Service:
         self._exporter = exporter
         self._server = Server(self.app, _wire_limits(relay), clock=clock)
         self._beside: list[asyncio.Task[None]] = []
+        self._watch: Watch | None = None
+        self._news = asyncio.Event()
         self.app.metrics.watch("connections", "Open connections.", lambda: self._server.connections)
         self.app.metrics.watch("body_bytes", "Held of requests under way.", lambda: self._server.body_bytes)
 
@@ -43,10 +52,12 @@ class Service:
     async def start(self, network: Network) -> None:
         """Serve, and sweep from time to time."""
         settings = self._relay.settings
+        self._watch = self._relay.watch(partial(_set_soon, asyncio.get_running_loop(), self._news))
+        seen = await self._relay.seen()  # before anybody reads: what comes behind it wakes them
         await self._server.start(network, settings.host, settings.port)
         self._beside = [
-            asyncio.create_task(self._sweep(), name="holdfast-sweep"),
-            asyncio.create_task(self._poll_queues(), name="holdfast-poll"),
+            asyncio.create_task(self._sweep(self._watch), name="holdfast-sweep"),
+            asyncio.create_task(self._poll(seen), name="holdfast-poll"),
         ]
 
     async def run_until(self, stop: asyncio.Event) -> None:
@@ -67,12 +78,16 @@ class Service:
         if self._beside:
             await asyncio.wait(self._beside)
         await self._server.close()
+        if self._watch is not None:
+            await self._relay.off_the_loop(self._watch.close)
         await self._exporter.close()
         await self._relay.close()
 
-    async def _sweep(self) -> None:
+    async def _sweep(self, watch: Watch) -> None:
         while True:
             await asyncio.sleep(self._relay.settings.retention.sweep_interval_s)
+            if not watch.has_duty:
+                continue  # another relay on this database does it
             try:
                 gone = await self._relay.sweep()
             except faults.Fault as fault:
@@ -83,19 +98,29 @@ class Service:
             for whose, rows in gone["expired_deliveries"].items():
                 _log.info("expired", queue=whose, messages=rows)
 
-    async def _poll_queues(self) -> None:
+    async def _poll(self, seen: Seen) -> None:
         """The safety net under every wake-up: whatever came, however it came, its reader is told within a moment."""
-        seen = self._relay.head().seq
         while True:
-            await asyncio.sleep(self._relay.settings.queue.poll_interval_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._relay.settings.queue.poll_interval_s):
+                    await self._news.wait()
+            self._news.clear()
             try:
-                seen = await self._relay.wake_grown_queues(seen)
+                seen = await self._relay.wake_changed(seen)
+                await self._relay.tell_ended()
             except faults.Fault as fault:
                 self._note(fault, "poll")
+            await asyncio.sleep(WAKE_PAUSE_S)
 
     def _note(self, fault: faults.Fault, path: str) -> None:
         self.app.metrics.faults.inc()
         _log.warning("fault", fault=type(fault).__name__, detail=str(fault), path=path)
+
+
+def _set_soon(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event from another thread, if its loop still runs."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(event.set)
 
 
 def _wire_limits(relay: Relay) -> Limits:

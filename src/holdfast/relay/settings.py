@@ -31,6 +31,7 @@ DedupeDays = Annotated[int, Meta(ge=DEDUPE_DAYS_MIN, le=36_500)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Text = Annotated[str, Meta(min_length=1, max_length=255)]
 Url = Annotated[str, Meta(pattern=r"\Ahttps?://[^/?#]+")]
+StoreUrl = Annotated[str, Meta(pattern=r"\Apostgres(ql)?://")]
 
 
 class FeedRetention(StrEnum):
@@ -105,6 +106,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     port: Port = 7447  # 0 takes any that is free
     name: Text = "holdfast relay"
     public_url: Url | None = None  # as clients reach it, when that is not http://host:port
+    store: StoreUrl | None = (
+        None  # a database of PostgreSQL, which several relays may share; None is the data directory's own file
+    )
     operators: tuple[str, ...] = ()  # public keys, hex or npub; the data directory's own operator is always one
     limits: Limits = Limits()
     retention: Retention = Retention()

@@ -7,7 +7,6 @@ import msgspec
 
 from holdfast.protocol.schedule import DAY, HOUR, SECOND
 from holdfast.relay.database import open_to_read
-from holdfast.relay.identity import DATABASE
 from holdfast.store import history
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -15,7 +14,7 @@ from holdfast.store.statements import Statements
 _SQL = Statements(__package__, "statistics.sql")
 
 _AGES = {"minute": 60 * SECOND, "hour": HOUR, "day": DAY, "week": 7 * DAY}
-_FILES = (DATABASE, f"{DATABASE}-wal")
+_JOURNAL = "-wal"
 
 
 class OpenByAge(msgspec.Struct, frozen=True):
@@ -58,11 +57,16 @@ class Statistics(msgspec.Struct, frozen=True):
     files: dict[str, int]  # bytes
 
 
-def read(data: Path, now: int) -> Statistics:
-    """The statistics of a data directory. Reads only."""
-    files = {name: (data / name).stat().st_size for name in _FILES if (data / name).exists()}
-    with closing(open_to_read(data / DATABASE)) as engine, engine.read() as transaction:
+def read(where: str, now: int) -> Statistics:
+    """The statistics of a relay's database, a file or by its URL. Reads only."""
+    with closing(open_to_read(where)) as engine, engine.read() as transaction:
+        files = {"database": transaction.size_bytes()} if engine.is_shared else _files(Path(where))
         return _read(transaction, now, files)
+
+
+def _files(path: Path) -> dict[str, int]:
+    files = (path, path.with_name(path.name + _JOURNAL))
+    return {file.name: file.stat().st_size for file in files if file.exists()}
 
 
 def _read(transaction: Transaction, now: int, files: dict[str, int]) -> Statistics:

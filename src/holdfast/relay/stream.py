@@ -14,7 +14,7 @@ import structlog
 from msgspec import Raw
 
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.relay import closing, queue
+from holdfast.relay import closing, neighbours, queue
 from holdfast.relay.closing import Acknowledged
 from holdfast.relay.queue import Page, Standing, Waiting
 from holdfast.relay.relay import Relay
@@ -30,7 +30,10 @@ _log = structlog.get_logger(__name__)
 class Stream:
     """The queue of one member, for as long as a connection wants it."""
 
-    def __init__(self, relay: Relay, mesh: str, standing: Standing, sub: str, say: Say, end: End) -> None:
+    def __init__(
+        self, relay: Relay, mesh: str, standing: Standing, sub: str, say: Say, end: End, number: int | None = None
+    ) -> None:
+        """`number` is the one by which it took the queue, where connections at other relays may take it."""
         self.mesh = mesh
         self.member = standing.member
         self.sub = sub
@@ -40,6 +43,7 @@ class Stream:
         self._relay = relay
         self._settings: QueueSettings = relay.settings.queue
         self._standing = standing
+        self._number = number
         self._say = say
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -108,6 +112,8 @@ class Stream:
         lost = queue.standing_lost(transaction, self.mesh, self.member, self._standing.pubkey)
         if lost is not None:
             raise Refused(lost, f"{self._standing.pubkey} no longer reads this queue")
+        if self._number is not None and neighbours.is_taken(transaction, self.mesh, self.member, self._number):
+            raise Refused(Refusal.REPLACED_BY_NEWER_CONNECTION, "another relay has it")
 
     async def _free_places(self) -> int:
         """How many messages may be sent now; waits until that is at least one."""
@@ -164,6 +170,12 @@ class Streams:
         self._policy = relay.settings.queue.second_connection
         self._of: dict[tuple[str, str], list[Stream]] = {}
         relay.watch_queues(self.wake, self.end)
+
+    async def take(self, mesh: str, member: str) -> int | None:
+        """Take a queue away from whoever reads it at another relay; says by which number it was taken."""
+        if not self._relay.is_shared or self._policy != "prefer_newest":
+            return None
+        return await self._relay.decide(lambda tx: neighbours.take_queue(tx, mesh, member))
 
     def admit(self, stream: Stream) -> Refusal | None:
         """Let a stream begin; or say why it may not. An older one may have to go for it."""

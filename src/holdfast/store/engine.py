@@ -4,7 +4,7 @@ Programs bring their own SQL, as named statements with `:name` parameters in the
 PostgreSQL share. What differs between the two is here and nowhere else.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -43,13 +43,40 @@ class Transaction(Protocol):
         """The names of the tables there are: each database keeps its own catalogue."""
 
     def size_bytes(self) -> int:
-        """How much room the database's rows take."""
+        """How much room the database's rows take; on PostgreSQL with what rows that went have left free in its files."""
+
+
+class Watch(Protocol):
+    """An ear for what other processes write to a database, and a share in the work that is done once for all of them."""
+
+    has_duty: bool
+    """Whether that work is ours to do just now. Two may think so for a moment, so it must bear being done twice."""
+
+    def wait_for_duty(self) -> bool:
+        """Wait a moment for the work to be ours; says whether it is."""
+
+    def close(self) -> None:
+        """Hear nothing more, and leave the work to others."""
+
+
+class Alone:
+    """The watch of a database that nobody else writes to."""
+
+    has_duty = True
+
+    def wait_for_duty(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
 
 
 class Engine(Protocol):
     """One open database."""
 
     where: str
+    is_shared: bool
+    """Whether other processes may write to it while we do."""
 
     def prepare(self) -> None:
         """Set what durability needs, or refuse. Called once the database is known to be ours."""
@@ -59,6 +86,9 @@ class Engine(Protocol):
 
     def read(self) -> AbstractContextManager[Transaction]:
         """A consistent view. Keep it short: it holds back the clean-up of what writers replaced."""
+
+    def watch(self, told: Callable[[], None]) -> Watch:
+        """Have `told` called, on any thread, soon after another process has written."""
 
     def damage(self) -> list[str]:
         """What the database itself finds wrong with its files. Reads everything."""

@@ -122,3 +122,29 @@ class Closed(Fault):
 class Unanswered(Fault):
     what = "the work was interrupted, and whether it was written is unknown"
     remedy = "Ask again: a repeated request is recognised."
+
+
+class ServerGone(Fault):
+    what = "the database server cannot be reached, or ended the connection"
+    remedy = "See whether it runs, and whether host, port, user, password and database are right. A relay that runs tries again."
+    temporary = True
+
+
+class NotLetIn(Fault):
+    what = "the database server does not let this user do that, or has no such database"
+    remedy = "Create user and database, or correct the URL; a password comes from PGPASSWORD or a password file."
+
+
+class ServerUnfit(Fault):
+    what = "this database server cannot be used"
+    remedy = "Use another one, or change it as it says in brackets."
+
+
+class NotDurable(Fault):
+    what = "this database server may lose what it has said yes to"
+    remedy = "Set fsync and full_page_writes to on, synchronous_commit to on or stricter, and start the server again."
+
+
+class DriverMissing(Fault):
+    what = "PostgreSQL needs a driver that is not installed"
+    remedy = "Install it: pip install 'psycopg[binary]'."

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from importlib import resources
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,8 @@ from holdfast.store.statements import Statements
 from holdfast.store.world import Clock
 
 _SQL = Statements(__package__, "migrations.sql")
+
+E = TypeVar("E", bound=Engine)
 
 
 class Migration(msgspec.Struct, frozen=True):
@@ -61,8 +64,12 @@ def current(engine: Engine, schema: Schema) -> bool:
 
 
 def open_to_read(path: str | os.PathLike[str], schema: Schema) -> SqliteEngine:
-    """Open a program's database without the power to change it."""
-    engine = SqliteEngine(path, read_only=True)
+    """Open a program's file without the power to change it."""
+    return readable(SqliteEngine(path, read_only=True), schema)
+
+
+def readable(engine: E, schema: Schema) -> E:
+    """A database that was opened to be read, if it is the program's and up to date; else it is closed."""
     try:
         if not current(engine, schema):
             raise faults.Outdated(engine.where)

@@ -9,14 +9,14 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import apsw
 
 from holdfast.store import faults, files
-from holdfast.store.engine import ConstraintViolated, Row, Transaction, Value
+from holdfast.store.engine import Alone, ConstraintViolated, Row, Transaction, Value, Watch
 
 BUSY_TIMEOUT_S = 10.0
 """How long a transaction waits for another process's, in seconds."""
@@ -55,6 +55,8 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[faults.Fault]], ...] = (
 
 class SqliteEngine:
     """One SQLite file. Writes go through one connection, reads through another, each by one thread at a time."""
+
+    is_shared = False  # a program has its file to itself; the few that share one look for themselves
 
     def __init__(
         self,
@@ -110,6 +112,9 @@ class SqliteEngine:
 
     def read(self) -> AbstractContextManager[Transaction]:
         return self._read()
+
+    def watch(self, told: Callable[[], None]) -> Watch:
+        return Alone()
 
     def damage(self) -> list[str]:
         return self._damage("PRAGMA integrity_check")

@@ -1,0 +1,217 @@
+"""A relay's database from its file to a server: everything or nothing, compared row by row before it counts.
+
+The history goes on where it was, under the same log id, so the file must not: it gets another name, and a directory in which
+it has that name runs no relay without its store. All rows arrive in one transaction, in which they are read back, counted and
+checked by every rule and along the chain. A move that was interrupted is simply repeated.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from holdfast.protocol.history import LOG_ID_BYTES
+from holdfast.relay import neighbours
+from holdfast.relay.database import SCHEMA, open_relay
+from holdfast.relay.identity import DATABASE, MOVED, Identity
+from holdfast.relay.lock import RelayRunning, hold
+from holdfast.store import faults, history
+from holdfast.store.check import check
+from holdfast.store.engine import Engine, Row, Transaction, Watch
+from holdfast.store.files import sync_directory
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.world import Clock, Random, wall_clock
+
+PAGE_ROWS = 500
+"""How many rows are carried at once."""
+
+_OWN = frozenset({"holdfast_migration"})  # the new database has its own
+_BEGUN = ("history_head", "forgotten", "feed")  # what a new database begins with; those rows make room
+
+Progress = Callable[[str, int, int], None]
+"""Told the table, how many of all rows were carried or compared, and how many steps there are."""
+
+
+class StoreOccupied(faults.Fault):
+    what = "there is a relay's history in this database already; nothing was changed"
+    remedy = "Name an empty database."
+
+
+class MoveBroken(faults.Fault):
+    what = "what arrived is not what was sent, or breaks a rule; nothing was changed"
+    remedy = "Run `holdfast check` on the file. If that is sound, please report this."
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What was moved."""
+
+    log_id: str
+    seq: int
+    chain: str
+    rows: dict[str, int]  # by table
+
+
+def move(data: Path, store: str, told: Progress = lambda table, done, total: None) -> Moved:
+    """Move the relay of a directory, which must not run, into an empty database."""
+    with hold(data):
+        if not (data / DATABASE).exists():
+            raise faults.FileMissing(str(data / DATABASE))
+        pubkey = Identity.read(data).pubkey
+        with closing(open_relay(data / DATABASE)) as source, closing(open_relay(store)) as target, alone_on(target):
+            moved = _moved(source, target, pubkey, told)
+        (data / DATABASE).rename(data / MOVED)
+        sync_directory(data)
+    return moved
+
+
+def fork(store: str, *, clock: Clock = wall_clock, random: Random = os.urandom) -> tuple[str, int]:
+    """Let a database that was brought back to an earlier moment go on under a new log id; says which, and its first entry."""
+    opened = closing(open_relay(store, clock=clock, random=random))
+    with opened as engine, alone_on(engine), engine.write() as transaction:
+        history.fork(transaction, clock(), random(LOG_ID_BYTES))
+        head = history.head(transaction)
+    return head.log_id.hex(), head.seq
+
+
+@contextmanager
+def alone_on(engine: Engine) -> Iterator[Watch]:
+    """Have a database that relays share to oneself: one of those that run always has the duty, and now we do."""
+    watch = engine.watch(lambda: None)
+    try:
+        if not watch.wait_for_duty():
+            raise RelayRunning(engine.where)
+        yield watch
+    finally:
+        watch.close()
+
+
+def _moved(source: SqliteEngine, target: Engine, pubkey: str, told: Progress) -> Moved:
+    with source.read() as there:
+        head = history.head(there)
+        columns = {table: _columns(there, table) for table in sorted(there.tables() - _OWN)}
+        counts = {table: _count(there, table) for table in columns}
+        with target.write() as here:
+            if (
+                history.head(here) == head and head.seq > 0
+            ):  # it was moved before, and only the name of the file is left to do
+                return Moved(head.log_id.hex(), head.seq, head.chain.hex(), counts)
+            _refuse_occupied(here, columns)
+            carrying = _Carrying(there, here, columns, 2 * sum(counts.values()), told)
+            carrying.carry()
+            _compare(here, head, counts)
+            neighbours.claim_key(here, pubkey)
+    return Moved(head.log_id.hex(), head.seq, head.chain.hex(), counts)
+
+
+class _Carrying:
+    """Rows on their way, and what they add up to on both sides."""
+
+    def __init__(
+        self, there: Transaction, here: Transaction, columns: dict[str, list[str]], steps: int, told: Progress
+    ) -> None:
+        self._there = there
+        self._here = here
+        self._columns = columns
+        self._steps = steps
+        self._told = told
+        self._done = 0
+
+    def carry(self) -> None:
+        for table in _BEGUN:
+            self._here.run(f"DELETE FROM {table}")  # noqa: S608 - names of ours
+        for table, columns in self._columns.items():
+            sent = self._sum(table, self._send(table, columns))
+            arrived = self._sum(table, self._read_back(table, columns))
+            if sent != arrived:
+                raise MoveBroken(self._here.where, f"table {table}")
+
+    def _send(self, table: str, columns: list[str]) -> Iterator[list[Row]]:
+        names = ", ".join(columns)
+        statement = f"SELECT rowid, {names} FROM {table} WHERE rowid > :after ORDER BY rowid LIMIT :limit"  # noqa: S608 - names of ours
+        after = -(2**63)
+        while page := self._there.rows(statement, {"after": after, "limit": PAGE_ROWS}):
+            after = page[-1][0]
+            rows = [row[1:] for row in page]
+            self._here.insert(table, columns, rows)
+            yield rows
+
+    def _read_back(self, table: str, columns: list[str]) -> Iterator[list[Row]]:
+        names = ", ".join(columns)
+        statement = f"SELECT ctid, {names} FROM {table} WHERE ctid > CAST(:after AS tid) ORDER BY ctid LIMIT :limit"  # noqa: S608 - names of ours
+        after = "(0,0)"
+        while page := self._here.rows(statement, {"after": after, "limit": PAGE_ROWS}):
+            after = str(page[-1][0])
+            yield [row[1:] for row in page]
+
+    def _sum(self, table: str, pages: Iterator[list[Row]]) -> int:
+        """The sum of the rows' hashes: the same for the same rows, in whatever order they come."""
+        total = 0
+        for page in pages:
+            for row in page:
+                total += int.from_bytes(hashlib.sha256(msgspec.msgpack.encode(row)).digest(), "big")
+            self._done += len(page)
+            self._told(table, self._done, self._steps)
+        return total
+
+
+class _Within:
+    """A database as one transaction that is not committed yet sees it, for those who check."""
+
+    is_shared = True
+
+    def __init__(self, transaction: Transaction) -> None:
+        self._transaction = transaction
+        self.where = transaction.where
+
+    @contextmanager
+    def _read(self) -> Iterator[Transaction]:
+        yield self._transaction
+
+    def read(self) -> AbstractContextManager[Transaction]:
+        return self._read()
+
+    def write(self) -> AbstractContextManager[Transaction]:
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        raise NotImplementedError
+
+    def watch(self, told: Callable[[], None]) -> Watch:
+        raise NotImplementedError
+
+    def damage(self) -> list[str]:
+        return []  # all of it was just read
+
+    def close(self) -> None:
+        pass
+
+
+def _compare(here: Transaction, head: history.Head, counts: dict[str, int]) -> None:
+    for table, count in counts.items():
+        found = _count(here, table)
+        if found != count:
+            raise MoveBroken(here.where, f"table {table} has {found} rows, not {count}")
+    if history.head(here) != head:
+        raise MoveBroken(here.where, "the history ends elsewhere")
+    findings = list(check(_Within(here), SCHEMA))
+    if findings:
+        raise MoveBroken(here.where, "; ".join(f"{finding.check}: {finding.found}" for finding in findings[:3]))
+
+
+def _refuse_occupied(here: Transaction, tables: dict[str, list[str]]) -> None:
+    if history.head(here).seq > 0:
+        raise StoreOccupied(here.where)
+    for table in tables:
+        if table not in _BEGUN and _count(here, table):
+            raise StoreOccupied(here.where, f"table {table} is not empty")
+
+
+def _columns(there: Transaction, table: str) -> list[str]:
+    return [str(row[1]) for row in there.rows(f'PRAGMA table_info("{table}")')]
+
+
+def _count(transaction: Transaction, table: str) -> int:
+    return int(transaction.rows(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - names of ours

@@ -1,0 +1,155 @@
+"""A connection to PostgreSQL as we want it: values as on SQLite, limits for those who stall, and only a server that keeps its word."""
+
+from enum import Enum
+from typing import Any
+
+import psycopg
+from psycopg.adapt import Buffer, Loader
+from psycopg.types.numeric import Int8Dumper
+from psycopg.types.string import StrDumper
+
+from holdfast.store import faults
+from holdfast.store.address import shown
+from holdfast.store.engine import ConstraintViolated, Row
+
+CONNECT_TIMEOUT_S = 5
+"""How long the server may take to let us in."""
+
+TURN_TIMEOUT_S = 10
+"""How long a writer waits for its turn."""
+
+STALL_TIMEOUT_S = 4
+"""How long a writer that has its turn may be silent in it: then it is over, so that one stopped process stops no other."""
+
+READ_STALL_TIMEOUT_S = 60
+"""The same of a reader, who only keeps the server from cleaning up."""
+
+VERSION_MIN = 140_000
+"""Of the server, as it writes it: the first with all that is used here."""
+
+WRITE_LOCK = 0x686F6C64_66617374  # "holdfast": what all writers of a database take, and nobody else in it
+DUTY_LOCK = WRITE_LOCK + 1  # what the one holds that does the work of all
+WRITERS_CHANNEL = "holdfast"
+
+_DURABLE = {
+    "fsync": ("on",),
+    "full_page_writes": ("on",),
+    "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
+}
+
+# Each error of PostgreSQL, by the beginning of its code, as what it means for whoever asked. The first match counts.
+_FAULTS: tuple[tuple[str, type[faults.Fault]], ...] = (
+    ("53100", faults.DiskFull),
+    ("58030", faults.DiskFailed),
+    ("XX001", faults.Corrupt),
+    ("XX002", faults.Corrupt),
+    ("25006", faults.NoAccess),  # a transaction that only reads
+    ("28", faults.NotLetIn),
+    ("3D", faults.NotLetIn),
+    ("42501", faults.NotLetIn),
+    ("42", faults.NotUnderstood),
+    ("40", faults.Busy),  # undone in favour of another
+    ("55P03", faults.Busy),  # waited too long for its turn
+    ("57014", faults.Busy),  # cancelled
+    ("53200", faults.Busy),  # out of memory
+    ("53", faults.ServerGone),  # too many connections
+    ("08", faults.ServerGone),
+    ("57P", faults.ServerGone),  # shut down, crashed, or starting
+    ("25P03", faults.ServerGone),  # silent for too long in a transaction
+)
+
+
+def connect(url: str, *, durable: bool = False) -> "psycopg.Connection[Row]":
+    """A connection; one that is to write is refused by a server that may forget what it has said yes to."""
+    where = shown(url)
+    stall_s = STALL_TIMEOUT_S if durable else READ_STALL_TIMEOUT_S
+    settings = {
+        "application_name": "holdfast",
+        "client_encoding": "UTF8",
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "keepalives_idle": 10,
+        "tcp_user_timeout": 1000 * READ_STALL_TIMEOUT_S,
+        "options": f"-c lock_timeout={TURN_TIMEOUT_S}s -c idle_in_transaction_session_timeout={stall_s}s",
+    }
+    try:
+        connection: psycopg.Connection[Row] = psycopg.Connection.connect(
+            url,
+            autocommit=True,
+            cursor_factory=psycopg.RawCursor,
+            **settings,  # type: ignore[arg-type]  # stubs know one type of value
+        )
+    except psycopg.Error as error:
+        raise meaning(error, where) from error
+    try:
+        _adapt(connection)
+        _check(connection, where, durable)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: "psycopg.Connection[Row]", where: str, durable: bool) -> None:
+    if connection.info.server_version < VERSION_MIN:
+        raise faults.ServerUnfit(
+            where, f"it is version {connection.info.parameter_status('server_version')}; 14 is the first that will do"
+        )
+    if connection.info.parameter_status("server_encoding") != "UTF8":
+        raise faults.ServerUnfit(where, "its database is not in UTF8; make one with ENCODING 'UTF8'")
+    if not durable:
+        return
+    try:
+        found = connection.execute(
+            "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY($1)", [list(_DURABLE)]
+        )
+        settings = {str(name): str(setting) for name, setting in found}
+        ((is_standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
+    except psycopg.Error as error:
+        raise meaning(error, where) from error
+    for name, allowed in _DURABLE.items():
+        if settings.get(name) not in allowed:
+            raise faults.NotDurable(where, f"{name} is {settings.get(name)}")
+    if is_standby:
+        raise faults.ServerUnfit(where, "it is a standby and takes no writes; name its primary")
+
+
+def meaning(error: psycopg.Error, where: str) -> Exception:
+    """What an error of PostgreSQL means to whoever asked."""
+    if isinstance(error, psycopg.IntegrityError):
+        return ConstraintViolated(str(error))
+    return _fault(error)(where, str(error).strip().partition("\n")[0])
+
+
+def _fault(error: psycopg.Error) -> type[faults.Fault]:
+    if error.sqlstate is None:  # the connection itself
+        is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+        return faults.ServerGone if is_lost else faults.Unexpected
+    return next((fault for beginning, fault in _FAULTS if error.sqlstate.startswith(beginning)), faults.Unexpected)
+
+
+class _Whole(Loader):
+    """Sums and flags are whole numbers, as on SQLite."""
+
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data))
+
+
+class _Flag(Loader):
+    def load(self, data: Buffer) -> int:
+        return int(bytes(data) == b"t")
+
+
+class _Word(StrDumper):
+    """A word of a table of ours stands for its text."""
+
+    def dump(self, obj: Any) -> Buffer | None:
+        return super().dump(obj.value)
+
+
+def _adapt(connection: "psycopg.Connection[Row]") -> None:
+    adapters = connection.adapters
+    adapters.register_dumper(int, Int8Dumper)  # one type whatever the number, so that a statement stays prepared
+    adapters.register_dumper(bool, Int8Dumper)
+    adapters.register_dumper(Enum, _Word)
+    adapters.register_loader("numeric", _Whole)
+    adapters.register_loader("bool", _Flag)

@@ -1,0 +1,55 @@
+"""On which engine a test runs: with its file, or in a database of PostgreSQL that stands for that very file."""
+
+from contextlib import closing
+from pathlib import Path
+
+from holdfast.relay.database import SCHEMA
+from holdfast.store import migrations
+from holdfast.store.engine import Engine
+from holdfast.store.postgres import PostgresEngine
+from holdfast.store.sqlite import SqliteEngine
+from tests.postgres import Server
+
+SQLITE, POSTGRES = "sqlite", "postgres"
+
+_server: list[Server] = []  # the one in use, while a test runs on PostgreSQL
+_databases: dict[Path, str] = {}
+
+
+def use(server: Server | None) -> None:
+    """From now on relays keep everything on this server, or in files again."""
+    for url in _databases.values():
+        _server[0].drop(url)
+    _databases.clear()
+    _server[:] = [] if server is None else [server]
+
+
+def where(path: Path) -> str:
+    """Where the database is that a relay has, or would have, in this file."""
+    if not _server:
+        return str(path)
+    if path not in _databases:
+        _databases[path] = _server[0].database(_server[0].template("relay", _fill))
+    return _databases[path]
+
+
+def engine(path: Path) -> Engine:
+    """That database, open."""
+    found = where(path)
+    return PostgresEngine(found) if _server else SqliteEngine(found)
+
+
+def url(data: Path) -> str | None:
+    """The same as a setting."""
+    return where(data / "relay.db") if _server else None
+
+
+def options(data: Path) -> list[str]:
+    """What `holdfast relay` has to be told for it."""
+    return ["--store", where(data / "relay.db")] if _server else []
+
+
+def _fill(url: str) -> None:
+    """Tables and nothing in them: every database made of it gets a log id of its own."""
+    with closing(PostgresEngine(url)) as made:
+        migrations.migrate(made, SCHEMA, lambda: 0)
