@@ -22,7 +22,6 @@ import psycopg
 START_S = 60  # how long a server may take to start, on a machine that has much else to do
 SETTINGS = {
     "listen_addresses": "",
-    "fsync": "on",
     "shared_buffers": "64MB",
     "max_connections": "300",
     "log_min_messages": "fatal",

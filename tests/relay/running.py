@@ -161,28 +161,34 @@ def command(data: Path, *options: str) -> list[str]:
     return [*program, *store.options(data), *options]
 
 
+def started(data: Path, *options: str, **environment: str) -> RunningRelay:
+    """A relay that has just begun to serve."""
+    log_file = data.with_suffix(".log")
+    with log_file.open("ab") as log:
+        process = subprocess.Popen(
+            command(data, *options), stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}
+        )
+    assert process.stdout is not None
+    with process.stdout as stdout:
+        first = stdout.readline()
+    assert first, f"the relay did not start: {log_file.read_text()}"
+    return RunningRelay(json.loads(first)["url"], data, process, log_file)
+
+
 @contextmanager
 def running(
     data: Path, settings: str = "", *, options: Sequence[str] = (), **environment: str
 ) -> Iterator[RunningRelay]:
     """A relay that runs while the block does; afterwards its database keeps every rule."""
-    log_file = data.with_suffix(".log")
     if settings:
         config = data.with_suffix(".toml")
         config.write_text(settings)
         options = ["--config", str(config), *options]
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(
-            command(data, *options), stdout=subprocess.PIPE, stderr=log, env={**os.environ, **environment}
-        )
-    assert process.stdout is not None
+    data.with_suffix(".log").unlink(missing_ok=True)
+    relay = started(data, *options, **environment)
     try:
-        first = process.stdout.readline()
-        assert first, f"the relay did not start: {log_file.read_text()}"
-        yield RunningRelay(json.loads(first)["url"], data, process, log_file)
+        yield relay
     finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait(ANSWER_S)
-        process.stdout.close()
+        if relay.process.poll() is None:
+            relay.stop()
     assert inspect(store.where(data / "relay.db")) == ("relay", [])

@@ -29,8 +29,13 @@ def where(path: Path) -> str:
     if not _server:
         return str(path)
     if path not in _databases:
-        _databases[path] = _server[0].database(_server[0].template("relay", _fill))
+        _databases[path] = database(_server[0])
     return _databases[path]
+
+
+def database(server: Server) -> str:
+    """A new database with a relay's tables."""
+    return server.database(server.template("relay", _fill))
 
 
 def engine(path: Path) -> Engine:

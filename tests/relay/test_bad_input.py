@@ -38,7 +38,7 @@ Ask = Callable[[RunningRelay], str]
 
 
 @pytest.fixture(scope="module")
-def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     with running(tmp_path_factory.mktemp("bad") / "relay", SETTINGS) as started:
         started.found_mesh("alice", "bob")
         alice = started.person("alice")

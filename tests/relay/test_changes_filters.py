@@ -33,7 +33,7 @@ HEAD = len(EVENTS)
 
 
 @pytest.fixture(scope="module")
-def feed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Feed]:
+def feed(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[Feed]:
     with open_feed(tmp_path_factory.mktemp("filters") / "relay") as started:
         assert started.put(*EVENTS.values()) == list(EVENTS)
         yield started

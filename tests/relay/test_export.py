@@ -46,12 +46,12 @@ MANY = 25_000
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def small(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Path:
     return scene.populated(tmp_path_factory.mktemp("small") / "relay.db")
 
 
 @pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def large(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Path:
     return scene.with_entries(tmp_path_factory.mktemp("large") / "relay.db", MANY)
 
 

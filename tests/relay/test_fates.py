@@ -13,7 +13,7 @@ from tests.relay.running import RunningRelay, running
 
 
 @pytest.fixture(scope="module")
-def one_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def one_relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     settings = "[limits]\nqueue_messages_max = 6\n[retention]\nsweep_interval_s = 1\n"
     with running(tmp_path_factory.mktemp("fates") / "relay", settings) as started:
         yield started

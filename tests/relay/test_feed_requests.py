@@ -42,7 +42,7 @@ ABSENT = Author("nobody").snapshot("absent")
 
 
 @pytest.fixture(scope="module")
-def feed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Feed]:
+def feed(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[Feed]:
     with open_feed(tmp_path_factory.mktemp("requests") / "relay") as started:
         assert started.put(*EVENTS.values()) == list(EVENTS)
         yield started

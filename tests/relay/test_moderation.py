@@ -12,7 +12,7 @@ from tests.relay.running import RunningRelay, running
 
 
 @pytest.fixture(scope="module")
-def one_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def one_relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     with running(tmp_path_factory.mktemp("moderation") / "relay") as started:
         yield started
 

@@ -18,7 +18,7 @@ ROUNDS_AT_THE_END = 60
 
 
 @pytest.fixture(scope="module")
-def one_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def one_relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     with running(tmp_path_factory.mktemp("queue") / "relay", NO_POLL) as started:
         yield started
 

@@ -18,7 +18,7 @@ SMALL = (
 
 
 @pytest.fixture(scope="module")
-def one_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def one_relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     with running(tmp_path_factory.mktemp("room") / "relay", SMALL) as started:
         yield started
 

@@ -88,7 +88,7 @@ def test_the_crowd_is_what_a_relay_would_have_written(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def database(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Path:
     data = tmp_path_factory.mktemp("plans") / "relay"
     gather(data, 2, 1)
     return data / "relay.db"

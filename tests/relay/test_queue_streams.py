@@ -27,7 +27,7 @@ NO_POLL = "[queue]\npoll_interval_s = 86400\n"
 
 
 @pytest.fixture(scope="module")
-def one_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def one_relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     with running(tmp_path_factory.mktemp("streams") / "relay", NO_POLL) as started:
         yield started
         assert not [line for line in started.log() if line["event"] in ("bug", "fault")]

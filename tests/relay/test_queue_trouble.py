@@ -28,7 +28,7 @@ NO_POLL = "[queue]\npoll_interval_s = 86400\n"
 
 
 @pytest.fixture(scope="module")
-def one_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+def one_relay(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[RunningRelay]:
     with running(tmp_path_factory.mktemp("trouble") / "relay", NO_POLL) as started:
         yield started
 

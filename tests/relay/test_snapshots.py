@@ -260,7 +260,7 @@ numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def roomy(tmp_path_factory: pytest.TempPathFactory, on_store: str) -> Iterator[Place]:
     roomy = Settings(feed=FeedSettings(open=True, conflicts_max=1_000), limits=QUICK)
     with a_place(tmp_path_factory.mktemp("roomy"), roomy) as made:
         yield made

@@ -1,0 +1,198 @@
+"""Several relays on one database: what one of them took the other hands over, and what one decides holds for both."""
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.protocol import keys
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay import neighbours
+from holdfast.relay.database import open_relay
+from holdfast.relay.neighbours import OtherRelay
+from holdfast.relay.relay import Relay
+from holdfast.relay.settings import Settings
+from holdfast.store.engine import Engine
+from tests.people import secret_of
+from tests.postgres import Server
+from tests.relay import store
+from tests.relay.feed_client import Author, Feed, tail
+from tests.relay.pair import Pair, two_relays
+from tests.relay.place import Whose
+from tests.relay.queue_client import Friends, eventually, following, ids
+from tests.relay.running import command
+
+SWEEPING = "[retention]\nsweep_interval_s = 1\n"
+# Wake-ups alone bring what the other relay took: no look at the clock helps them.
+NO_POLL = "[queue]\npoll_interval_s = 86400\n[feed]\nopen = true\n"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> Iterator[Pair]:
+    with two_relays(tmp_path_factory.mktemp("pair"), postgres, NO_POLL) as made:
+        yield made
+
+
+@pytest.fixture
+def friends(pair: Pair) -> Friends:
+    return Friends(pair[0])
+
+
+def test_what_was_sent_at_one_relay_is_handed_over_by_the_other_then_and_live(pair: Pair, friends: Friends) -> None:
+    waited = friends.send(60)
+    with following(pair[1], friends.bob) as bob:
+        got = bob.until_live()
+        assert ids(got) == ids(waited)
+        bob.acknowledge([message.seq for message in got])
+        assert {message.was_stored for message in got} == {True}
+        live = [event for _ in range(5) for event in friends.send()]
+        came = [bob.message() for _ in live]
+        assert ids(came) == ids(live)
+        assert {message.was_stored for message in came} == {False}
+        bob.acknowledge([message.seq for message in came])
+    assert friends.drain(friends.bob) == []
+
+
+def test_an_id_used_at_one_relay_is_known_at_the_other(pair: Pair, friends: Friends) -> None:
+    event = friends.alice.message(friends.bob)
+    (first,) = friends.taken(event)
+    friends.relay = pair[1]
+    (again,) = friends.publish(event)
+    assert (again["status"], again["duplicate"], again["history_id"]) == (200, True, first["history_id"])
+    assert again["anchor"]["seq"] >= first["history_id"]
+
+
+def test_a_member_who_is_revoked_at_one_relay_is_out_at_the_other(pair: Pair, friends: Friends) -> None:
+    with following(pair[1], friends.bob) as bob:
+        bob.live()
+        friends.taken(friends.alice.revoke(friends.bob))
+        assert bob.closed() == (4005, "member_revoked")
+
+
+def test_a_key_that_is_rotated_at_one_relay_reads_no_more_at_the_other(pair: Pair, friends: Friends) -> None:
+    with following(pair[1], friends.bob) as bob:
+        bob.live()
+        friends.taken(friends.bob.rotate(secret_of("another key of bob")))
+        assert bob.refused() == "stale_key"
+
+
+def test_a_newer_connection_at_one_relay_replaces_the_older_at_the_other(pair: Pair, friends: Friends) -> None:
+    with following(pair[0], friends.bob) as older:
+        older.live()
+        with following(pair[1], friends.bob) as newer:
+            newer.live()
+            assert older.closed() == (4003, "replaced_by_newer_connection")
+            with following(pair[0], friends.bob) as newest:
+                newest.live()
+                assert newer.closed() == (4003, "replaced_by_newer_connection")
+                (event,) = friends.send()
+                assert newest.message().id == event.id
+
+
+def test_a_block_at_one_relay_holds_at_the_other(pair: Pair, friends: Friends) -> None:
+    friends.taken(friends.bob.block(friends.alice))
+    friends.relay = pair[1]
+    friends.send()
+    assert friends.drain(friends.bob) == []
+
+
+def test_the_places_of_a_queue_are_counted_over_both(pair: Pair, friends: Friends) -> None:
+    friends.send(600)
+    friends.relay = pair[1]
+    friends.send(400)
+    assert friends.refused(friends.alice.message(friends.bob)) == "queue_full"
+    friends.relay = pair[0]
+    assert friends.refused(friends.alice.message(friends.bob)) == "queue_full"
+
+
+def test_a_reader_of_the_feed_at_one_relay_hears_what_the_other_took(pair: Pair) -> None:
+    author = Author("author of several")
+    here, there = Feed(pair[0]), Feed(pair[1])
+    first, second = author.snapshot("one"), author.snapshot("two")
+    (seq,) = here.put(first)
+    with there.client() as client:
+        client.changes(tail(author, since=seq - 1, live=True))
+        client.expect_events({seq: first})
+        client.expect_eose(seq)
+        (seq,) = here.put(second)
+        client.expect_events({seq: second})
+
+
+def test_a_relay_with_another_key_is_refused(pair: Pair, tmp_path: Path) -> None:
+    done = subprocess.run(
+        command(tmp_path / "stranger", "--store", pair.url), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 1
+    assert "another key" in done.stderr
+    assert "Copy relay.key" in done.stderr
+
+
+def test_a_password_is_not_taken_where_everybody_sees_it(tmp_path: Path) -> None:
+    given = ["--store", "postgresql://holdfast:secret@localhost/relay"]
+    done = subprocess.run(command(tmp_path / "relay", *given), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "PGPASSWORD" in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_sweeps_are_one_relays_work_and_anothers_when_it_is_gone(tmp_path: Path, postgres: Server) -> None:
+    with two_relays(tmp_path, postgres, SWEEPING) as pair:
+
+        def sweeps(number: int) -> float:
+            return pair[number].metric("holdfast_sweeps_total")
+
+        eventually(lambda: sweeps(0) + sweeps(1) >= 3)
+        assert min(sweeps(0), sweeps(1)) == 0
+        runner = 0 if sweeps(0) else 1
+        pair.kill(runner)
+        eventually(lambda: sweeps(1 - runner) >= 2)
+        pair.start(runner)
+        before = sweeps(1 - runner)
+        eventually(lambda: sweeps(1 - runner) >= before + 2)
+        assert sweeps(runner) == 0
+
+
+@pytest.fixture
+def engine(postgres: Server) -> Iterator[Engine]:
+    url = store.database(postgres)
+    with closing(open_relay(url)) as opened:
+        yield opened
+    postgres.drop(url)
+
+
+def test_a_state_that_is_handed_over_at_one_relay_holds_back_compaction_at_the_other(engine: Engine) -> None:
+    clock = [1_800_000_000 * SECOND]
+    settings = Settings()
+    here, there = (Relay(engine, settings, Whose, clock=lambda: clock[0], inline=True) for _ in range(2))
+
+    def held() -> bool:
+        with engine.write() as transaction:
+            since = clock[0] - settings.feed.bootstrap_timeout_s * SECOND
+            return neighbours.is_bootstrapping(transaction, since)
+
+    async def hand_over() -> None:
+        assert not held()
+        await here.begin_bootstrap("one", clock[0])
+        await there.begin_bootstrap("two", clock[0])
+        here.end_bootstrap("one")
+        await here.tell_ended()
+        assert held()
+        there.end_bootstrap("two")
+        await there.tell_ended()
+        assert not held()
+        await there.begin_bootstrap("of a relay that dies", clock[0])
+        clock[0] += settings.feed.bootstrap_timeout_s * SECOND
+        assert not held()
+
+    asyncio.run(hand_over())
+
+
+def test_a_database_is_one_relays(engine: Engine) -> None:
+    with engine.write() as transaction:
+        neighbours.claim_key(transaction, Whose.pubkey)
+        neighbours.claim_key(transaction, Whose.pubkey)
+    with pytest.raises(OtherRelay), engine.write() as transaction:
+        neighbours.claim_key(transaction, keys.public_key(secret_of("stranger")))
