@@ -17,7 +17,6 @@ from tests.relay.running import RunningRelay, running
 
 BLACK_BOX = {
     "test_black_box",
-    "test_changes_seam",
     "test_export_http",
     "test_fates",
     "test_mesh_document",

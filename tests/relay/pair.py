@@ -64,4 +64,3 @@ def two_relays(folder: Path, server: Server, settings: str = "") -> Iterator[Pai
     finally:
         pair.close()
     assert inspect(url) == ("relay", [])
-    server.drop(url)

@@ -14,13 +14,15 @@ SQLITE, POSTGRES = "sqlite", "postgres"
 
 _server: list[Server] = []  # the one in use, while a test runs on PostgreSQL
 _databases: dict[Path, str] = {}
+_engines: list[PostgresEngine] = []
 
 
 def use(server: Server | None) -> None:
     """From now on relays keep everything on this server, or in files again."""
-    for url in _databases.values():
-        _server[0].drop(url)
-    _databases.clear()
+    for opened in _engines:
+        opened.close()
+    _engines.clear()
+    _databases.clear()  # they go with the server: to drop one costs a checkpoint of all
     _server[:] = [] if server is None else [server]
 
 
@@ -41,7 +43,10 @@ def database(server: Server) -> str:
 def engine(path: Path) -> Engine:
     """That database, open."""
     found = where(path)
-    return PostgresEngine(found) if _server else SqliteEngine(found)
+    if not _server:
+        return SqliteEngine(found)
+    _engines.append(PostgresEngine(found))
+    return _engines[-1]
 
 
 def url(data: Path) -> str | None:

@@ -160,7 +160,6 @@ def engine(postgres: Server) -> Iterator[Engine]:
     url = store.database(postgres)
     with closing(open_relay(url)) as opened:
         yield opened
-    postgres.drop(url)
 
 
 def test_a_state_that_is_handed_over_at_one_relay_holds_back_compaction_at_the_other(engine: Engine) -> None:

@@ -72,7 +72,7 @@ def _files(path: Path) -> dict[str, int]:
 def _read(transaction: Transaction, now: int, files: dict[str, int]) -> Statistics:
     head = history.head(transaction)
     ((meshes, members, revoked, topics, messages, ids, deliveries_open),) = transaction.rows(_SQL["counts"])
-    ((*ages, oldest),) = transaction.rows(_SQL["open_by_age"], {"now": now, **_AGES})
+    ((*ages, oldest),) = transaction.rows(_SQL["open_by_age"], {name: now - age for name, age in _AGES.items()})
     accepted = transaction.rows(_SQL["last_accepted_at"])
     return Statistics(
         log_id=head.log_id.hex(),

@@ -8,12 +8,12 @@ SELECT (SELECT count(*) FROM mesh) AS meshes,
        (SELECT count(*) FROM delivery WHERE state = 'open') AS deliveries_open
 
 -- name: open_by_age
--- How many deliveries are open, by the age of their message. Open rows are few: queues have a limit.
-SELECT count(CASE WHEN accepted_at > :now - :minute THEN 1 END),
-       count(CASE WHEN accepted_at <= :now - :minute AND accepted_at > :now - :hour THEN 1 END),
-       count(CASE WHEN accepted_at <= :now - :hour AND accepted_at > :now - :day THEN 1 END),
-       count(CASE WHEN accepted_at <= :now - :day AND accepted_at > :now - :week THEN 1 END),
-       count(CASE WHEN accepted_at <= :now - :week THEN 1 END),
+-- How many deliveries are open, by the age of their message: since a minute ago, an hour, a day, a week. Open rows are few: queues have a limit.
+SELECT count(CASE WHEN accepted_at > :minute THEN 1 END),
+       count(CASE WHEN accepted_at <= :minute AND accepted_at > :hour THEN 1 END),
+       count(CASE WHEN accepted_at <= :hour AND accepted_at > :day THEN 1 END),
+       count(CASE WHEN accepted_at <= :day AND accepted_at > :week THEN 1 END),
+       count(CASE WHEN accepted_at <= :week THEN 1 END),
        min(accepted_at)
 FROM delivery
 JOIN message ON message.seq = delivery.seq

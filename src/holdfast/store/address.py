@@ -1,8 +1,13 @@
 """Where a database is: a file, or a database of a server, by its URL. Secrets in it are not shown."""
 
-from urllib.parse import unquote, urlsplit, urlunsplit
+import re
+from urllib.parse import unquote
 
 SCHEMES = ("postgresql", "postgres")
+
+# A password stands behind the user's name, or among the parameters.
+_BEHIND_USER = re.compile(r"\A(?P<scheme>\w+://)(?P<user>[^:/?#@]*):(?P<password>[^/?#]*)@")
+_PARAMETER = re.compile(r"(?P<mark>[?&])password=(?P<password>[^&]*)&?")
 
 
 def is_url(where: str) -> bool:
@@ -12,13 +17,11 @@ def is_url(where: str) -> bool:
 
 def shown(url: str) -> str:
     """The URL without its password, for logs, messages and command lines."""
-    parts = urlsplit(url)
-    name, _, host = parts.netloc.rpartition("@")
-    user = name.partition(":")[0]
-    return urlunsplit(parts._replace(netloc=f"{user}@{host}" if user else host))
+    without = _BEHIND_USER.sub(lambda found: found["scheme"] + (f"{found['user']}@" if found["user"] else ""), url)
+    return _PARAMETER.sub(lambda found: found["mark"], without).rstrip("?&")
 
 
 def password(url: str) -> str | None:
     """The password in a URL, if it has one."""
-    found = urlsplit(url).password
-    return None if found is None else unquote(found)
+    found = _PARAMETER.search(url) or _BEHIND_USER.search(url)
+    return None if found is None else unquote(found["password"])

@@ -1,0 +1,207 @@
+"""What is PostgreSQL's own: that it keeps its word, that a writer who stalls stops no other, that order is that of commit."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.relay import database as relay
+from holdfast.store import address, faults, postgres_session
+from holdfast.store.engine import Engine
+from holdfast.store.postgres import PostgresEngine
+from tests.postgres import Server
+from tests.store.test_statements import FILES, explained
+
+WAIT_S = 60.0  # for what must come
+DATABASE = "own"
+
+
+@pytest.fixture
+def url(postgres: Server) -> str:
+    url = postgres.url(postgres.template(DATABASE, lambda url: None))
+    postgres.run("DROP SCHEMA public CASCADE; CREATE SCHEMA public; CREATE TABLE thing (id bigint)", DATABASE)
+    return url
+
+
+@pytest.fixture
+def engines(url: str) -> Iterator[tuple[PostgresEngine, PostgresEngine]]:
+    with closing(PostgresEngine(url)) as first, closing(PostgresEngine(url)) as second:
+        yield first, second
+
+
+def _ids(engine: Engine) -> list[int]:
+    with engine.read() as transaction:
+        return [number for (number,) in transaction.rows("SELECT id FROM thing ORDER BY id")]
+
+
+def _insert(engine: Engine, number: int) -> None:
+    with engine.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (:id)", {"id": number})
+
+
+UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
+
+
+@pytest.mark.parametrize("setting", UNSAFE)
+def test_a_server_that_may_forget_what_it_said_yes_to_is_refused(postgres: Server, url: str, setting: str) -> None:
+    postgres.run(f"ALTER SYSTEM SET {setting} = {UNSAFE[setting]}")
+    postgres.run("SELECT pg_reload_conf()")
+    try:
+        _wait_until(lambda: postgres.run(f"SHOW {setting}") == [("off",)])
+        with closing(PostgresEngine(url)) as engine:
+            with pytest.raises(faults.NotDurable, match=f"{setting} is off"):
+                engine.prepare()
+            assert _ids(engine) == []  # reading does no harm
+    finally:
+        postgres.run(f"ALTER SYSTEM RESET {setting}")
+        postgres.run("SELECT pg_reload_conf()")
+        _wait_until(lambda: postgres.run(f"SHOW {setting}") == [("on",)])
+
+
+def test_a_setting_of_the_database_counts_too(postgres: Server, url: str) -> None:
+    postgres.run(f"ALTER DATABASE {DATABASE} SET synchronous_commit = off")
+    try:
+        with closing(PostgresEngine(url)) as engine, pytest.raises(faults.NotDurable), engine.write():
+            pass
+    finally:
+        postgres.run(f"ALTER DATABASE {DATABASE} RESET synchronous_commit")
+
+
+def test_a_server_that_is_not_there_is_a_fault_worth_another_try() -> None:
+    with pytest.raises(faults.ServerGone) as raised:
+        PostgresEngine("postgresql://holdfast:secret@/none?host=/nowhere")
+    assert raised.value.temporary
+    assert "secret" not in str(raised.value)
+
+
+def test_a_writer_waits_for_the_one_before_it(engines: tuple[PostgresEngine, PostgresEngine]) -> None:
+    """Whatever either of them does in its turn, they cannot wait for each other in a circle."""
+    first, second = engines
+    waiting = threading.Thread(target=_insert, args=(second, 2))
+    with first.write() as transaction:
+        waiting.start()
+        _wait_until(lambda: _waiters(first) == 1)
+        transaction.run("INSERT INTO thing VALUES (1)")
+        assert _ids(first) == []
+    waiting.join()
+    assert _ids(first) == [1, 2]
+
+
+def test_a_writer_that_stalls_loses_its_turn_and_what_it_did(
+    engines: tuple[PostgresEngine, PostgresEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_session, "STALL_TIMEOUT_S", 1)
+    first, second = engines
+    with pytest.raises(faults.ServerGone), first.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (1)")
+        _insert(second, 2)  # while the first one says nothing
+        transaction.run("INSERT INTO thing VALUES (3)")
+    assert _ids(first) == [2]
+    _insert(first, 4)
+    assert _ids(second) == [2, 4]
+
+
+def test_a_commit_whose_answer_is_lost_is_not_called_undone(
+    postgres: Server, engines: tuple[PostgresEngine, PostgresEngine]
+) -> None:
+    first, second = engines
+    with pytest.raises(faults.Unanswered), first.write() as transaction:
+        transaction.run("INSERT INTO thing VALUES (1)")
+        postgres.run(f"SELECT pg_terminate_backend({first.writer_pid}, 10000)")
+    _insert(first, 2)
+    assert _ids(second) == [2]
+
+
+def test_connections_that_died_while_they_lay_idle_are_replaced(postgres: Server, url: str) -> None:
+    with closing(PostgresEngine(url)) as engine:
+        _insert(engine, 1)
+        with engine.read(), engine.read():
+            pass
+        postgres.run(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{DATABASE}'")
+        assert _ids(engine) == [1]
+        _insert(engine, 2)
+        assert _ids(engine) == [1, 2]
+
+
+def test_what_one_writes_the_other_hears_of_and_not_what_it_writes_itself(
+    engines: tuple[PostgresEngine, PostgresEngine],
+) -> None:
+    first, second = engines
+    heard = threading.Event()
+    with closing(first.watch(heard.set)) as watch:
+        assert watch.wait_for_duty()
+        _wait_until(heard.is_set)  # once at the beginning
+        heard.clear()
+        _insert(first, 1)
+        _insert(first, 2)
+        time.sleep(0.2)  # nothing to wait for: what must not come
+        assert not heard.is_set()
+        _insert(second, 3)
+        assert heard.wait(WAIT_S)
+
+
+def test_the_duty_is_ones_and_the_next_ones_when_it_goes(engines: tuple[PostgresEngine, PostgresEngine]) -> None:
+    first, second = (engine.watch(lambda: None) for engine in engines)
+    try:
+        _wait_until(lambda: first.has_duty or second.has_duty)
+        holder, other = (first, second) if first.has_duty else (second, first)
+        assert not other.has_duty
+        holder.close()
+        _wait_until(lambda: other.has_duty)
+    finally:
+        first.close()
+        second.close()
+
+
+def test_a_sequence_in_the_place_of_the_head_row_lets_a_follower_miss_a_row(postgres: Server, url: str) -> None:
+    """Why positions are taken under the lock: a number is given before its commit, and commits come in another order."""
+    postgres.run("CREATE TABLE numbered (seq bigserial PRIMARY KEY)", DATABASE)
+    follow = "SELECT seq FROM numbered WHERE seq > %s ORDER BY seq"
+    with psycopg.connect(url) as slow, psycopg.connect(url) as fast, psycopg.connect(url, autocommit=True) as follower:
+        slow.execute("INSERT INTO numbered DEFAULT VALUES")
+        fast.execute("INSERT INTO numbered DEFAULT VALUES")
+        fast.commit()
+        assert follower.execute(follow, [0]).fetchall() == [(2,)]
+        slow.commit()
+        assert follower.execute(follow, [2]).fetchall() == []  # and so it never sees 1
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in FILES if file.parent.name in ("relay", "store")], ids=lambda file: file.name
+)
+def test_every_statement_of_a_relay_is_understood(url: str, postgres: Server, file: Path) -> None:
+    postgres.run("DROP SCHEMA public CASCADE; CREATE SCHEMA public", DATABASE)
+    with closing(PostgresEngine(url)) as engine:
+        relay.prepare(engine, lambda: 0, bytes)
+        explained(engine, file)
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://user:pass@host:5432/db?sslmode=require", "postgresql://user@host:5432/db?sslmode=require"),
+        ("postgresql://host/db", "postgresql://host/db"),
+        ("postgres://:pass@/db", "postgres:///db"),
+        ("postgresql://user@host/db?password=pass&sslmode=require", "postgresql://user@host/db?sslmode=require"),
+        ("postgresql://user@host/db?password=pass", "postgresql://user@host/db"),
+    ],
+)
+def test_a_password_is_never_shown(url: str, told: str) -> None:
+    assert address.shown(url) == told
+    assert address.password(url) == ("pass" if "pass" in url else None)
+
+
+def _waiters(engine: Engine) -> int:
+    with engine.read() as transaction:
+        return int(transaction.rows("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted")[0][0])
+
+
+def _wait_until(happens: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not happens():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
