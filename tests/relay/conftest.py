@@ -29,11 +29,13 @@ BLACK_BOX = {
 }
 """Files whose tests look at what a relay does from outside, and so on both engines every time."""
 
+EVERYWHERE = store.POSTGRES if os.environ.get("HOLDFAST_STORE") == store.POSTGRES else store.SQLITE
+"""The engine of all other tests. HOLDFAST_STORE=postgres runs everything there that can run there."""
+
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """HOLDFAST_STORE=postgres runs everything there that can run there."""
     if "on_store" in metafunc.fixturenames:
-        engines = [store.SQLITE] if os.environ.get("HOLDFAST_STORE") != store.POSTGRES else [store.POSTGRES]
+        engines = [EVERYWHERE]
         if metafunc.module.__name__.rpartition(".")[2] in BLACK_BOX:
             engines = [store.SQLITE, store.POSTGRES]
         metafunc.parametrize(
@@ -44,9 +46,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def on_store(request: pytest.FixtureRequest) -> Iterator[str]:
     """The engine on which every relay of these tests runs."""
-    server: Server | None = request.getfixturevalue("postgres") if request.param == store.POSTGRES else None
+    wanted: str = getattr(request, "param", EVERYWHERE)  # classes of unittest have no parameters
+    server: Server | None = request.getfixturevalue("postgres") if wanted == store.POSTGRES else None
     store.use(server)
-    yield request.param
+    yield wanted
     store.use(None)
 
 

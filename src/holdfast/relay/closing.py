@@ -13,6 +13,7 @@ from holdfast.store.engine import Transaction, Value
 from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "closing.sql")
+_CLOSED = ("mesh", "member", "seq", "state", "closed_at", "was_stored")
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -52,8 +53,7 @@ def close(
         return
     state = move(TRANSITIONS, State.OPEN, signal)
     waited = was_stored or {}
-    for row in rows:
-        _close_row(transaction, now, row, state, waited.get(row.seq))
+    _close_rows(transaction, now, rows, state, waited)
     for (mesh, member), count in Counter((row.mesh, row.member) for row in rows if not row.is_receipt).items():
         transaction.run(_SQL["take_from_queue"], {"mesh": mesh, "member": member, "count": count})
     history.append(transaction, now, [_draft(row, Kind(state.value), reason, waited.get(row.seq)) for row in rows])
@@ -108,20 +108,17 @@ def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: 
     return bool(rows)
 
 
-def _close_row(transaction: Transaction, now: int, row: Delivery, state: State, was_stored: bool | None) -> None:
-    changed = transaction.run(
-        _SQL["close"],
-        {
-            "mesh": row.mesh,
-            "member": row.member,
-            "seq": row.seq,
-            "state": state.value,
-            "now": now,
-            "was_stored": None if was_stored is None else int(was_stored),
-        },
-    )
-    if changed != 1:
-        raise RuntimeError(f"delivery {row.seq} of {row.member} was not open")
+def _close_rows(
+    transaction: Transaction, now: int, rows: Sequence[Delivery], state: State, waited: Mapping[int, bool]
+) -> None:
+    wanted = [(row.mesh, row.member, row.seq, state.value, now, _flag(waited.get(row.seq))) for row in rows]
+    closed = transaction.lookup(_SQL["close"], _CLOSED, wanted)
+    if len(closed) != len(rows):
+        raise RuntimeError(f"{len(rows) - len(closed)} of {len(rows)} deliveries were not open")
+
+
+def _flag(value: bool | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def _deliveries(transaction: Transaction, name: str, **parameters: Value) -> list[Delivery]:

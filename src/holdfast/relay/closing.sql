@@ -1,7 +1,10 @@
 -- name: close
--- Compare-and-set: a row closes once.
-UPDATE delivery SET state = :state, closed_at = :now, was_stored = :was_stored
-WHERE mesh = :mesh AND member = :member AND seq = :seq AND state = 'open'
+-- Compare-and-set: a row closes once. All at once: every statement is a journey to a server, while everybody else waits.
+UPDATE delivery SET state = wanted.state, closed_at = wanted.closed_at, was_stored = CAST(wanted.was_stored AS INTEGER)
+FROM wanted
+WHERE delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = wanted.seq
+  AND delivery.state = 'open'
+RETURNING delivery.seq
 
 -- name: take_from_queue
 UPDATE member SET queue_count = queue_count - :count WHERE mesh = :mesh AND member = :member

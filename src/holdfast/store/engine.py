@@ -31,7 +31,7 @@ class Transaction(Protocol):
         """Insert many rows: one by one is fastest on SQLite, one statement of arrays on PostgreSQL."""
 
     def lookup(self, statement: str, columns: Sequence[str], wanted: Sequence[Sequence[Value]]) -> list[Row]:
-        """Select for many keys at once: the statement reads them from a relation `wanted` with these columns."""
+        """Select, or change, for many keys at once: the statement reads them from a relation `wanted` with these columns."""
 
     def script(self, statements: str) -> None:
         """Run the statements of a migration, which are written in SQLite's names for types.

@@ -143,8 +143,3 @@ class ServerUnfit(Fault):
 class NotDurable(Fault):
     what = "this database server may lose what it has said yes to"
     remedy = "Set fsync and full_page_writes to on, synchronous_commit to on or stricter, and start the server again."
-
-
-class DriverMissing(Fault):
-    what = "PostgreSQL needs a driver that is not installed"
-    remedy = "Install it: pip install 'psycopg[binary]'."
