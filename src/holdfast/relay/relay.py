@@ -32,7 +32,10 @@ from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction, Watch
 from holdfast.store.world import Clock, Random, wall_clock
-from holdfast.store.writer import Writer
+from holdfast.store.writer import BATCH_MAX, Writer
+
+SHARED_BATCH_MAX = 100
+"""Requests that share one commit where other relays wait for their turn: nobody may think for long while it has it."""
 
 VERIFIERS = 2
 """Threads that check signatures."""
@@ -78,7 +81,8 @@ class Relay:
         self._clock = clock
         self._random = random
         self._screening = Screening(engine, settings, clock, self._covering)
-        self._writer: Writer[Request | Work, Any] = Writer(engine, self._apply, inline=inline)
+        batch_max = SHARED_BATCH_MAX if engine.is_shared else BATCH_MAX
+        self._writer: Writer[Request | Work, Any] = Writer(engine, self._apply, inline=inline, batch_max=batch_max)
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
         self._anchor = self._signed(self.head())
         self._is_open = True

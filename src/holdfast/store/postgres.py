@@ -166,8 +166,10 @@ class PostgresEngine:
             self._commit(connection, commit)
         except BaseException:
             with suppress(psycopg.Error):  # the error that brought us here is the one to report
-                if not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE:
+                if _is_open(connection):
                     connection.execute("ROLLBACK")
+            if _is_open(connection):
+                connection.close()  # or what comes next would be part of what was to be undone
             self._columns.clear()  # a table that was made in it is gone again
             raise
         finally:
@@ -264,6 +266,11 @@ def _numbered(statement: str | Statement) -> tuple[str, tuple[str, ...]]:
     names: dict[str, int] = {}
     text = _PARAMETER.sub(lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement)
     return text, tuple(names)
+
+
+def _is_open(connection: "psycopg.Connection[Row]") -> bool:
+    """Whether a transaction is under way on it."""
+    return not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE
 
 
 def _fetched(cursor: "psycopg.Cursor[Row]") -> list[Row]:
