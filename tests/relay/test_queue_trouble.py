@@ -74,6 +74,34 @@ CHANGES: dict[str, Change] = {
 }
 
 
+def test_messages_that_the_disk_changed_are_set_aside_and_reported_and_jam_nothing(tmp_path: Path) -> None:
+    with running(tmp_path / "relay", NO_POLL) as relay:
+        friends = Friends(relay)
+        sent = friends.send(2 * len(CHANGES) + 1)
+    good, broken = sent[::2], sent[1::2]
+    for event, change in zip(broken, CHANGES.values(), strict=True):
+        damage(tmp_path / "relay", event.id, change)
+    with running(tmp_path / "relay", NO_POLL) as relay:
+        friends.relay = relay
+        with following(relay, friends.bob) as bob:
+            got = bob.until_live()
+            assert ids(got) == ids(good)
+            bob.acknowledge([message.seq for message in got])
+        entries = friends.entries(Kind.QUARANTINED)
+        assert [entry.event_id.hex() for entry in entries if entry.event_id] == ids(broken)
+        assert {entry.recipient for entry in entries} == {friends.bob.member}
+        assert all("accepted" in (entry.reason or "") for entry in entries)
+        lines = [line for line in relay.log() if line["event"] == "quarantined"]
+        assert [line["seq"] for line in lines] == [message.seq + 1 for message in got[:-1]]
+        assert {(line["level"], line["mesh"], line["member"]) for line in lines} == {
+            ("error", friends.mesh, friends.bob.member)
+        }
+        assert friends.drain(friends.bob) == []
+        assert ids(friends.drain(friends.bob, replay=True)) == ids(good)
+        fates = friends.get(friends.alice, "/fates?after=0").document["fates"]
+        assert [fate["event_id"] for fate in fates if fate["kind"] == "quarantined"] == ids(broken)
+
+
 @pytest.mark.parametrize("has_digest", [True, False])
 def test_a_queue_with_nothing_but_broken_messages_becomes_live(tmp_path: Path, has_digest: bool) -> None:
     """Messages from before there were digests are known by their ids."""

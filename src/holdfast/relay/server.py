@@ -66,6 +66,11 @@ class Application:
         self.metrics.watch("feed_subscriptions", "Subscriptions to the feed.", lambda: self.feeds.open)
         self.metrics.watch_counts(relay.counts)
 
+    @property
+    def is_read(self) -> bool:
+        """Whether anybody follows a queue or the feed here."""
+        return bool(self.streams.open or self.feeds.open)
+
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)

@@ -106,11 +106,19 @@ class Service:
                     await self._news.wait()
             self._news.clear()
             try:
-                seen = await self._relay.wake_changed(seen)
+                seen = await self._look(seen)
                 await self._relay.tell_ended()
             except faults.Fault as fault:
                 self._note(fault, "poll")
             await asyncio.sleep(WAKE_PAUSE_S)
+
+    async def _look(self, seen: Seen) -> Seen:
+        """Wake whoever has something to read since; says how far that is all."""
+        if not self.app.is_read:
+            now = await self._relay.seen()
+            if not self.app.is_read:  # nor has anybody come meanwhile: whoever comes now reads for himself up to here
+                return now
+        return await self._relay.wake_changed(seen)
 
     def _note(self, fault: faults.Fault, path: str) -> None:
         self.app.metrics.faults.inc()

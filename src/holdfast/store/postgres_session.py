@@ -15,10 +15,10 @@ from holdfast.store.engine import ConstraintViolated, Row
 CONNECT_TIMEOUT_S = 5
 """How long the server may take to let us in."""
 
-TURN_TIMEOUT_S = 15
+TURN_TIMEOUT_S = 25
 """How long a writer waits for its turn."""
 
-STALL_TIMEOUT_S = 5
+STALL_TIMEOUT_S = 10
 """How long a writer that has its turn may be silent in it: then it is over, so that one stopped process stops no other."""
 
 READ_STALL_TIMEOUT_S = 60
