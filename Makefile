@@ -52,7 +52,8 @@ crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cut
 	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py
 
 scale: $(VENV)/dev ## a million queued messages, then a million documents: time to the first one, and memory (4 GB of disk)
-	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py
+	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \
+		tests/relay/test_black_box.py::test_memory_does_not_grow_with_what_was_accepted
 
 setup: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## only install what demo and test need
 
