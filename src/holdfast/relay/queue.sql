@@ -65,13 +65,13 @@ SELECT member.mesh, member.member, member.name, member.queue_count,
 FROM member
 JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
 LEFT JOIN message ON message.seq = delivery.seq
-WHERE (:mesh IS NULL OR member.mesh = :mesh)
-  AND (:member IS NULL OR member.member = :member OR member.name = :member)
+WHERE (CAST(:mesh AS TEXT) IS NULL OR member.mesh = :mesh)
+  AND (CAST(:member AS TEXT) IS NULL OR member.member = :member OR member.name = :member)
 GROUP BY member.mesh, member.member, member.name, member.queue_count
 ORDER BY member.queue_count DESC, member.mesh, member.member
 
 -- name: named
-SELECT member FROM member WHERE (:mesh IS NULL OR mesh = :mesh) AND (member = :member OR name = :member) LIMIT 1
+SELECT member FROM member WHERE (CAST(:mesh AS TEXT) IS NULL OR mesh = :mesh) AND (member = :member OR name = :member) LIMIT 1
 
 -- name: message
 SELECT mesh, seq, client_message_id, sender, event_id, kind FROM message WHERE message_id = :message_id
