@@ -30,7 +30,7 @@ TEMPORARY = words(
     """
     clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable
     auth_required bootstrap_expired too_many_subscriptions daemon_busy too_many_streams insufficient_storage
-    requeue_of_inflight requeue_unconfirmed session_queue_full auth_timeout shutting_down too_many_connections
+    requeue_of_inflight requeue_unconfirmed too_many_old_keys session_queue_full auth_timeout shutting_down too_many_connections
     member_already_connected slow_reader slow_writer author_not_admitted
     """
 )
@@ -58,8 +58,9 @@ STATUS = {
     415: "binary_frame",
     422: "unreadable hook_event_unknown",
     424: "held_back receipt_early",
-    429: "rate_limited queue_full too_many_subscriptions daemon_busy too_many_streams session_queue_full",
-    500: "outbox_max_age_above_dedupe_window durability_off",
+    429: """rate_limited queue_full too_many_subscriptions daemon_busy too_many_streams session_queue_full
+            too_many_old_keys""",
+    500: "outbox_max_age_above_dedupe_window durability_off key_superseded host_changed persistent_in_ci",
     501: "feature_unavailable",
     503: "unavailable bootstrap_expired requeue_unconfirmed shutting_down too_many_connections",
     507: "insufficient_storage",
@@ -71,12 +72,12 @@ PREFIX = {
     "blocked": "kind_unsupported member_revoked",
     "restricted": """not_a_member mesh_unknown may_not_post not_permitted invite_invalid author_not_admitted author_only
                      socket_only host_not_allowed origin_not_allowed replaced_by_newer_connection member_already_connected
-                     ack_unknown""",
+                     ack_unknown key_superseded host_changed persistent_in_ci""",
     "rate-limited": """rate_limited too_many_subscriptions daemon_busy too_many_streams session_queue_full
                        too_many_connections""",
     "auth-required": "auth_required auth_failed token_invalid token_expired auth_timeout",
     "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable
-                bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down slow_reader slow_writer""",
+                bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down slow_reader slow_writer too_many_old_keys""",
 }  # and every other one is `invalid`
 
 CLOSE = {
@@ -133,6 +134,9 @@ def test_a_refused_event_a_refused_hook_and_a_refused_start_are_told_apart() -> 
     assert {refusal for refusal, found in subjects.items() if found is Subject.START} == {
         Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW,
         Refusal.DURABILITY_OFF,
+        Refusal.KEY_SUPERSEDED,
+        Refusal.HOST_CHANGED,
+        Refusal.PERSISTENT_IN_CI,
     }
 
 

@@ -6,12 +6,17 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, console, print_json, print_table
+from holdfast.cli.output import AsJson, console, print_json, print_table, show_time
 from holdfast.cli.session import plain
 from holdfast.device.administration import RenameArguments, WhoArguments
 from holdfast.protocol import keys
 
 app = typer.Typer(help="Who is in the mesh.", no_args_is_help=True)
+
+_ROTATION_PUT_OFF = (
+    "The new key is written down. The daemon, or the next command, finds out whether the relay has taken it; until then "
+    "the old key is used."
+)
 
 Who = Annotated[str, typer.Argument(metavar="WHO", help="A name, a member id, an npub or a key in hex.")]
 
@@ -56,6 +61,22 @@ def rename(
         print_json(renamed)
     else:
         console().print(f"{plain(was)} is now {name}")
+
+
+@app.command("rotate-key")
+def rotate_key(as_json: AsJson = False) -> None:
+    """Give this home's member a new key; its id stays, and the old key opens what was sealed to it for as long as that may wait.
+
+    Back the home up afterwards: one that was backed up before has the old key only, with which nobody is let in again.
+    """
+    rotated = sessions.administer("rotate_key", as_json=as_json, if_put_off=_ROTATION_PUT_OFF)
+    if as_json:
+        print_json(rotated)
+        return
+    console().print(
+        f"this member's key is now {rotated['npub']}; the old one is kept until {show_time(rotated['kept_until'])}"
+    )
+    console().print("Back this home up again: an older backup has the old key only.")
 
 
 @app.command()

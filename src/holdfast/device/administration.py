@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.device import invitation, topics
+from holdfast.device import invitation, rotation, topics
 from holdfast.device.mesh import NotAllowed, NotThatOne, Session, check_name
 from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
@@ -144,6 +144,11 @@ async def _rename(session: Session, arguments: RenameArguments) -> dict[str, Any
     return {"member": member.member, "name": arguments.name, "was": member.name}
 
 
+async def _rotate_key(session: Session, arguments: Arguments) -> dict[str, Any]:
+    rotated = await rotation.rotate(session)
+    return {**msgspec.to_builtins(rotated), "npub": keys.npub(rotated.pubkey)}
+
+
 async def _block(session: Session, arguments: WhoArguments) -> dict[str, Any]:
     member = session.find(arguments.who)
     if member.member == session.membership.member:
@@ -195,6 +200,7 @@ VERBS: Mapping[str, tuple[type[Arguments], Verb]] = {
     "list_members": (Arguments, _list_members),
     "revoke": (WhoArguments, _revoke),
     "rename": (RenameArguments, _rename),
+    "rotate_key": (Arguments, _rotate_key),
     "block": (WhoArguments, _block),
     "unblock": (WhoArguments, _unblock),
     "create_topic": (TopicArguments, _create_topic),

@@ -5,6 +5,8 @@ export of it shows a secret. It is used only when a person says so: whoever gave
 """
 
 import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 
 import msgspec
@@ -70,11 +72,11 @@ def make(transaction: Transaction, now: int, random: Random) -> Author:
     return keep(transaction, now, random(keys.SECRET_BYTES))
 
 
-def take(transaction: Transaction, now: int, secret: bytes, member: str) -> Author:
-    """Give this home the author whose key a member shared; another that it has already is never replaced."""
+def take(transaction: Transaction, now: int, secrets: Sequence[bytes], member: str) -> Author:
+    """Give this home the author whose key a member shared, sealed to one of these; another that it has is never replaced."""
     for grant in grants(transaction):
         if grant.member == member:
-            shared = _open(grant, secret)
+            shared = _open(grant, secrets)
             kept = keep(transaction, now, shared, member)
             if kept.pubkey != grant.author:
                 detail = f"this home keeps the documents of {kept.pubkey}, and {grant.author} was shared"
@@ -108,11 +110,20 @@ def grant(author: Author, secret: bytes, to: str, pubkey: str, random: Random) -
     )
 
 
-def _open(grant: Grant, secret: bytes) -> bytes:
-    shared = sealing.open_sealed(sealing.conversation_key(secret, grant.pubkey), grant.sealed)
+def _open(grant: Grant, secrets: Sequence[bytes]) -> bytes:
+    shared = _unsealed(grant, secrets)
     if len(shared) != keys.SECRET_BYTES or keys.public_key(shared) != grant.author:
         raise Refused(Refusal.UNREADABLE, "what was shared is not the key that it is said to be")
     return shared
+
+
+def _unsealed(grant: Grant, secrets: Sequence[bytes]) -> bytes:
+    for secret in secrets:
+        with suppress(Refused):
+            return sealing.open_sealed(sealing.conversation_key(secret, grant.pubkey), grant.sealed)
+    raise Refused(
+        Refusal.UNREADABLE, "what was shared was sealed to a key that is not here any more; have it shared anew"
+    )
 
 
 def keep(transaction: Transaction, now: int, secret: bytes, granted_by: str | None = None) -> Author:

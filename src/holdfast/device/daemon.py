@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from holdfast.device import directory as directories
-from holdfast.device import inbox, outbox, scheduled, sending, topic_keys
+from holdfast.device import inbox, outbox, own_key, scheduled, sending, topic_keys
 from holdfast.device.author import Author
 from holdfast.device.changes import Changes
 from holdfast.device.device import Device
@@ -57,6 +57,7 @@ FINAL = frozenset(
         Refusal.FEATURE_PARAM_INVALID,
         Refusal.FEATURE_PARAM_BELOW_FLOOR,
         Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW,
+        Refusal.KEY_SUPERSEDED,
     }
 )
 
@@ -220,6 +221,7 @@ class Daemon:
             publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
             session = Session(self.device, self.client, publisher, self.membership, self._seen)
             try:
+                await own_key.settle(self.device, self.client, publisher, self.membership.mesh)
                 await session.refresh()  # first of all: whoever asks who is there must not wait for what was put off
                 self.sightings += 1
                 await publisher.heal(self.membership.mesh)
@@ -229,6 +231,12 @@ class Daemon:
             finally:
                 self.membership = session.membership
                 self.learned(session.mesh)
+
+    async def settle_key(self) -> None:
+        """Before the relay is met: if a rotation got no answer, find out by which key it knows us."""
+        async with self._administration:
+            publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
+            await own_key.settle(self.device, self.client, publisher, self.membership.mesh)
 
     async def _admit(self, author: Author) -> None:
         """Vouch for the author of this home, so that the relay keeps its documents."""
@@ -334,6 +342,8 @@ class Daemon:
                 for prune in (inbox.prune, outbox.prune):
                     while await device.do_soon(lambda tx, prune=prune: prune(tx, device.clock())):  # type: ignore[misc]
                         pass
+                if dropped := device.drop_expired_keys():
+                    _log.info("old keys dropped", count=dropped)
             rounds += 1
             await asyncio.sleep(HOUSEKEEPING_S)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from holdfast.device import database, operations
+from holdfast.device import database, member_keys, operations
 from holdfast.device.home import LOCK_WAIT_S, Home
 from holdfast.protocol import keys, ulid
 from holdfast.store.engine import Transaction
@@ -30,9 +30,8 @@ class Device:
         threaded: bool = False,
     ) -> None:
         self.home = home
-        self.secret = secret
-        self.pubkey = keys.public_key(secret)
         self.clock = clock
+        self._take_key(secret, home, clock())
         self.random = random
         self._engine = engine
         self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(
@@ -58,6 +57,31 @@ class Device:
     async def take_new_epoch(self) -> None:
         """Be another sender from now on: the relay has seen sends of this epoch that the log does not know."""
         self.epoch = await self.do_soon(lambda tx: operations.renew_epoch(tx, self.clock(), self.random))
+
+    def take_key(self, secret: bytes) -> None:
+        """Be this key from now on; those before go on opening what was sealed to them."""
+        self._take_key(secret, self.home, self.clock())
+
+    def secret_of(self, pubkey: str) -> bytes | None:
+        """The secret half of a key that is this member's, or was."""
+        return self._secrets.get(pubkey)
+
+    @property
+    def secrets(self) -> tuple[bytes, ...]:
+        """Every key that may open something: the one in use, then those before."""
+        return tuple(self._secrets.values())
+
+    def drop_expired_keys(self) -> int:
+        """Forget the old keys whose time is over; says how many."""
+        dropped = member_keys.drop_expired(self.home, self.clock())
+        if dropped:
+            self.take_key(self.secret)
+        return dropped
+
+    def _take_key(self, secret: bytes, home: Home, now: int) -> None:
+        self.secret = secret
+        self.pubkey = keys.public_key(secret)
+        self._secrets = {self.pubkey: secret} | member_keys.secrets(member_keys.archived(home, now))
 
     def mint(self) -> str:
         """A new id."""

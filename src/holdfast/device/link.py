@@ -51,7 +51,9 @@ class Link:
         self._is_replayed = False  # and the home has not been told yet
         self._look_woken = asyncio.Event()
         self._tended: Mesh | None = None
-        self._keys_tried: tuple[int, int] | None = None  # the keys there were when what is unreadable was tried last
+        self._keys_tried: tuple[int, int, int] | None = (
+            None  # the keys there were when what is unreadable was tried last
+        )
         self.log_id: bytes | None = None  # of the relay that was met last
 
     async def meet(self) -> None:
@@ -59,10 +61,11 @@ class Link:
         daemon, device = self._daemon, self._daemon.device
         hours = await self._recognise()
         await self._finish_joining()
+        await daemon.settle_key()
         async with relay_socket.connected(
             daemon.client.url, device.secret, network=self._network, clock=device.clock, random=device.random
         ) as socket:
-            status = await socket.open_queue(daemon.membership.mesh, device.epoch, replay=self._replay)
+            status = await self._open_queue(socket)
             await self._reconcile(status)
             try:
                 await daemon.sender.open(hours)
@@ -70,6 +73,16 @@ class Link:
                 await self._work(socket, status)
             finally:
                 daemon.sender.shut()
+
+    async def _open_queue(self, socket: relay_socket.RelaySocket) -> QueueStatus:
+        daemon = self._daemon
+        try:
+            return await socket.open_queue(daemon.membership.mesh, daemon.device.epoch, replay=self._replay)
+        except SocketClosed as closed:
+            if closed.refusal is Refusal.STALE_KEY:  # and no other key is here, or it would have been used
+                detail = f"the relay no longer knows this member by {daemon.device.pubkey}"
+                raise Refused(Refusal.KEY_SUPERSEDED, detail) from closed
+            raise
 
     async def see_mesh(self) -> bool:
         """Look at the mesh as it is now, fetch the keys that were granted, grant those that others wait for.
@@ -189,7 +202,7 @@ class Link:
     async def _reopen(self) -> None:
         """Open what could not be opened when it came, and now can; nothing can unless there are other keys than then."""
         daemon, after = self._daemon, 0
-        keys = daemon.look(topic_keys.count)
+        keys = (*daemon.look(topic_keys.count), len(daemon.device.secrets))
         if keys == self._keys_tried:
             return
         self._keys_tried = keys

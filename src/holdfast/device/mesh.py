@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.device import directory, sending
+from holdfast.device import directory, own_key, sending
 from holdfast.device.device import Device
 from holdfast.device.home import Membership
 from holdfast.device.invitation import Invitation
@@ -267,6 +267,7 @@ async def in_session(device: Device) -> AsyncIterator[Session]:
         publisher = Publisher(device, client, membership.relay_pubkey)
         session = Session(device, client, publisher, membership)
         await _recognise(device, client, membership)
+        await own_key.settle(device, client, publisher, membership.mesh)
         await publisher.heal(membership.mesh)
         if standing(device)[1] is not Standing.MEMBER:
             raise NoMesh

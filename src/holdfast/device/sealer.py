@@ -43,7 +43,7 @@ class Sealer:
         self._device = device
         self._mesh = mesh
         self._directory = directory
-        self._conversations = ConversationKeys(device.secret)
+        self._conversations: dict[str, ConversationKeys] = {}  # by our own key, which may be one of those before
 
     def seal(self, operation: Operation) -> bytes:
         """The event of an operation, as it will travel; raises CannotSeal."""
@@ -104,7 +104,7 @@ class Sealer:
         pubkey = self._directory().sealing_key_of(member)
         if pubkey is None:
             raise CannotSeal(Refusal.DESTINATION_UNKNOWN, f"no key of member {member} is known here")
-        return self._conversations.key(pubkey), {"recipient_key": pubkey}
+        return self._with(self._device.pubkey, self._device.secret).key(pubkey), {"recipient_key": pubkey}
 
     def _topic_key(self, topic: str) -> tuple[bytes, dict[str, int]]:
         known = self._directory().topics.get(topic)
@@ -117,10 +117,18 @@ class Sealer:
     def _opening_keys(self, event: Event, envelope: Envelope) -> Sequence[bytes]:
         epoch = envelope.key_epoch
         if epoch is None:
-            return [self._conversations.key(event.pubkey)] if envelope.recipient_key == self._device.pubkey else []
+            own = envelope.recipient_key or ""
+            secret = self._device.secret_of(own)
+            return [] if secret is None else [self._with(own, secret).key(event.pubkey)]
         topic = envelope.destination.ref
         found = self._device.look(lambda tx: topic_keys.of_epoch(tx, topic, epoch))
         return [sealing_key(key, event.pubkey) for key in found]
+
+    def _with(self, own: str, secret: bytes) -> ConversationKeys:
+        """The conversations of one of our keys."""
+        if own not in self._conversations:
+            self._conversations[own] = ConversationKeys(secret)
+        return self._conversations[own]
 
     def _now_s(self) -> int:
         return self._device.clock() // SECOND

@@ -104,7 +104,7 @@ class SyncClient:
         def keep(transaction: Transaction) -> Author:
             self._add_home(transaction)
             if member is not None:
-                return authors.take(transaction, device.clock(), device.secret, member)
+                return authors.take(transaction, device.clock(), device.secrets, member)
             return authors.load(transaction) or authors.make(transaction, device.clock(), device.random)
 
         kept = await device.do_soon(keep)

@@ -240,10 +240,11 @@ async def _keep_grants(session: Session, topic: str) -> None:
 
 def _opened(session: Session, topic: str, grant: GrantedKey) -> bytes | None:
     """The key in a grant; None if it was sealed to another key, or is not what it says: it cannot be helped from here."""
-    if grant.key != session.device.pubkey:
+    secret = session.device.secret_of(grant.key)
+    if secret is None:
         return None
     try:
-        conversation = sealing.conversation_key(session.device.secret, grant.granted_by)
+        conversation = sealing.conversation_key(secret, grant.granted_by)
         mesh = session.membership.mesh
         return topic_key.open_grant(conversation, grant.sealed, mesh, topic, grant.key_epoch, grant.key_id)
     except Refused:

@@ -96,6 +96,7 @@ class Refusal(StrEnum):
     REQUEUE_OF_OTHER = "requeue_of_other"
     CANCEL_TOO_LATE = "cancel_too_late"
     SEQUENCE_TAKEN = "sequence_taken"
+    TOO_MANY_OLD_KEYS = "too_many_old_keys"
     AUTHOR_MISSING = "author_missing"
     AUTHOR_PRESENT = "author_present"
     DOCUMENT_CONFLICTED = "document_conflicted"
@@ -125,6 +126,9 @@ class Refusal(StrEnum):
     # to the start of a program
     OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW = "outbox_max_age_above_dedupe_window"
     DURABILITY_OFF = "durability_off"
+    KEY_SUPERSEDED = "key_superseded"
+    HOST_CHANGED = "host_changed"
+    PERSISTENT_IN_CI = "persistent_in_ci"
 
 
 class Subject(StrEnum):
@@ -275,6 +279,7 @@ REFUSALS = total({
     Refusal.REQUEUE_OF_OTHER: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Only a message can be requeued. Decide anew about the mesh; receipts are the daemon's affair."),
     Refusal.CANCEL_TOO_LATE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Its time has come, and the relay may have it. Only what still waits for its time can be cancelled."),
     Refusal.SEQUENCE_TAKEN: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "That sequence belongs to another object. Let the log allocate the next one."),
+    Refusal.TOO_MANY_OLD_KEYS: RefusalRow(_CALL, _TEMPORARY, 429, _ERROR, "Old keys are kept while something sealed to them may come. Rotate again when one has had its time."),
     Refusal.AUTHOR_MISSING: RefusalRow(_CALL, _PERMANENT, 404, _INVALID, "Make an author key with feed init, or take one that another home shared with feed init --from."),
     Refusal.AUTHOR_PRESENT: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "A home keeps the documents of one author. Use another home for another author."),
     Refusal.DOCUMENT_CONFLICTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Two edits did not know of each other. Look at both, then resolve the document."),
@@ -304,6 +309,9 @@ REFUSALS = total({
 
     Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW: RefusalRow(_START, _PERMANENT, 500, _INVALID, "Lower max_age_hours_override, or lengthen the relay's dedupe_retention_days."),
     Refusal.DURABILITY_OFF: RefusalRow(_START, _PERMANENT, 500, _INVALID, "The database may lose what it confirmed. Switch fsync and synchronous_commit on."),
+    Refusal.KEY_SUPERSEDED: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "Use the home that rotated the key, restore a later backup, or ask an admin to let a new home in."),
+    Refusal.HOST_CHANGED: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "Moved here: holdfast daemon accept-host. A copy of a home that lives on: holdfast daemon remint."),
+    Refusal.PERSISTENT_IN_CI: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "A job's machine is gone tomorrow. Use --ephemeral, or --persistent if this one stays."),
 }, Refusal)
 # fmt: on
 

@@ -110,9 +110,11 @@ def standing(transaction: Transaction, now: int, mesh: str, pubkey: str, epoch: 
 
 def reader(transaction: Transaction, mesh: str, pubkey: str) -> str:
     """The active member whose current key this is."""
-    found = transaction.rows(_SQL["reader"], {"mesh": mesh, "pubkey": pubkey})
+    parameters: dict[str, Value] = {"mesh": mesh, "pubkey": pubkey}
+    found = transaction.rows(_SQL["reader"], parameters)
     if not found:
-        raise Refused(Refusal.NOT_A_MEMBER, f"{pubkey} is no current key of an active member of mesh {mesh}")
+        refusal = Refusal.STALE_KEY if transaction.rows(_SQL["was_reader"], parameters) else Refusal.NOT_A_MEMBER
+        raise Refused(refusal, f"{pubkey} is no current key of an active member of mesh {mesh}")
     return str(found[0][0])
 
 

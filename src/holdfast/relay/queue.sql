@@ -5,6 +5,13 @@ FROM member_key
 JOIN member ON member.mesh = member_key.mesh AND member.member = member_key.member
 WHERE member_key.mesh = :mesh AND member_key.pubkey = :pubkey AND member_key.until IS NULL AND member.status = 'active'
 
+-- name: was_reader
+-- Whose key this was before it was rotated; one that was revoked has lost its keys for another reason.
+SELECT member_key.member
+FROM member_key
+JOIN member ON member.mesh = member_key.mesh AND member.member = member_key.member
+WHERE member_key.mesh = :mesh AND member_key.pubkey = :pubkey AND member_key.until IS NOT NULL AND member.status = 'active'
+
 -- name: status
 SELECT status FROM member WHERE mesh = :mesh AND member = :member
 

@@ -7,11 +7,12 @@ address that its users were given, or it is not the relay they mean.
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Annotated, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
 import httpx2 as httpx
 import msgspec
+from msgspec import Meta
 
 from holdfast.protocol import keys
 from holdfast.protocol.action import Key, LogId, Position
@@ -28,6 +29,7 @@ CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0  # without a byte of the answer, which comes after a commit
 WRITE_TIMEOUT_S = 15.0
 RESPONSE_BYTES_MAX = 8_388_608
+QUEUE_TTL_DAYS = 7  # of a relay that does not say how long it keeps what waits
 DETAIL_CHARACTERS_MAX = 300  # of somebody else's words in a message of ours
 
 _TIMEOUT = httpx.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
@@ -156,10 +158,17 @@ class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
     days: int | None = None
 
 
+class QueuePromise(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a message waits for its recipient."""
+
+    ttl_days: Annotated[int, Meta(ge=1, le=36_500)] = QUEUE_TTL_DAYS
+
+
 class Features(msgspec.Struct, frozen=True, kw_only=True):
     """What the relay promises to its senders; one that says nothing of it promises the least that is safe."""
 
     dedupe: Dedupe = Dedupe(mode=DedupeMode.RETENTION_SCOPED, days=DEDUPE_DAYS_MIN)
+    queue: QueuePromise = QueuePromise()
 
 
 class Information(msgspec.Struct, frozen=True, kw_only=True):
@@ -242,6 +251,10 @@ class RelayClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._http.aclose()
+
+    def use(self, secret: bytes) -> None:
+        """Ask as the holder of another key from now on."""
+        self._secret = secret
 
     async def publish(self, event: bytes) -> Said:
         """Offer one event. Never raises for what the relay or the network does: that is the answer."""

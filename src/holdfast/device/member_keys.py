@@ -1,0 +1,169 @@
+"""The keys of a home's member over time: the one in use, the next while the relay has not agreed to it, and those before.
+
+    member.key        the key in use
+    member.key.next   a new key, and the send that asks the relay for it: written before that send leaves
+    member-keys.json  the keys before, for as long as something sealed to them may still arrive
+
+So a death at any moment of a rotation leaves a home that knows which key the relay has, or can find out: if the send was
+taken, the next key is the key; if it was refused, it never was one. No key is thrown away before its successor is on disk.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from holdfast.device.home import Damaged, Home, read_private
+from holdfast.protocol import keys
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import DAY
+from holdfast.store import faults, files
+from holdfast.store.world import Random
+
+ARCHIVED_MAX = 8  # old keys that are kept at once; the next rotation waits until one of them has had its time
+KEPT_BEYOND_TTL_DAYS = 1  # after the relay has let go of whatever was sealed to a key
+
+NEXT_NAME = "member.key.next"
+ARCHIVE_NAME = "member-keys.json"
+
+_VERSION = 1
+
+_log = structlog.get_logger(__name__)
+
+
+class Next(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key that was asked for, the send that asks for it, and for how long the one before is then kept."""
+
+    version: int = _VERSION
+    secret: str  # nsec
+    client_message_id: str
+    kept_days: int
+
+
+class Archived(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A key that was the member's. Times are microseconds."""
+
+    pubkey: str
+    secret: str  # nsec
+    rotated_out_at: int
+    expires_at: int
+
+
+class _Archive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int = _VERSION
+    keys: tuple[Archived, ...] = ()
+
+
+def archived(home: Home, now: int) -> tuple[Archived, ...]:
+    """The keys before, the oldest first. An archive that cannot be read is put aside, never overwritten."""
+    path = home.path / ARCHIVE_NAME
+    try:
+        found = msgspec.json.decode(read_private(path), type=_Archive)
+        _check(found)
+    except faults.FileMissing:
+        return ()
+    except (msgspec.DecodeError, UnicodeDecodeError, Refused, ValueError) as error:
+        aside = path.with_name(f"{ARCHIVE_NAME}.malformed-{now}")
+        path.rename(aside)
+        files.sync_directory(home.path)
+        _log.error("key_archive_malformed", aside=str(aside), detail=str(error))
+        return ()
+    return found.keys
+
+
+def secrets(found: Sequence[Archived]) -> dict[str, bytes]:
+    """Secret keys by their public keys."""
+    return {one.pubkey: keys.read_nsec(one.secret) for one in found}
+
+
+def begin(home: Home, now: int, random: Random, client_message_id: str, ttl_days: int) -> bytes:
+    """Make the next key, on disk before anybody is asked for it; refused while too many old ones are kept."""
+    if (home.path / NEXT_NAME).exists():
+        raise Refused(Refusal.UNAVAILABLE, "an earlier rotation of this home's key has no answer yet")
+    kept = [one for one in archived(home, now) if one.expires_at > now]
+    if len(kept) >= ARCHIVED_MAX:
+        until = min(one.expires_at for one in kept)
+        raise Refused(Refusal.TOO_MANY_OLD_KEYS, f"{len(kept)} old keys are kept, the first until {until} microseconds")
+    secret = random(keys.SECRET_BYTES)
+    asked = Next(
+        secret=keys.nsec(secret), client_message_id=client_message_id, kept_days=ttl_days + KEPT_BEYOND_TTL_DAYS
+    )
+    files.write_new(home.path / NEXT_NAME, msgspec.json.encode(asked) + b"\n")
+    return secret
+
+
+def asked_for(home: Home) -> Next | None:
+    """The key that was asked for and is not in use yet."""
+    path = home.path / NEXT_NAME
+    try:
+        return msgspec.json.decode(read_private(path), type=Next)
+    except faults.FileMissing:
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Damaged(str(path), str(error)) from error
+
+
+def finish(home: Home, now: int, secret: bytes, asked: Next) -> bytes:
+    """Use the next key from now on; the one in use goes to the archive first. Can be repeated after any death."""
+    following = keys.read_nsec(asked.secret)
+    if following != secret:
+        old = Archived(
+            pubkey=keys.public_key(secret),
+            secret=keys.nsec(secret),
+            rotated_out_at=now,
+            expires_at=now + asked.kept_days * DAY,
+        )
+        before = [one for one in archived(home, now) if one.pubkey != old.pubkey]
+        _write(home, (*before, old))
+        files.replace(home.path / "member.key", keys.nsec(following).encode() + b"\n")
+    _remove(home.path / NEXT_NAME)
+    return following
+
+
+def abandon(home: Home) -> None:
+    """The relay has refused the next key: it never was the member's."""
+    _remove(home.path / NEXT_NAME)
+
+
+def put_aside(home: Home, now: int) -> Path:
+    """The log knows nothing of the send that asked for the next key. It may have lost it, so the key is kept, unused."""
+    aside = home.path / f"{NEXT_NAME}.unused-{now}"
+    (home.path / NEXT_NAME).rename(aside)
+    files.sync_directory(home.path)
+    return aside
+
+
+def drop_expired(home: Home, now: int) -> int:
+    """Forget the keys whose time is over; says how many."""
+    found = archived(home, now)
+    kept = tuple(one for one in found if one.expires_at > now)
+    if len(kept) == len(found):
+        return 0
+    if kept:
+        _write(home, kept)
+    else:
+        _remove(home.path / ARCHIVE_NAME)
+    return len(found) - len(kept)
+
+
+def _write(home: Home, found: tuple[Archived, ...]) -> None:
+    pretty = msgspec.json.format(msgspec.json.encode(_Archive(keys=found)), indent=2)
+    files.replace(home.path / ARCHIVE_NAME, pretty + b"\n")
+
+
+def _check(found: _Archive) -> None:
+    """Refuse an archive in which a key is not the one it says, or stands twice."""
+    if found.version != _VERSION:
+        raise ValueError(f"version {found.version} is not known here")
+    names = [one.pubkey for one in found.keys]
+    if len(set(names)) != len(names):
+        raise ValueError("a key stands in it twice")
+    for one in found.keys:
+        if keys.public_key(keys.read_nsec(one.secret)) != one.pubkey:
+            raise ValueError(f"the secret of {one.pubkey} is another key's")
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    files.sync_directory(path.parent)

@@ -1,0 +1,82 @@
+"""By which key the relay knows this home's member, when a rotation got no answer or the log forgot what became of it.
+
+The log decides where it can: a send that was taken made the next key the key, one that was refused did not. Where it cannot,
+because the send grew too old or the log went back in time, the relay is asked with the next key itself. Until it has
+answered no key is thrown away.
+"""
+
+import structlog
+
+from holdfast.device import member_keys, sending
+from holdfast.device.device import Device
+from holdfast.device.member_keys import Next
+from holdfast.device.publish import Publisher
+from holdfast.protocol import keys
+from holdfast.protocol.outbox import Status
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
+from holdfast.wire.client import RelayClient
+
+_log = structlog.get_logger(__name__)
+
+
+def is_unsettled(device: Device) -> bool:
+    """Whether a key was asked for and it is not known here whether the relay took it."""
+    return member_keys.asked_for(device.home) is not None
+
+
+async def settle(device: Device, client: RelayClient, publisher: Publisher, mesh: str) -> None:
+    """Find out which key it is, and use it. Raises PutOff or Unreachable if the relay cannot be asked now."""
+    if not is_unsettled(device):
+        return
+    await publisher.heal(mesh)
+    follow_log(device)
+    asked = member_keys.asked_for(device.home)
+    if asked is not None and await _is_known(client, device, keys.read_nsec(asked.secret), mesh):
+        _use(device, asked)
+    elif asked is not None and not _is_waiting(device, asked):
+        aside = member_keys.put_aside(device.home, device.clock())
+        _log.error("key_rotation_came_to_nothing", pubkey=device.pubkey, aside=str(aside))
+    client.use(device.secret)
+
+
+def follow_log(device: Device) -> None:
+    """Do what the log is sure of."""
+    asked = member_keys.asked_for(device.home)
+    if asked is None:
+        return
+    found = device.look(lambda tx: sending.called(tx, asked.client_message_id))
+    if found is not None and found.status is Status.DONE:
+        _use(device, asked)
+    elif found is not None and found.status is Status.DEAD and not _grew_old(found.last_error):
+        member_keys.abandon(device.home)
+        _log.error("key_rotation_refused", pubkey=device.pubkey, detail=found.last_error)
+
+
+def _use(device: Device, asked: Next) -> None:
+    was = device.pubkey
+    device.take_key(member_keys.finish(device.home, device.clock(), device.secret, asked))
+    _log.warning("key_rotated", pubkey=device.pubkey, was=was)
+
+
+def _is_waiting(device: Device, asked: Next) -> bool:
+    found = device.look(lambda tx: sending.called(tx, asked.client_message_id))
+    return found is not None and found.status in (Status.PENDING, Status.INFLIGHT)
+
+
+def _grew_old(last_error: str | None) -> bool:
+    """Whether the row was given up without the relay's word, which may have taken it all the same."""
+    return last_error is None or last_error.partition(":")[0] == Refusal.MAX_AGE_PASSED
+
+
+async def _is_known(client: RelayClient, device: Device, secret: bytes, mesh: str) -> bool:
+    """Whether the relay shows the mesh to this key, as it does to a member's only."""
+    client.use(secret)
+    try:
+        await client.mesh(mesh)
+    except Refused as refused:
+        if not REFUSALS[refused.refusal].is_permanent:
+            raise  # it has not looked
+        return False
+    finally:
+        client.use(device.secret)
+    return True
