@@ -22,7 +22,7 @@ from holdfast.device.operations import Address, Facts
 from holdfast.protocol import keys
 from holdfast.store import files
 from holdfast.store.engine import Transaction
-from holdfast.store.world import wall_clock
+from holdfast.store.world import Clock, wall_clock
 from holdfast.wire.client import Member, Mesh, Subscriber, Topic
 from holdfast.wire.network import SystemNetwork
 from tests.device.desk import Book, Desk
@@ -144,13 +144,13 @@ def mesh_of(*people: Person) -> Mesh:
 
 
 @contextmanager
-def at_home(home: Home, *, port: int | None = None) -> Iterator[House]:
+def at_home(home: Home, *, port: int | None = None, clock: Clock = wall_clock, **options: Any) -> Iterator[House]:
     """The daemon of a furnished home, while the block lasts; afterwards its database keeps every rule."""
-    with at_work(home, threaded=True) as device:
+    with at_work(home, threaded=True, clock=clock) as device:
         house = House(device)
         stop, ready = threading.Event(), threading.Event()
         trouble: list[BaseException] = []
-        thread = threading.Thread(target=_run, args=(house, port, ready, stop, trouble), daemon=True)
+        thread = threading.Thread(target=_run, args=(house, port, options, ready, stop, trouble), daemon=True)
         thread.start()
         assert ready.wait(ANSWER_S)
         try:
@@ -167,11 +167,16 @@ def at_home(home: Home, *, port: int | None = None) -> Iterator[House]:
 
 
 def _run(
-    house: House, port: int | None, ready: threading.Event, stop: threading.Event, trouble: list[BaseException]
+    house: House,
+    port: int | None,
+    options: dict[str, Any],
+    ready: threading.Event,
+    stop: threading.Event,
+    trouble: list[BaseException],
 ) -> None:
     async def live() -> None:
         house.loop = asyncio.get_running_loop()
-        house.service = Service(Daemon(house.device), port=port)
+        house.service = Service(Daemon(house.device, **options), port=port)
         try:
             await house.service.start(SystemNetwork())
             ready.set()

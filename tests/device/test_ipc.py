@@ -26,6 +26,8 @@ from holdfast.device.ipc_events import STREAMS_MAX
 from holdfast.protocol.idempotency import ANSWERS, Field, Fingerprint
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.reaction import FaultKind
+from holdfast.protocol.schedule import SECOND
+from holdfast.store.world import wall_clock
 from tests.device.house import House, UnixConnection, at_home, furnish, new_house
 
 SEND = {"to": "bob", "message": "hello", "client_message_id": "the-id"}
@@ -654,6 +656,29 @@ def test_a_socket_that_a_dead_daemon_left_is_replaced(tmp_path: Path) -> None:
     with at_home(home) as house:
         assert house.ask("GET", "/v1/version").status == 200
     assert not (home.path / "daemon.sock").exists()
+
+
+def test_a_new_token_is_taken_at_once_and_the_old_one_for_a_minute_more(tmp_path: Path) -> None:
+    ahead_s = 0
+    home = Home(tmp_path / "home")
+    furnish(home)
+    with at_home(home, port=0, clock=lambda: wall_clock() + ahead_s * SECOND) as house:
+        old = house.token
+        by_port = house.ask_port("POST", "/v1/token/rotate", authorization=f"Bearer {old}")
+        assert str(by_port) == "403 socket_only"
+        assert house.token == old
+        until = house.ask("POST", "/v1/token/rotate").document["old_until"]
+        new = house.token
+        assert new != old
+        assert stat.S_IMODE((home.path / "local-token").stat().st_mode) == 0o600
+        assert 0 < until - wall_clock() <= 60 * SECOND
+        for ahead_s, taken in ((0, {old: 200, new: 200}), (61, {old: 401, new: 200}), (-3600, {old: 401, new: 200})):
+            for token, status in taken.items():
+                found = house.ask_port("GET", "/v1/version", authorization=f"Bearer {token}").status
+                assert found == status, (ahead_s, token == old)
+        ahead_s = 0
+        house.ask("POST", "/v1/token/rotate")
+        assert house.ask_port("GET", "/v1/version", authorization=f"Bearer {old}").status == 401, "two tokens ago"
 
 
 def test_the_token_stays_across_restarts(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from holdfast.device import link, member_keys, rotation, sender, topics
+from holdfast.device import link, member_keys, sender, topics
 from holdfast.device.daemon import Ended
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Damaged, Exposed, Home
@@ -20,6 +20,7 @@ from holdfast.device.rotation import Rotated, rotate
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY
+from holdfast.store import files
 from holdfast.store.world import wall_clock
 from holdfast.wire.client import RelayClient
 from tests.device.company import Friend, at_home, gather_in_mesh, until
@@ -225,7 +226,7 @@ def test_a_death_at_any_step_of_the_end_leaves_a_home_that_the_next_start_finish
         raise Death
 
     _, bob = homes
-    replace = member_keys.files.replace
+    replace = files.replace
 
     def dying(path: Path, content: bytes) -> None:
         if step == "archive" or (step == "key" and path.name == "member.key"):
@@ -233,7 +234,7 @@ def test_a_death_at_any_step_of_the_end_leaves_a_home_that_the_next_start_finish
         replace(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(member_keys.files, "replace", dying)
+        patch.setattr(files, "replace", dying)
         if step == "next":
             patch.setattr(member_keys, "_remove", die)
         with pytest.raises((Death, BaseExceptionGroup)):
@@ -259,7 +260,7 @@ def test_a_rotation_that_the_relay_refuses_leaves_the_key_as_it_was(
     with at_work(ann) as device:
         taken = device.secret
     before = _files(bob)
-    monkeypatch.setattr(rotation.member_keys, "begin", _begin_with(taken))
+    monkeypatch.setattr(member_keys, "begin", _begin_with(taken))
     with at_work(bob) as device:
         with pytest.raises(Refused) as refused:
             asyncio.run(_rotate(device))

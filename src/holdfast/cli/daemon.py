@@ -13,10 +13,11 @@ import typer
 
 from holdfast.cli import daemon_status
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table
-from holdfast.device import holder
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.device import holder, local_token
 from holdfast.device import recover as recovery
 from holdfast.device.home import VARIABLE, Home, InUse
+from holdfast.device.ipc_link import NoDaemon
 from holdfast.device.mesh import NoMesh
 from holdfast.store.world import wall_clock
 
@@ -97,6 +98,29 @@ def status(home: AtHome = None, as_json: AsJson = False) -> None:
         return
     for name, text in daemon_status.lines(health, wall_clock()):
         console().print(f"{name:<11}{sessions.plain(text)}", soft_wrap=True)
+
+
+@app.command("rotate-token")
+def rotate_token(home: AtHome = None, as_json: AsJson = False) -> None:
+    """Make another token for the loopback port; a daemon that runs takes the old one for a minute more."""
+    from holdfast.device.client import Client
+
+    found = find_home(home)
+    until: int | None = None
+    with sessions.failures(found):
+        try:
+            with Client(home=found.path) as client:
+                until = client.rotate_token().old_until
+        except NoDaemon:
+            with found.entered():
+                local_token.renew(found.path, os.urandom)
+    if as_json:
+        print_json({"old_until": until})
+    else:
+        console().print(
+            f"{found.path / local_token.FILE_NAME} has a new token"
+            + ("" if until is None else f"; the old one is taken until {show_time(until)}")
+        )
 
 
 @app.command()

@@ -37,6 +37,7 @@ from holdfast.device.ipc_documents import (
     ScheduledPage,
     ScheduledSend,
     SendAnswer,
+    TokenRotated,
     Topics,
     Version,
 )
@@ -214,6 +215,10 @@ class Client:
 
     def version(self) -> Version:
         return self._link.ask("GET", "/v1/version", Version)
+
+    def rotate_token(self) -> TokenRotated:
+        """Have another token made for the loopback port."""
+        return self._link.ask("POST", "/v1/token/rotate", TokenRotated)
 
     def administer(self, verb: str, arguments: administration.Arguments) -> administration.Done:
         """Have the daemon do something in its mesh."""

@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 import structlog
 
-from holdfast.device import local_token
 from holdfast.device.daemon import Daemon
 from holdfast.device.ipc_events import Events
 from holdfast.device.ipc_handlers import Handlers
+from holdfast.device.local_token import LocalToken
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.wire.metrics import Counts
@@ -42,13 +42,13 @@ class Door(StrEnum):
 class Application:
     """The daemon's routes as ASGI applications, one for each door."""
 
-    def __init__(self, daemon: Daemon, exporter: Exporter, *, token: str | None = None) -> None:
+    def __init__(self, daemon: Daemon, exporter: Exporter, *, token: LocalToken | None = None) -> None:
         self.counts = Counts()
         self.events = Events(daemon)
         self._random = daemon.device.random
         self._token = token
         self.under_way = 0
-        self._routes = Handlers(daemon, exporter, self.events, self.counts).routes
+        self._routes = Handlers(daemon, exporter, self.events, self.counts, token).routes
         self.counts.watch("requests_under_way", "Requests that are being answered.", lambda: self.under_way)
         self.counts.watch("event_streams", "Open event streams.", lambda: self.events.open_count)
 
@@ -116,7 +116,8 @@ class Application:
 
     def _check_token(self, headers: Headers, scope: Any) -> None:
         try:
-            local_token.check(bearer_of(headers), self._token or "")
+            assert self._token is not None  # noqa: S101 - the port is open
+            self._token.check(bearer_of(headers))
         except Refused:
             _log.warning("security", what="no token, or a wrong one", door=Door.LOOPBACK.value, path=scope["path"])
             raise

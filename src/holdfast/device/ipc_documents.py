@@ -281,6 +281,12 @@ class ScheduledPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after: str | None
 
 
+class TokenRotated(msgspec.Struct, kw_only=True):
+    """Until when the token before is still taken (microseconds); null if the port is not open."""
+
+    old_until: int | None
+
+
 class Version(msgspec.Struct, frozen=True, kw_only=True):
     """Which daemon this is, and whose."""
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.device import administration, inbox, ipc_queries, outbox, scheduled, send
+from holdfast.device import administration, inbox, ipc_queries, local_token, outbox, scheduled, send
 from holdfast.device import ipc_documents as documents
 from holdfast.device import requeue as requeues
 from holdfast.device import trace as traces
@@ -15,6 +15,7 @@ from holdfast.device.database import SCHEMA
 from holdfast.device.ipc_events import Events
 from holdfast.device.ipc_feed import FeedHandlers
 from holdfast.device.ipc_routes import routes
+from holdfast.device.local_token import LocalToken
 from holdfast.device.trouble import TROUBLES, Troubled
 from holdfast.export import exporter as export
 from holdfast.protocol.outbox import RelayWord, Status
@@ -51,12 +52,15 @@ S = TypeVar("S")
 class Handlers:
     """The routes of a daemon, and what happens there."""
 
-    def __init__(self, daemon: Daemon, exporter: export.Exporter, events: Events, counts: Counts) -> None:
+    def __init__(
+        self, daemon: Daemon, exporter: export.Exporter, events: Events, counts: Counts, token: LocalToken | None
+    ) -> None:
         self._daemon = daemon
         self._device = daemon.device
         self._exporter = exporter
         self._events = events
         self._counts = counts
+        self._token = token
         self._started_at = self._device.clock()
         self.routes = RouteTable([*routes(self), *FeedHandlers(daemon).routes()])
         counts.watch("connected", "1 while the relay is in reach.", lambda: self._is_connected)
@@ -239,6 +243,15 @@ class Handlers:
                 member=self._daemon.facts.member,
             )
         )
+
+    async def post_rotate_token(self, request: Request) -> Reply:
+        """Over the socket only: whoever has stolen the token must not be able to shut the others out with it."""
+        if not request.local:
+            raise Refused(Refusal.SOCKET_ONLY, "the token is rotated over the socket")
+        if self._token is None:
+            local_token.renew(self._device.home.path, self._device.random)
+            return json_reply(documents.TokenRotated(old_until=None))
+        return json_reply(documents.TokenRotated(old_until=self._token.rotate()))
 
     async def get_metrics(self, request: Request) -> Reply:
         return Reply(body=self._counts.text(), content_type=METRICS)

@@ -111,6 +111,14 @@ def routes(handlers: "Handlers") -> list[Route]:
         _get("/v1/export/{table}", handlers.get_export, "A page of a table as an Arrow stream.", ARROW, _EXPORT),
         _get("/v1/health", handlers.get_health, "How the daemon is.", documents.Health),
         _get("/v1/version", handlers.get_version, "Which daemon this is.", documents.Version),
+        Route(
+            method="POST",
+            path="/v1/token/rotate",
+            handler=handlers.post_rotate_token,
+            summary="Make another token for the loopback port; on the socket only.",
+            auth="local",
+            answers={200: (documents.TokenRotated,)},
+        ),
         _get("/v1/metrics", handlers.get_metrics, "Counts for Prometheus.", "text/plain"),
         _get("/openapi.json", handlers.get_openapi, "This description.", "application/json"),
     ]

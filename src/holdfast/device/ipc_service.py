@@ -4,11 +4,11 @@ import asyncio
 
 import structlog
 
-from holdfast.device import local_token
 from holdfast.device.daemon import Daemon
 from holdfast.device.ipc import REQUEST_BYTES_MAX, REQUESTS_MAX, Application
 from holdfast.device.ipc_events import STREAMS_MAX
 from holdfast.device.ipc_link import socket_of
+from holdfast.device.local_token import LocalToken
 from holdfast.export.exporter import Exporter
 from holdfast.wire.network import Network
 from holdfast.wire.server import Server
@@ -37,7 +37,7 @@ class Service:
         self.socket = str(socket_of(device.home))
         self._port = port
         self._exporter = exporter or Exporter(device.home.database, EXPORT_READER)
-        token = None if port is None else local_token.take(device.home.path, device.random)
+        token = None if port is None else LocalToken(device.home.path, device.clock, device.random)
         self.app = Application(daemon, self._exporter, token=token)
         self._unix = Server(self.app.socket, LIMITS, clock=device.clock)
         self._tcp = None if port is None else Server(self.app.loopback, LIMITS, clock=device.clock)

@@ -1,7 +1,7 @@
 """The token that opens the daemon's loopback port: 32 random bytes in a file that only the home's owner can read.
 
-A new daemon keeps the token that it finds, so that programs which have it go on; removing the file makes the next start
-mint another one.
+A new daemon keeps the token that it finds, so that programs which have it go on. Rotating it puts another one into the file;
+a daemon that does so itself takes the old one for a moment longer, for programs that are about to read the file.
 """
 
 import base64
@@ -10,24 +10,64 @@ from pathlib import Path
 
 from holdfast.device.home import read_private
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import SECOND
 from holdfast.store import files
-from holdfast.store.world import Random
+from holdfast.store.world import Clock, Random
 
 FILE_NAME = "local-token"
 TOKEN_BYTES = 32
+GRACE_S = 60  # for which the token before is taken
+
+
+class LocalToken:
+    """The token of a running daemon's port; and the one before, while that is still taken."""
+
+    def __init__(self, home: Path, clock: Clock, random: Random) -> None:
+        self._home = home
+        self._clock = clock
+        self._random = random
+        self._token = take(home, random)
+        self._before: str | None = None
+        self._before_until = 0  # microseconds
+
+    def check(self, shown: str | None) -> None:
+        """Refuse whoever does not show a token that is taken."""
+        if shown is None:
+            raise Refused(Refusal.TOKEN_INVALID, "the loopback port takes an Authorization header with the local token")
+        taken = [self._token] if self._before is None or self._is_over else [self._token, self._before]
+        # Each is compared, whichever it is: how long it takes tells nothing.
+        matches = [hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()) for token in taken]
+        if not any(matches):
+            raise Refused(Refusal.TOKEN_INVALID, f"the token is not the one in {FILE_NAME}")
+
+    def rotate(self) -> int:
+        """Put a new token into the file; says until when the old one is taken (microseconds)."""
+        token = renew(self._home, self._random)
+        self._before, self._token = self._token, token
+        self._before_until = self._clock() + GRACE_S * SECOND
+        return self._before_until
+
+    @property
+    def _is_over(self) -> bool:
+        return (
+            not 0 <= self._before_until - self._clock() <= GRACE_S * SECOND
+        )  # nor may a clock that is set back prolong it
 
 
 def take(home: Path, random: Random) -> str:
     """The home's token; made where there is none."""
     path = home / FILE_NAME
     if not path.exists():
-        files.write_new(path, base64.urlsafe_b64encode(random(TOKEN_BYTES)).rstrip(b"=") + b"\n")
+        files.write_new(path, _mint(random) + b"\n")
     return read_private(path).decode("ascii").strip()
 
 
-def check(shown: str | None, token: str) -> None:
-    """Refuse whoever does not show the token."""
-    if shown is None:
-        raise Refused(Refusal.TOKEN_INVALID, "the loopback port takes an Authorization header with the local token")
-    if not hmac.compare_digest(shown.encode("utf-8", "replace"), token.encode()):
-        raise Refused(Refusal.TOKEN_INVALID, f"the token is not the one in {FILE_NAME}")
+def renew(home: Path, random: Random) -> str:
+    """Another token in the place of the one there is, or the first."""
+    token = _mint(random)
+    files.replace(home / FILE_NAME, token + b"\n")
+    return token.decode()
+
+
+def _mint(random: Random) -> bytes:
+    return base64.urlsafe_b64encode(random(TOKEN_BYTES)).rstrip(b"=")
