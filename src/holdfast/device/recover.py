@@ -50,13 +50,12 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
         with engine.write() as transaction:
             operations.recount(transaction)
             feed_verify.raise_fallen(transaction)
-            transaction.run(_SQL["forget_positions"])
         is_whole = not _findings(engine)
         with engine.write() as transaction:
             if not is_whole:
                 transaction.run(_SQL["forget_entries"])
                 transaction.run(_SQL["begin_behind_them"])
-            transaction.run(_SQL["want_replay"], {"log_id": bytes(LOG_ID_BYTES), "now": clock()})
+            begin_again(transaction, clock())
             operations.mark_backup(transaction)  # whoever opens it takes a new epoch and a new log id
         findings = _findings(engine)
     finally:
@@ -64,6 +63,12 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
     damaged = home.database.with_name(f"{home.database.name}.damaged-{clock()}")
     _exchange(home.database, damaged, new)
     return Recovered(tables=tuple(tables), damaged=str(damaged), history_is_whole=is_whole, findings=tuple(findings))
+
+
+def begin_again(transaction: Transaction, now: int) -> None:
+    """Fetch anew what a home may have had and lost: documents, and what it acknowledged to its relay."""
+    transaction.run(_SQL["forget_positions"])
+    transaction.run(_SQL["want_replay"], {"log_id": bytes(LOG_ID_BYTES), "now": now})
 
 
 def wants_replay(transaction: Transaction) -> bool:

@@ -1,0 +1,312 @@
+"""A home in one sealed file, and back: its keys, its mesh, everything that it has sent and received, and what waits.
+
+Never in it: the local token, sockets, logs, the relay that `holdfast up` runs, and which machine this is. A restored home is
+another sender, with an epoch of its own, for nobody knows what the first one did after the backup; and it asks the relay once
+more for what it had acknowledged by then. A restore is whole or has not happened.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from holdfast.device import database, holder, operations, recover, sealed_file
+from holdfast.device.home import Home
+from holdfast.device.member_keys import ARCHIVE_NAME, NEXT_NAME
+from holdfast.device.sealed_file import PIECE_BYTES, SealBroken
+from holdfast.store import faults, files
+from holdfast.store.check import check
+from holdfast.store.sqlite import SqliteEngine
+from holdfast.store.world import Clock, Random
+
+KEY_FILES = (NEXT_NAME, "member.key", ARCHIVE_NAME, "home.json")
+DATABASE = "device.db"
+STAYS = ("relay", "hook-installs.json")  # of a home that is replaced: these are the machine's, or another program's
+ATTEMPTS_MAX = 3  # at a moment in which no key changes
+MANIFEST_BYTES_MAX = 1_048_576
+
+_MODE = 0o600
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a home there is beside what every home has: plain files, and databases of others."""
+
+    plain: tuple[str, ...] = ()
+    databases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In the order in which they are copied: what takes from another comes before it, so that nothing falls between."""
+        return (*self.plain, *self.databases, *KEY_FILES, DATABASE)
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    size: int
+    digest: str  # sha256
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a backup, and of whom. Times are microseconds."""
+
+    version: int = 1
+    made_at: int
+    member: str | None
+    mesh: str | None
+    files: tuple[_File, ...]
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore did: from when the backup was, the epoch that the home has now, where the home before it is."""
+
+    made_at: int
+    epoch: str
+    waiting: int
+    before: str | None
+
+
+class KeysMoved(faults.Fault):
+    what = "the member's key changed again and again while it was copied"
+    remedy = "Try again when nobody rotates it."
+    temporary = True
+
+
+class HomeThere(faults.Fault):
+    what = "there is a home here already; it was left as it is"
+    remedy = "Name another home, or use --replace: the home that is here is then put aside, not removed."
+
+
+def back_up(home: Home, path: Path, passphrase: str, clock: Clock, random: Random, others: Contents) -> Manifest:
+    """Seal a home into a new file, while its daemon runs or not; the name appears when the file is whole."""
+    if path.exists():
+        raise faults.FileThere(str(path))
+    with _staging(home.path, f".backup-{os.getpid()}") as staged:
+        _copy_at_one_moment(home, staged, others)
+        manifest = _manifest(home, staged, clock())
+        partial = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            _write(partial, passphrase, random, _content(manifest, staged))
+            files.give_name(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return manifest
+
+
+def restore(
+    home: Home, path: Path, passphrase: str, clock: Clock, random: Random, others: Contents, *, replace: bool = False
+) -> Restored:
+    """Put a home where there is none; `replace` puts the one there aside. Refused while anybody works in it."""
+    with home.entered(wait_s=0.0) if home.path.exists() else nullcontext():
+        _check_place(home, replace)
+        with _staging(home.path.parent, f".{home.path.name}.restoring-{os.getpid()}") as staged:
+            manifest = _unpack(path, passphrase, staged, others)
+            epoch, waiting = _made_another_sender(staged / DATABASE, clock, random, str(path))
+            before = _exchange(home.path, staged, clock())
+    return Restored(
+        made_at=manifest.made_at, epoch=epoch, waiting=waiting, before=None if before is None else str(before)
+    )
+
+
+def _copy_at_one_moment(home: Home, staged: Path, others: Contents) -> None:
+    """Copy everything; if a key changed meanwhile, once more."""
+    for _ in range(ATTEMPTS_MAX):
+        _empty(staged)
+        before = _keys_of(home)
+        for name in others.names:
+            source = home.path / name
+            if name in (DATABASE, *others.databases):
+                _copy_database(source, staged / name, is_ours=name == DATABASE)
+            elif source.exists():
+                _copy_plain(source, staged / name)
+        if _keys_of(home) == before:
+            return
+    raise KeysMoved(str(home.path))
+
+
+def _keys_of(home: Home) -> dict[str, bytes]:
+    return {name: (home.path / name).read_bytes() for name in KEY_FILES if (home.path / name).exists()}
+
+
+def _copy_database(source: Path, target: Path, *, is_ours: bool) -> None:
+    if not is_ours and not source.exists():
+        return
+    engine = database.open_to_read(source) if is_ours else SqliteEngine(source, read_only=True)
+    try:
+        if is_ours:
+            database.back_up(engine, target)
+        else:
+            engine.backup(target)
+    finally:
+        engine.close()
+
+
+def _copy_plain(source: Path, target: Path) -> None:
+    with source.open("rb") as reading, _created(target) as writing:
+        shutil.copyfileobj(reading, writing)
+
+
+def _manifest(home: Home, staged: Path, now: int) -> Manifest:
+    membership = home.membership()
+    found = [_File(name=path.name, size=path.stat().st_size, digest=_digest(path)) for path in sorted(staged.iterdir())]
+    return Manifest(
+        made_at=now,
+        member=None if membership is None else membership.member,
+        mesh=None if membership is None else membership.mesh,
+        files=tuple(found),
+    )
+
+
+def _content(manifest: Manifest, staged: Path) -> Iterator[bytes]:
+    yield msgspec.json.encode(manifest) + b"\n"
+    for one in manifest.files:
+        with (staged / one.name).open("rb") as file:
+            while part := file.read(PIECE_BYTES):
+                yield part
+
+
+def _write(path: Path, passphrase: str, random: Random, content: Iterator[bytes]) -> None:
+    try:
+        with _created(path) as file:
+            sealed_file.write(file, passphrase, random, content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise files.meaning(error, path) from error
+
+
+def _unpack(path: Path, passphrase: str, staged: Path, others: Contents) -> Manifest:
+    try:
+        with path.open("rb") as file:
+            content = _Reader(sealed_file.read(file, passphrase, str(path)), str(path))
+            manifest = content.manifest(others)
+            for one in manifest.files:
+                content.file(one, staged / one.name)
+            content.end()
+    except OSError as error:
+        raise files.meaning(error, path) from error
+    return manifest
+
+
+class _Reader:
+    """The files in a content, one after the other."""
+
+    def __init__(self, parts: Iterator[bytes], where: str) -> None:
+        self._parts = parts
+        self._waiting = b""
+        self._where = where
+
+    def manifest(self, others: Contents) -> Manifest:
+        while b"\n" not in self._waiting and len(self._waiting) <= MANIFEST_BYTES_MAX and self._more():
+            pass
+        line, _, self._waiting = self._waiting.partition(b"\n")
+        try:
+            manifest = msgspec.json.decode(line, type=Manifest)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise SealBroken(self._where, f"its list of files: {error}") from error
+        names = [one.name for one in manifest.files]
+        unknown = set(names) - set(others.names)
+        if manifest.version != 1 or unknown or len(set(names)) != len(names) or DATABASE not in names:
+            raise SealBroken(self._where, f"its list of files is not one that is known here ({sorted(unknown)})")
+        return manifest
+
+    def file(self, one: _File, target: Path) -> None:
+        left = one.size
+        with _created(target) as file:
+            while left and (self._waiting or self._more()):
+                part, self._waiting = self._waiting[:left], self._waiting[left:]
+                file.write(part)
+                left -= len(part)
+            file.flush()
+            os.fsync(file.fileno())
+        if left or _digest(target) != one.digest:
+            raise SealBroken(self._where, one.name)
+
+    def end(self) -> None:
+        """The last piece was read, or the file may have been cut off behind what is wanted of it."""
+        if self._waiting or self._more():
+            raise SealBroken(self._where, "there is more in it than it says")
+
+    def _more(self) -> bool:
+        for part in self._parts:
+            if part:
+                self._waiting += part
+                return True
+        return False
+
+
+def _made_another_sender(path: Path, clock: Clock, random: Random, where: str) -> tuple[str, int]:
+    """Make the log that was restored a sound one, with an epoch of its own; says it, and how much waits to be sent."""
+    engine = SqliteEngine(path)
+    try:
+        database.prepare(engine, clock, random)
+        with engine.write() as transaction:
+            recover.begin_again(transaction, clock())
+        found = [f"{finding.check}: {finding.found}" for finding in check(engine, database.SCHEMA)]
+        if found:
+            raise SealBroken(where, f"its log: {found[0]}")
+        with engine.read() as transaction:
+            return operations.epoch(transaction).hex(), operations.count(transaction)[1]
+    finally:
+        engine.close()
+
+
+def _check_place(home: Home, replace: bool) -> None:
+    if home.path.exists() and not replace and any(path.name != "lock" for path in home.path.iterdir()):
+        raise HomeThere(str(home.path))
+
+
+def _exchange(home: Path, staged: Path, now: int) -> Path | None:
+    """The new home takes the name; one that was there is put aside, and what stays with the machine goes over."""
+    aside = None
+    if home.exists():
+        aside = home.with_name(f"{home.name}.before-restore-{now}")
+        home.rename(aside)
+        for name in STAYS:
+            if (aside / name).exists():
+                (aside / name).rename(staged / name)
+    files.sync_directory(staged)
+    staged.rename(home)
+    files.sync_directory(home.parent)
+    if aside is not None and [path.name for path in aside.iterdir()] == ["lock"]:
+        shutil.rmtree(aside)  # an empty directory that somebody made for us
+        aside = None
+    return aside
+
+
+@contextmanager
+def _staging(place: Path, name: str) -> Iterator[Path]:
+    """A directory of our own, gone afterwards unless it got another name; what a dead process left there goes, too."""
+    stem = name.rpartition("-")[0]
+    for left in place.glob(f"{stem}-*"):
+        number = left.name.rpartition("-")[2]
+        if number.isdigit() and not (holder.is_alive(int(number)) and int(number) != os.getpid()):
+            shutil.rmtree(left, ignore_errors=True)
+    made = place / name
+    try:
+        made.mkdir(mode=0o700)
+    except OSError as error:
+        raise files.meaning(error, made) from error
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _empty(directory: Path) -> None:
+    for path in directory.iterdir():
+        path.unlink()
+
+
+def _created(path: Path) -> BinaryIO:
+    """A new file that only its owner can open."""
+    return os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE), "wb")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
