@@ -48,6 +48,9 @@ _HEALTHY = Health(
     last_error=None,
     last_error_at=None,
     pending_count=0,
+    pressure="normal",
+    pressure_of="outbox.rows_max",
+    pressure_percent=3,
     queue_depth=0,
     inflight=0,
     oldest_waiting_at=None,
@@ -89,6 +92,8 @@ def test_the_status_of_a_daemon_in_trouble_says_what_is_wrong_since_when_and_whe
         unapplied=5,
         parked=4,
         pending_count=6,
+        pressure="full",
+        pressure_percent=97,
     )
     told = dict(daemon_status.lines(health, 3 * DAY))
     assert told == {
@@ -100,6 +105,7 @@ def test_the_status_of_a_daemon_in_trouble_says_what_is_wrong_since_when_and_whe
             "1 given up: holdfast outbox list --status dead"
         ),
         "inbox": ("5 not acted on; 4 parked: holdfast inbox --parked; 6 waited at the relay when it was met last"),
+        "room": "full: 97 % of outbox.rows_max is used",
         "last error": "2 d ago (1970-01-01T00:01:00.000Z): the disk is full",
     }
 

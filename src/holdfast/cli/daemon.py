@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -22,7 +22,6 @@ from holdfast.device.mesh import NoMesh
 from holdfast.store.world import wall_clock
 
 LOG_NAME = "daemon.log"
-LOG_BYTES_MAX = 104_857_600  # then the next start puts it aside
 STOP_TIMEOUT_S = 20.0  # more than the daemon gives to what is under way
 FOLLOW_POLL_S = 0.5
 
@@ -41,7 +40,12 @@ Port = Annotated[
 def run(
     home: AtHome = None,
     port: Port = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, typer.Option(help="In the place of the setting.")
+    ] = None,
+    log_file: Annotated[
+        Path | None, typer.Option(hidden=True, help="What stderr is: it is put aside as it grows.")
+    ] = None,
 ) -> None:
     """Run the daemon until it is told to stop. The first line on stdout names its socket; the log, on stderr, is JSON."""
     found = find_home(home)
@@ -49,9 +53,9 @@ def run(
         if not found.exists():
             raise NoMesh
         # Servers are large, and every other command starts without them.
-        from holdfast.cli.daemon_process import serve
+        from holdfast.cli.daemon_process import Options, serve
 
-        serve(found, port=port, log_level=log_level)
+        serve(found, Options(port=port, log_level=log_level, log_file=log_file))
 
 
 @app.command()
@@ -98,6 +102,20 @@ def status(home: AtHome = None, as_json: AsJson = False) -> None:
         return
     for name, text in daemon_status.lines(health, wall_clock()):
         console().print(f"{name:<11}{sessions.plain(text)}", soft_wrap=True)
+
+
+@app.command()
+def reload(home: AtHome = None, as_json: AsJson = False) -> None:
+    """Have the daemon read daemon.toml anew, without losing its connection. Settings that are not good change nothing."""
+    from holdfast.device.client import Client
+
+    found = find_home(home)
+    with sessions.failures(found), Client(home=found.path) as client:
+        changed = client.reload().changed
+    if as_json:
+        print_json({"changed": changed})
+    else:
+        console().print(f"changed: {', '.join(changed)}" if changed else "nothing has changed")
 
 
 @app.command("rotate-token")
@@ -162,10 +180,20 @@ def _is_free(home: Home, wait_s: float) -> bool:
 def _start(home: Home, port: int | None) -> dict[str, Any]:
     """A daemon of its own session; returns when it answers."""
     log = home.path / LOG_NAME
-    if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
-        log.replace(log.with_name(f"{LOG_NAME}.1"))
     options = [] if port is None else ["--port", str(port)]
-    command = [sys.executable, "-P", "-m", "holdfast.cli", "daemon", "run", "--home", str(home.path), *options]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "holdfast.cli",
+        "daemon",
+        "run",
+        "--home",
+        str(home.path),
+        "--log-file",
+        str(log),
+        *options,
+    ]
     before = log.stat().st_size if log.exists() else 0
     descriptor = os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:

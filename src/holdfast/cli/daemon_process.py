@@ -2,33 +2,70 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+import msgspec
 import structlog
 
 from holdfast.cli import json_log
 from holdfast.cli.hook_process import hooks_handled
 from holdfast.cli.output import ExitCode, Failure, print_json, show_time
 from holdfast.cli.process import stop_signal
-from holdfast.device import holder
+from holdfast.cli.rotated_log import RotatedLog
+from holdfast.device import holder, settings
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import Device, at_work
 from holdfast.device.holder import Holder
 from holdfast.device.home import LOCK_WAIT_S, Home, InUse
 from holdfast.device.ipc_service import Service
-from holdfast.protocol.refusal import REFUSALS
+from holdfast.device.settings import Settings
+from holdfast.protocol.refusal import REFUSALS, Refused
+from holdfast.store.settings import SettingsInvalid
+from holdfast.store.world import wall_clock
 from holdfast.wire.network import CannotListen, SystemNetwork
 
 _log = structlog.get_logger("holdfast.daemon")
 
 
-def serve(home: Home, *, port: int | None, log_level: str) -> None:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """How a daemon is to run, beside its settings."""
+
+    port: int | None = None
+    log_level: str | None = None  # in the place of the setting's
+    log_file: Path | None = None  # which stderr is; then it is put aside as it grows
+
+
+def serve(home: Home, options: Options) -> None:
     """Be the daemon of a home until a signal says otherwise."""
-    json_log.configure(log_level)
+    chosen = settings_of(home)
+    log = None if options.log_file is None else RotatedLog(options.log_file, chosen.log, wall_clock)
+    json_log.configure(options.log_level or chosen.log_level, log)
     with alone_in(home) as device, endings():
-        asyncio.run(_serve(device, port))
+        asyncio.run(_serve(device, options, chosen, log))
+
+
+def settings_of(home: Home) -> Settings:
+    """The settings of a home, or why there are none."""
+    try:
+        return settings.load(home.path, os.environ)
+    except SettingsInvalid as error:
+        raise Failure(ExitCode.USAGE, "settings", str(error)) from error
+
+
+def _reload_on_signal(daemon: Daemon) -> None:
+    """SIGHUP has the settings read anew; bad ones are told in the log, and those before stay."""
+
+    def reload() -> None:
+        try:
+            _log.info("settings read anew", changed=daemon.reload())
+        except Refused as refused:
+            _log.error("the settings are not good; those before stay", detail=refused.detail)
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
 
 
 @contextmanager
@@ -59,15 +96,24 @@ def endings() -> Iterator[None]:
         raise Failure(ExitCode.ENDED, str(ended.refusal), f"{ended.detail or ended.refusal}. {row.sentence}") from ended
 
 
-async def _serve(device: Device, port: int | None) -> None:
+async def _serve(device: Device, options: Options, chosen: Settings, log: RotatedLog | None) -> None:
     stop = stop_signal()
-    await work(device, port, stop)
+
+    def reloaded(found: Settings) -> None:
+        json_log.set_level(options.log_level or found.log_level)
+        if log is not None:
+            log.settings = found.log
+
+    def reread() -> Settings:
+        return settings.load(device.home.path, os.environ)
+
+    await work(Daemon(device, settings=chosen, reread=reread, reloaded=reloaded), options.port, stop)
 
 
-async def work(device: Device, port: int | None, stop: asyncio.Event, **told: str) -> None:
+async def work(daemon: Daemon, port: int | None, stop: asyncio.Event, **told: str) -> None:
     """Be a device's daemon until told to stop; `told` goes with the line that says that it is there."""
-    daemon = Daemon(device)
-    service = Service(daemon, port=port)
+    device, service = daemon.device, Service(daemon, port=port)
+    _reload_on_signal(daemon)
     try:
         await service.start(SystemNetwork())
         url = {} if service.url is None else {"url": service.url}

@@ -20,6 +20,8 @@ def lines(health: "Health", now: int) -> Iterator[tuple[str, str]]:
     yield "relay", _relay(health, now)
     yield "outbox", _outbox(health)
     yield "inbox", _inbox(health)
+    if health.pressure != "normal":
+        yield "room", f"{health.pressure}: {health.pressure_percent} % of {health.pressure_of} is used"
     if health.last_error is not None:
         at = health.last_error_at or now
         yield "last error", f"{_ago(at, now)} ({show_time(at)}): {health.last_error}"

@@ -12,8 +12,8 @@ from structlog.typing import Processor
 _QUIET = ("uvicorn.error", "websockets", "asyncio", "httpx2", "httpcore2")
 
 
-def configure(level: str) -> None:
-    """Send everything that is logged from now on, by us and by libraries, to stderr as JSON."""
+def configure(level: str, handler: logging.Handler | None = None) -> None:
+    """Send everything that is logged from now on, by us and by libraries, to stderr as JSON, or to this handler."""
     shared: list[Processor] = [
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
@@ -29,7 +29,7 @@ def configure(level: str) -> None:
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = handler or logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -41,6 +41,11 @@ def configure(level: str) -> None:
     root.setLevel(level.upper())
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def set_level(level: str) -> None:
+    """Log this much from now on."""
+    logging.getLogger().setLevel(level.upper())
 
 
 def _render(logger: Any, name: str, event: Any) -> str:

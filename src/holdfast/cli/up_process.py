@@ -5,6 +5,7 @@ begins on a laptop can move out later.
 """
 
 import asyncio
+import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -12,11 +13,13 @@ import msgspec
 import structlog
 
 from holdfast.cli import json_log
-from holdfast.cli.daemon_process import alone_in, endings, work
+from holdfast.cli.daemon_process import alone_in, endings, settings_of, work
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.cli.process import stop_signal
 from holdfast.cli.relay_process import open_in
 from holdfast.cli.session import user_name
+from holdfast.device import settings
+from holdfast.device.daemon import Daemon
 from holdfast.device.device import Device
 from holdfast.device.home import Home, Membership
 from holdfast.device.mesh import Standing, found, standing
@@ -73,12 +76,17 @@ async def _serve(device: Device, data: Path, chosen: Settings, port: int | None,
         await _settle(device, service.url, mesh_name)
         _log.info("relay", url=service.url, data=str(data), pubkey=relay.pubkey)
         serving = asyncio.create_task(service.run_until(stop))
-        working = asyncio.create_task(work(device, port, stop, relay=service.url))
+        working = asyncio.create_task(work(_daemon(device), port, stop, relay=service.url))
         await asyncio.wait({serving, working}, return_when=asyncio.FIRST_COMPLETED)
         stop.set()  # whichever ended, the other ends with it
         await asyncio.gather(serving, working)
     finally:
         await service.close()
+
+
+def _daemon(device: Device) -> Daemon:
+    """The device's daemon; how much both log is the relay's setting."""
+    return Daemon(device, settings=settings_of(device.home), reread=lambda: settings.load(device.home.path, os.environ))
 
 
 async def _settle(device: Device, url: str, mesh_name: str) -> None:

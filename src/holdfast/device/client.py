@@ -32,6 +32,7 @@ from holdfast.device.ipc_documents import (
     Message,
     OutboxPage,
     Peers,
+    Reloaded,
     Reports,
     Requeued,
     ScheduledPage,
@@ -215,6 +216,10 @@ class Client:
 
     def version(self) -> Version:
         return self._link.ask("GET", "/v1/version", Version)
+
+    def reload(self) -> Reloaded:
+        """Have the daemon read its settings anew."""
+        return self._link.ask("POST", "/v1/reload", Reloaded)
 
     def rotate_token(self) -> TokenRotated:
         """Have another token made for the loopback port."""

@@ -27,8 +27,10 @@ from holdfast.device.outbox import Committed
 from holdfast.device.publish import MAX_AGE_HOURS, Publisher, PutOff
 from holdfast.device.receiver import Receiver
 from holdfast.device.requeue import Doubt
+from holdfast.device.room import FreeBytes, Room, free_bytes
 from holdfast.device.sealer import Sealer
 from holdfast.device.sender import Sender
+from holdfast.device.settings import Settings, changed
 from holdfast.device.sync_client import SyncClient
 from holdfast.protocol import administration, keys
 from holdfast.protocol.outbox import RelayWord
@@ -37,6 +39,7 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND, send_wait
 from holdfast.store import faults
 from holdfast.store.engine import Transaction
+from holdfast.store.settings import SettingsInvalid
 from holdfast.wire.client import Mesh, RelayClient, Unreachable
 from holdfast.wire.network import Network, SystemNetwork
 from holdfast.wire.relay_socket import SocketClosed
@@ -45,6 +48,7 @@ from holdfast.wire.transport import NetworkTransport
 DRAIN_S = 5.0  # for what is in flight when the daemon is to end; what is not settled then is offered again at the start
 HOUSEKEEPING_S = 60.0  # between two looks for what is too old
 PRUNE_EVERY = 60  # of those looks
+ROOM_LOOK_S = 5.0  # between two looks at how much room there is
 RELEASE_POLL_S = 30.0  # a look without being woken: a clock may have been set
 
 # Trying again does not help: somebody has to decide something.
@@ -103,10 +107,17 @@ class Daemon:
         device: Device,
         *,
         network: Network | None = None,
-        max_age_hours_override: int | None = None,
+        settings: Settings | None = None,
+        reread: Callable[[], Settings] | None = None,
+        reloaded: Callable[[Settings], None] = lambda settings: None,
+        free_bytes: FreeBytes = free_bytes,
         replay: bool = False,
     ) -> None:
-        """`network` makes all connections; `replay` fetches once more what was acknowledged before: for a home that lost its inbox."""
+        """`network` makes all connections; `replay` fetches once more what was acknowledged before: for a home that lost its inbox.
+
+        `reread` gives the settings as they are when somebody wants them read anew, `reloaded` hears of those that are good;
+        `free_bytes` looks at the disk.
+        """
         membership, stands = standing(device)
         if membership is None or stands is Standing.NONE:
             raise NoMesh
@@ -114,6 +125,10 @@ class Daemon:
         self.membership = membership
         self.facts = Facts(mesh=membership.mesh, member=membership.member)
         self.changes = Changes()
+        self.settings = settings or Settings()
+        self._reread = reread
+        self._reloaded = reloaded
+        self.room = Room(device, self.settings, free_bytes=free_bytes, told=self.changes.tell)
         self.sightings = 0  # of the mesh, as the relay has it
         self._links = {"connections": 0, "disconnections": 0}
         network = network or SystemNetwork()
@@ -127,7 +142,7 @@ class Daemon:
         self._directory = device.look(directories.load)
         self._keys = device.look(topic_keys.count)
         self._seen: Mesh | None = None  # the mesh as the relay told it last
-        self._link = Link(self, network, max_age_hours_override, replay=replay)
+        self._link = Link(self, network, replay=replay)
         self.sealer = Sealer(device, membership.mesh, lambda: self._directory)
         self.sender = Sender(
             device,
@@ -177,9 +192,10 @@ class Daemon:
     async def run(self) -> None:
         """Work until `stop`. Raises Ended, or the fault of a store, if it cannot go on."""
         try:
+            self.room.look()
             async with self.client, asyncio.TaskGroup() as tasks:
                 sender = tasks.create_task(self._patiently(self.sender.run))
-                loops = (self._stay_linked, self._release, self._keep_house, self.feed.run)
+                loops = (self._stay_linked, self._release, self._keep_house, self._watch_room, self.feed.run)
                 others = [tasks.create_task(self._patiently(work)) for work in loops]
                 await self._stopping.wait()
                 for task in others:
@@ -193,6 +209,24 @@ class Daemon:
     def stop(self) -> None:
         """Let `run` end."""
         self._stopping.set()
+
+    def reload(self) -> list[str]:
+        """Read the settings anew and work by them from now on; says which have changed. Bad ones are refused, and change nothing."""
+        if self._reread is None:
+            raise Refused(Refusal.NOT_FOUND, "this daemon was started without settings that could be read anew")
+        try:
+            found = self._reread()
+        except SettingsInvalid as error:
+            raise Refused(Refusal.MALFORMED, str(error)) from error
+        before, hours = self.settings, self._link.max_age_hours(found)
+        self.settings = self.room.settings = found
+        if hours is not None:
+            self.sender.max_age_hours = hours
+            self._state = msgspec.structs.replace(self._state, max_age_hours=hours)
+        self._reloaded(found)
+        self.room.look()
+        self.wake()
+        return changed(before, found)
 
     def wake(self) -> None:
         """Something was written that the loops have to look at."""
@@ -331,6 +365,12 @@ class Daemon:
             due_at = device.look(scheduled.next_release_at)
             wait_s = RELEASE_POLL_S if due_at is None else (due_at - device.clock()) / SECOND
             await _sleep(self._release_woken, max(min(wait_s, RELEASE_POLL_S), 0.0))
+
+    async def _watch_room(self) -> None:
+        """Notice that it gets tight, or better, though nobody sends."""
+        while True:
+            self.room.look()
+            await asyncio.sleep(ROOM_LOOK_S)
 
     async def _keep_house(self) -> None:
         """Give up what is too old, and drop what need not be kept, in bounded steps."""

@@ -281,6 +281,12 @@ class ScheduledPage(msgspec.Struct, frozen=True, kw_only=True):
     next_after: str | None
 
 
+class Reloaded(msgspec.Struct, kw_only=True):
+    """The settings that have another value now, by name."""
+
+    changed: list[str]
+
+
 class TokenRotated(msgspec.Struct, kw_only=True):
     """Until when the token before is still taken (microseconds); null if the port is not open."""
 
@@ -309,6 +315,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     )  # what went wrong last with relay or disk since the start, and when, though it is mended by now
     last_error_at: int | None
     pending_count: int  # what waited at the relay for this member when it was met last
+    pressure: str  # how tight it is: normal, high, full (no new sends) or degraded (no new event streams, either)
+    pressure_of: str  # the setting of which most is used, and how much of it
+    pressure_percent: int
     queue_depth: int  # sends that the relay has not confirmed
     inflight: int  # of these, on their way
     oldest_waiting_at: int | None  # since when the oldest of them waits, how long that is, and why

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.device.daemon import Daemon
+from holdfast.device.room import RoomState
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import check_range, read_integer, shown
@@ -56,6 +57,9 @@ class Events:
         after = self._start(request.headers.get("last-event-id") or request.query.get("after"))
         if self.open_count >= STREAMS_MAX:
             raise Refused(Refusal.TOO_MANY_STREAMS, f"{STREAMS_MAX} event streams are open")
+        no_room = self._daemon.room.for_stream()
+        if no_room is not None:
+            raise no_room
         self.open_count += 1
         try:
             async with aclosing(self._chunks(after, kinds)) as chunks:
@@ -80,12 +84,15 @@ class Events:
         return after
 
     async def _chunks(self, after: int, kinds: frozenset[Kind]) -> AsyncGenerator[bytes, None]:
-        version, state = self._daemon.changes.version, None
+        version, state, room = self._daemon.changes.version, None, RoomState()
         yield b": holdfast\n\n"
         while not self._ending.is_set():
             if state != self._daemon.state.link:
                 state = self._daemon.state.link
                 yield _event(state.value, msgspec.to_builtins(self._daemon.state))
+            if room.pressure is not self._daemon.room.state.pressure:
+                room = self._daemon.room.state
+                yield _event(f"outbox_pressure_{room.pressure}", msgspec.to_builtins(room))
             page = self._page(after)
             if page:
                 after = page[-1].seq

@@ -205,7 +205,7 @@ class Handlers:
 
     async def get_health(self, request: Request) -> Reply:
         state, membership = self._daemon.state, self._daemon.membership
-        now = self._device.clock()
+        now, room = self._device.clock(), self._daemon.room.look()
         head, held = self._daemon.look(lambda tx: (history.head(tx), _held(tx, now)))
         return json_reply(
             documents.Health(
@@ -216,6 +216,9 @@ class Handlers:
                 last_error=state.last_error,
                 last_error_at=state.last_error_at,
                 pending_count=state.pending_count,
+                pressure=room.pressure.value,
+                pressure_of=room.of,
+                pressure_percent=room.percent,
                 **held,
                 mesh=membership.mesh,
                 mesh_name=membership.mesh_name,
@@ -243,6 +246,11 @@ class Handlers:
                 member=self._daemon.facts.member,
             )
         )
+
+    async def post_reload(self, request: Request) -> Reply:
+        if not request.local:
+            raise Refused(Refusal.SOCKET_ONLY, "settings are read anew over the socket")
+        return json_reply({"changed": self._daemon.reload()})
 
     async def post_rotate_token(self, request: Request) -> Reply:
         """Over the socket only: whoever has stolen the token must not be able to shut the others out with it."""
@@ -276,8 +284,9 @@ class Handlers:
         chosen = send.chosen_id(request.headers.get("idempotency-key"), asked.client_message_id)
         prepared = send.prepare(msgspec.structs.replace(asked, client_message_id=chosen))
         facts, directory, device = self._daemon.facts, self._daemon.directory, self._device
+        no_room = self._daemon.room.for_send()
         answer = await self._daemon.do(
-            lambda tx: send.accept(tx, facts, directory, device.clock(), device.random, prepared)
+            lambda tx: send.accept(tx, facts, directory, device.clock(), device.random, prepared, no_room)
         )
         return Reply(
             status=answer.http_status,
@@ -348,6 +357,7 @@ class Handlers:
             "inbox_unapplied": held["unapplied"],
             "inbox_parked": held["parked"],
             "relay_pending": self._daemon.state.pending_count,
+            "room_used_percent": self._daemon.room.look().percent,
         }
         return counted | dict(self._daemon.counters)
 

@@ -113,6 +113,14 @@ def routes(handlers: "Handlers") -> list[Route]:
         _get("/v1/version", handlers.get_version, "Which daemon this is.", documents.Version),
         Route(
             method="POST",
+            path="/v1/reload",
+            handler=handlers.post_reload,
+            summary="Read the settings anew, without losing the connection; on the socket only.",
+            auth="local",
+            answers={200: (documents.Reloaded,)},
+        ),
+        Route(
+            method="POST",
             path="/v1/token/rotate",
             handler=handlers.post_rotate_token,
             summary="Make another token for the loopback port; on the socket only.",

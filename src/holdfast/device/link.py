@@ -18,13 +18,14 @@ from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
 from holdfast.device.mesh import NotThatOne, OtherRelay, Session, Standing, standing
 from holdfast.device.publish import Publisher, PutOff
+from holdfast.device.settings import Settings
 from holdfast.protocol import envelope, event
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import max_age_hours
 from holdfast.store import faults
 from holdfast.wire import relay_socket
-from holdfast.wire.client import Fates, Mesh, Unreachable
+from holdfast.wire.client import Dedupe, Fates, Mesh, Unreachable
 from holdfast.wire.network import Network
 from holdfast.wire.queue_frames import QueueStatus
 from holdfast.wire.relay_socket import SocketClosed
@@ -43,10 +44,10 @@ _log = structlog.get_logger(__name__)
 class Link:
     """What a daemon does with its relay."""
 
-    def __init__(self, daemon: "Daemon", network: Network, override: int | None, *, replay: bool) -> None:
+    def __init__(self, daemon: "Daemon", network: Network, *, replay: bool) -> None:
         self._daemon = daemon
         self._network = network
-        self._override = override
+        self._dedupe: Dedupe | None = None  # how long the relay that was met last remembers ids
         self._replay = replay or daemon.device.look(recover.wants_replay)
         self._is_replayed = False  # and the home has not been told yet
         self._look_woken = asyncio.Event()
@@ -124,8 +125,12 @@ class Link:
         information = await self._daemon.client.information()
         if information.pubkey != membership.relay_pubkey:
             raise OtherRelay(membership.relay, membership.relay_pubkey, information.pubkey)
-        dedupe = information.features.dedupe
-        return max_age_hours(dedupe.mode, dedupe.days, self._override)
+        self._dedupe = information.features.dedupe
+        return _hours(self._dedupe, self._daemon.settings)
+
+    def max_age_hours(self, settings: Settings) -> int | None:
+        """For how many hours it is safe to offer a row by these settings, if the relay was met; refuses what is not safe."""
+        return None if self._dedupe is None else _hours(self._dedupe, settings)
 
     async def _finish_joining(self) -> None:
         """Ask again for what got no answer when this home came to its mesh: until then it is nobody to the relay."""
@@ -223,6 +228,10 @@ class Link:
     async def _keep_opened(self, opened: Sequence[tuple[str, Payload]]) -> None:
         daemon = self._daemon
         await daemon.device.do_soon(lambda tx: arrivals.reopen(tx, daemon.facts, daemon.device.clock(), opened))
+
+
+def _hours(dedupe: Dedupe, settings: Settings) -> int:
+    return max_age_hours(dedupe.mode, dedupe.days, settings.outbox.max_age_hours_override)
 
 
 def first_cause(group: BaseExceptionGroup[BaseException], *kinds: type[BaseException]) -> BaseException:

@@ -168,12 +168,20 @@ def send(
 
 
 def accept(
-    transaction: Transaction, facts: Facts, directory: Resolver, now: int, random: Random, prepared: Prepared
+    transaction: Transaction,
+    facts: Facts,
+    directory: Resolver,
+    now: int,
+    random: Random,
+    prepared: Prepared,
+    no_room: Refused | None = None,
 ) -> Answer:
-    """What the id says of a request: a new row, or the answer that belongs to the row there is."""
+    """What the id says of a request: a new row, unless there is no room for one, or the answer that belongs to the row there is."""
     client_message_id = prepared.request.client_message_id or ulid.mint(now, random(ulid.RANDOM_BYTES))
     row = _called(transaction, client_message_id)
     if row is None:
+        if no_room is not None:
+            return refused(no_room)
         answer = ANSWERS[None, compared(None, prepared.request_fingerprint)]
         try:
             address = _address(facts, directory, now, prepared, client_message_id)

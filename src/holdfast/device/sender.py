@@ -71,7 +71,7 @@ class Sender:
         self._paused_until = 0
         self._faults = 0  # batches in a row to which nobody answered
         self._unanswered: set[int] = set()
-        self._max_age_hours = MAX_AGE_HOURS
+        self.max_age_hours = MAX_AGE_HOURS
         self.counts = {"relayed": 0, "put_off": 0, "dead": 0}
 
     async def run(self) -> None:
@@ -103,7 +103,7 @@ class Sender:
         unanswered, self._unanswered = self._unanswered, set()
         device = self._device
         newest = await device.do_soon(lambda tx: _made_due(tx, device.clock(), unanswered))
-        self._max_age_hours = max_age_hours
+        self.max_age_hours = max_age_hours
         self._faults = self._paused_until = 0
         self._lanes.allow_receipts(newest)
         self._lanes.forget()
@@ -126,7 +126,7 @@ class Sender:
 
     async def age_out(self) -> int:
         """Give up what has waited too long, the oldest, whether the relay is there or not; says how many."""
-        device, hours = self._device, self._max_age_hours
+        device, hours = self._device, self.max_age_hours
 
         def give_up(transaction: Transaction) -> int:
             now = device.clock()
@@ -185,7 +185,7 @@ class Sender:
         return claimed
 
     def _is_too_old(self, operation: Operation, now: int) -> bool:
-        return is_past_max_age(operation.enqueued_at, now, self._max_age_hours)
+        return is_past_max_age(operation.enqueued_at, now, self.max_age_hours)
 
     def _claimed(
         self,
@@ -197,7 +197,7 @@ class Sender:
         now = self._device.clock()
         for operation in sending.with_sequences(transaction, [operation.sequence for operation in old]):
             if operation.status is Status.PENDING:  # nobody has retired it meanwhile
-                sending.age_out(transaction, now, operation, self._max_age_hours)
+                sending.age_out(transaction, now, operation, self.max_age_hours)
         for sequence, reason in notes:
             lanes.note(transaction, sequence, reason)
         return sending.claim_all(transaction, now, pairs)
@@ -273,7 +273,7 @@ class Sender:
 
     def _count_dead(self, number: int) -> None:
         self.counts["dead"] += number
-        _log.warning("gave up what had waited too long", count=number, hours=self._max_age_hours)
+        _log.warning("gave up what had waited too long", count=number, hours=self.max_age_hours)
         self._told()
 
 

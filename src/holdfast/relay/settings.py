@@ -1,17 +1,18 @@
 """Every setting of a relay, with its unit, range and default. From a TOML file, then the environment; unknown ones are refused."""
 
-import difflib
-import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from holdfast.protocol.event import EVENT_BYTES_MAX
 from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, DedupeMode
+from holdfast.store.settings import SettingsInvalid, SettingsReader
+
+__all__ = ("ENVIRONMENT", "FILE_NAME", "Settings", "SettingsInvalid", "load")
 
 ENVIRONMENT = "HOLDFAST_RELAY_"  # and the name in capitals, with two underscores where a table's name ends
 FILE_NAME = "relay.toml"  # in the data directory, when no other file is named
@@ -117,88 +118,16 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
-class SettingsInvalid(Exception):
-    """A setting that the relay cannot run with: says which, where it was found, and what to do."""
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """A setting that there is."""
-
-    type: Any
-    default: object
+_READER = SettingsReader(Settings, ENVIRONMENT)
 
 
 def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
     """The settings of a file, if one is given, changed by those of the environment."""
-    given: dict[str, object] = {}
-    if file is not None:
-        for name, value in _leaves(_read(file)):
-            given[name] = _checked(name, value, f"{file}: {name}", strict=True)
-    for variable in sorted(environment):
-        if variable.startswith(ENVIRONMENT):
-            name = variable.removeprefix(ENVIRONMENT).lower().replace("__", ".")
-            given[name] = _checked(name, environment[variable], variable, strict=False)
-    return _built(given)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsInvalid(f"{file}: the settings cannot be read ({error.strerror}). Correct the path.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsInvalid(f"{file}: this is not TOML ({error}). Correct it there.") from error
-
-
-def _leaves(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in table.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _checked(name: str, value: object, where: str, *, strict: bool) -> object:
-    """A value in its type and range; one from the environment is a text of it."""
-    known = _KNOWN.get(name)
-    if known is None:
-        near = difflib.get_close_matches(name, _KNOWN, n=1)
-        remedy = f"Did you mean {near[0]}?" if near else f"There are: {', '.join(sorted(_KNOWN))}."
-        raise SettingsInvalid(f"{where}: there is no such setting. {remedy}")
-    if not strict and isinstance(known.default, tuple) and isinstance(value, str):
-        value = [item.strip() for item in value.split(",") if item.strip()]
-    try:
-        return msgspec.convert(value, known.type, strict=strict)
-    except msgspec.ValidationError as error:
-        fault = str(error).partition(" - at ")[0].replace("`", "")
-        default = msgspec.to_builtins(known.default)
-        raise SettingsInvalid(
-            f"{where} is {value!r}: {fault[:1].lower()}{fault[1:]}. Correct it, or leave it out for {default!r}."
-        ) from error
-
-
-def _built(given: Mapping[str, object]) -> Settings:
-    tables: dict[str, dict[str, object]] = {"": {}, "limits": {}, "retention": {}, "queue": {}, "feed": {}}
-    for name, value in given.items():
-        table, _, field = name.rpartition(".")
-        tables[table][field] = value
-    limits, retention = Limits(**tables["limits"]), Retention(**tables["retention"])  # type: ignore[arg-type]  # each was checked
+    found = _READER.load(file, environment)
+    limits = found.limits
     if limits.bodies_bytes_max < limits.request_bytes_max:
         raise SettingsInvalid(
             f"limits.bodies_bytes_max is {limits.bodies_bytes_max}, which is less than one request may have: "
             f"raise it to at least limits.request_bytes_max, which is {limits.request_bytes_max}."
         )
-    queue = QueueSettings(**tables["queue"])  # type: ignore[arg-type]  # likewise
-    feed = FeedSettings(**tables["feed"])  # type: ignore[arg-type]  # likewise
-    return Settings(**tables[""], limits=limits, retention=retention, queue=queue, feed=feed)  # type: ignore[arg-type]  # likewise
-
-
-def _known(struct: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, _Known]]:
-    for field in msgspec.structs.fields(struct):
-        if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct):
-            yield from _known(field.type, f"{prefix}{field.name}.")
-        else:
-            yield prefix + field.name, _Known(field.type, field.default)
-
-
-_KNOWN = dict(_known(Settings))
+    return found

@@ -1,0 +1,86 @@
+"""Every setting of a daemon, with its unit, range and default. From `daemon.toml` in the home, then the environment."""
+
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.store.settings import SettingsReader
+
+ENVIRONMENT = "HOLDFAST_DAEMON_"
+FILE_NAME = "daemon.toml"
+
+Rows = Annotated[int, Meta(ge=10, le=100_000_000)]
+Bytes = Annotated[int, Meta(ge=1_048_576, le=2**50)]
+Reserve = Annotated[int, Meta(ge=0, le=2**50)]
+Hours = Annotated[int, Meta(ge=1, le=876_000)]
+Days = Annotated[int, Meta(ge=1, le=3_650)]
+Files = Annotated[int, Meta(ge=1, le=100)]
+
+
+class ClonePolicy(StrEnum):
+    """What a daemon does that finds its home on another machine than before."""
+
+    REFUSE = "refuse"
+    WARN = "warn"
+    ALLOW = "allow"
+
+
+class OutboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What may wait to be sent."""
+
+    rows_max: Rows = 10_000  # that the relay has not confirmed; near it sends are refused
+    max_age_hours_override: Hours | None = None  # after which a row dies unsent; else as the relay's memory allows
+
+
+class DiskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What may be taken of the disk."""
+
+    database_bytes_max: Bytes = 10_737_418_240  # of device.db: what was sent, and what arrived
+    reserved_bytes: Reserve = (
+        268_435_456  # of the file system, for others: as it is used up sends are refused; 0 reserves nothing
+    )
+
+
+class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """daemon.log, which a daemon writes that `daemon up` started."""
+
+    bytes_max: Bytes = 104_857_600  # then it is put aside
+    days_max: Days = 14  # so it is when its first line is older, and what was put aside goes
+    files_max: Files = 5  # that were put aside
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A daemon's settings."""
+
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    clone_policy: ClonePolicy = ClonePolicy.REFUSE
+    outbox: OutboxSettings = OutboxSettings()
+    disk: DiskSettings = DiskSettings()
+    log: LogSettings = LogSettings()
+
+
+_READER = SettingsReader(Settings, ENVIRONMENT)
+
+
+def load(home: Path, environment: Mapping[str, str]) -> Settings:
+    """The settings of a home, as its file and the environment have them now."""
+    file = home / FILE_NAME
+    return _READER.load(file if file.exists() else None, environment)
+
+
+def changed(before: Settings, after: Settings) -> list[str]:
+    """The names of the settings that differ."""
+    return [name for (name, old), (_, new) in zip(_values(before), _values(after), strict=True) if old != new]
+
+
+def _values(found: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name in found.__struct_fields__:
+        value = getattr(found, name)
+        if isinstance(value, msgspec.Struct):
+            yield from _values(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
