@@ -1,5 +1,6 @@
 """What every folder's tests share."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 
 from holdfast import OperationLog
 from tests.postgres import Server, running_server
+
+# Daemons of the tests are meant to stay for as long as a test, wherever the tests run.
+os.environ["HOLDFAST_PERSISTENT"] = "1"
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """`holdfast daemon`: run the program that sends and receives for a home, or have it run in the background."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,35 +12,52 @@ from typing import Annotated, Any, Literal
 import msgspec
 import typer
 
-from holdfast.cli import daemon_status
+from holdfast.cli import ci, daemon_backup, daemon_host, daemon_service, daemon_status
 from holdfast.cli import session as sessions
+from holdfast.cli.at_home import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.device import holder, local_token
 from holdfast.device import recover as recovery
-from holdfast.device.home import VARIABLE, Home, InUse
+from holdfast.device.home import Home, InUse
 from holdfast.device.ipc_link import NoDaemon
 from holdfast.device.mesh import NoMesh
 from holdfast.store.world import wall_clock
 
+__all__ = ("AtHome", "Port", "app", "find_home")  # what other commands of a home take from here
+
 LOG_NAME = "daemon.log"
 STOP_TIMEOUT_S = 20.0  # more than the daemon gives to what is under way
 FOLLOW_POLL_S = 0.5
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = typer.Typer(help="Run the program that sends and receives for this home.", no_args_is_help=True)
+app.command()(daemon_backup.backup)
+app.command()(daemon_backup.restore)
+app.command("accept-host")(daemon_host.accept_host)
+app.command()(daemon_host.remint)
+app.command("install-service")(daemon_service.install_service)
+app.command("uninstall-service")(daemon_service.uninstall_service)
 
-AtHome = Annotated[
-    Path | None, typer.Option("--home", metavar="DIR", help=f"The home. Default: {VARIABLE}, or ~/.holdfast.")
-]
 Port = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="Serve on this port of 127.0.0.1, too, with the token in local-token."),
 ]
 
 
+Persistent = Annotated[bool, typer.Option("--persistent", help="In a job of some automation, too: this machine stays.")]
+
+
 @app.command()
 def run(
     home: AtHome = None,
     port: Port = None,
+    persistent: Persistent = False,
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="For one job: joins by HOLDFAST_INVITE, and leaves nothing behind.")
+    ] = False,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="TIME", help="End an ephemeral one after that: 90s, 30m, 2h.")
+    ] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None, typer.Option(help="In the place of the setting.")
     ] = None,
@@ -48,6 +66,14 @@ def run(
     ] = None,
 ) -> None:
     """Run the daemon until it is told to stop. The first line on stdout names its socket; the log, on stderr, is JSON."""
+    if ephemeral or _is_for_one_job(persistent):
+        from holdfast.cli.ephemeral import serve as serve_one_job
+
+        serve_one_job(os.environ, port=port, log_level=log_level, ttl_s=None if ttl is None else _seconds(ttl))
+        return
+    if ttl is not None:
+        raise Failure(ExitCode.USAGE, "usage", "--ttl is for --ephemeral.")
+    ci.refuse(os.environ, persistent=persistent)
     found = find_home(home)
     with sessions.failures(found):
         if not found.exists():
@@ -59,8 +85,9 @@ def run(
 
 
 @app.command()
-def up(home: AtHome = None, port: Port = None, as_json: AsJson = False) -> None:
+def up(home: AtHome = None, port: Port = None, persistent: Persistent = False, as_json: AsJson = False) -> None:
     """Start the daemon in the background. It goes on when this terminal is closed; `daemon logs` shows what it says."""
+    ci.refuse(os.environ, persistent=persistent)
     found = find_home(home)
     with sessions.failures(found):
         if not found.exists():
@@ -163,9 +190,16 @@ def logs(
         raise Failure(ExitCode.NOT_FOUND, "no_log", message) from None
 
 
-def find_home(home: Path | None) -> Home:
-    """The home that is named, or the user's own."""
-    return Home.find() if home is None else Home(home.expanduser().absolute())
+def _is_for_one_job(persistent: bool) -> bool:
+    """Whether this is a job that has an invitation and does not say that it means to stay."""
+    return not persistent and ci.variable_in(os.environ) is not None and "HOLDFAST_INVITE" in os.environ
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+)(s|m|h|d)", text)
+    if found is None:
+        raise Failure(ExitCode.USAGE, "usage", f"--ttl {text} is no time; write 90s, 30m, 2h or 1d.")
+    return int(found[1]) * _UNITS_S[found[2]]
 
 
 def _is_free(home: Home, wait_s: float) -> bool:
@@ -190,6 +224,7 @@ def _start(home: Home, port: int | None) -> dict[str, Any]:
         "run",
         "--home",
         str(home.path),
+        "--persistent",
         "--log-file",
         str(log),
         *options,

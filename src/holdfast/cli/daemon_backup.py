@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from holdfast.cli import session as sessions
-from holdfast.cli.daemon import AtHome, find_home
+from holdfast.cli.at_home import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, show_time
 from holdfast.device import backup as backups
 from holdfast.device.backup import Contents, HomeThere

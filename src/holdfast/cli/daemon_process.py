@@ -16,7 +16,7 @@ from holdfast.cli.hook_process import hooks_handled
 from holdfast.cli.output import ExitCode, Failure, print_json, show_time
 from holdfast.cli.process import stop_signal
 from holdfast.cli.rotated_log import RotatedLog
-from holdfast.device import holder, settings
+from holdfast.device import holder, host, settings
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import Device, at_work
 from holdfast.device.holder import Holder
@@ -45,7 +45,17 @@ def serve(home: Home, options: Options) -> None:
     log = None if options.log_file is None else RotatedLog(options.log_file, chosen.log, wall_clock)
     json_log.configure(options.log_level or chosen.log_level, log)
     with alone_in(home) as device, endings():
+        check_place(device, chosen)
         asyncio.run(_serve(device, options, chosen, log))
+
+
+def check_place(device: Device, chosen: Settings) -> None:
+    """Refuse a home that others could open, or that was copied here from another machine."""
+    device.home.check_modes()
+    try:
+        host.check(device.home, host.read_machine(override=chosen.host_id), chosen.clone_policy)
+    except Refused as refused:
+        raise Ended(refused.refusal, refused.detail) from refused
 
 
 def settings_of(home: Home) -> Settings:

@@ -65,7 +65,11 @@ _HOLDFAST = (sys.executable, "-m", "holdfast.cli")
 def command(*words: str, check: bool = True, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command of ours."""
     return subprocess.run(  # noqa: S603 - ours
-        [*_HOLDFAST, *words], env={**os.environ, **environment}, check=check, capture_output=True, text=True
+        [*_HOLDFAST, *words],
+        env={**os.environ, "HOLDFAST_PERSISTENT": "1", **environment},
+        check=check,
+        capture_output=True,
+        text=True,
     )
 
 

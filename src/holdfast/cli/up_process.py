@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from holdfast.cli import json_log
-from holdfast.cli.daemon_process import alone_in, endings, settings_of, work
+from holdfast.cli.daemon_process import alone_in, check_place, endings, settings_of, work
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.cli.process import stop_signal
 from holdfast.cli.relay_process import open_in
@@ -38,6 +38,7 @@ def serve(home: Home, data: Path, chosen: Settings, *, port: int | None, mesh_na
     """Run both until a signal says otherwise."""
     json_log.configure(chosen.log_level)
     with alone_in(home, create=True) as device, endings():
+        check_place(device, settings_of(home))
         membership, stands = standing(device)
         if membership is not None and stands is not Standing.NONE and not is_port_given:
             chosen = _where_the_mesh_is(membership, chosen)

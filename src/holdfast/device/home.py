@@ -34,6 +34,7 @@ FILE_BYTES_MAX = 16_384  # of the key and of home.json; both are far smaller
 _VERSION = 1
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
+_PUBLIC = frozenset({"lock", "daemon.toml", "hooks.json", "hook-installs.json"})  # nothing in these is secret
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -94,6 +95,13 @@ class Home:
             yield
         finally:
             os.close(descriptor)
+
+    def check_modes(self) -> None:
+        """Refuse a home in which others than its owner could open something, should its directory ever be opened to them."""
+        for path in sorted(self.path.iterdir()):
+            mode = path.lstat().st_mode
+            if stat.S_ISREG(mode) and mode & _OTHERS and path.name not in _PUBLIC:
+                raise Exposed(str(path), f"mode {stat.S_IMODE(mode):04o}")
 
     def exists(self) -> bool:
         """Whether a device has lived here."""

@@ -18,6 +18,7 @@ Bytes = Annotated[int, Meta(ge=1_048_576, le=2**50)]
 Reserve = Annotated[int, Meta(ge=0, le=2**50)]
 Hours = Annotated[int, Meta(ge=1, le=876_000)]
 Days = Annotated[int, Meta(ge=1, le=3_650)]
+HostId = Annotated[str, Meta(min_length=1, max_length=255)]
 Files = Annotated[int, Meta(ge=1, le=100)]
 
 
@@ -57,7 +58,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A daemon's settings."""
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    clone_policy: ClonePolicy = ClonePolicy.REFUSE
+    clone_policy: ClonePolicy = ClonePolicy.REFUSE  # what to do when the home is found on another machine
+    host_id: HostId | None = None  # what this machine is known by, where its system has no id of its own
     outbox: OutboxSettings = OutboxSettings()
     disk: DiskSettings = DiskSettings()
     log: LogSettings = LogSettings()
