@@ -604,6 +604,7 @@ def test_the_page_for_people_names_every_route_and_every_verb(shared: House) -> 
         ("/v1/peers", ipc_documents.Peers),
         ("/v1/health", ipc_documents.Health),
         ("/v1/version", ipc_documents.Version),
+        ("/v1/compat", ipc_documents.Compatibility),
         ("/v1/reports", ipc_documents.Reports),
         ("/v1/scheduled", ipc_documents.ScheduledPage),
     ],

@@ -10,7 +10,7 @@ import pytest
 from holdfast.protocol import event as events
 from holdfast.protocol.connection_auth import check_connection_auth
 from holdfast.protocol.reaction import FaultKind
-from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message
 from holdfast.wire import relay_socket
 from holdfast.wire.network import SystemNetwork
 from holdfast.wire.queue_frames import Acknowledged, AckUnknown, Fork, Frame, Live, Queued, QueueStatus
@@ -361,3 +361,70 @@ def test_no_more_frames_are_held_than_a_bounded_number(monkeypatch: pytest.Monke
         return len(sent)
 
     assert _met(follow, use) < 19_999
+
+
+# Features
+
+
+def _offering(answer: Callable[[dict[str, Any]], tuple[Any, ...]], codes: list[int | None]) -> Script:
+    """A relay that says this of its features, and notes with which code it is left."""
+
+    async def follow(connection: Connection) -> None:
+        await connection.authenticate()
+        _, asked = await connection.hear()
+        await connection.say(*answer(asked))
+        await connection.socket.wait_closed()
+        codes.append(connection.socket.close_code)
+
+    return follow
+
+
+_FIT = {
+    "client_message_id_dedupe": {"version": 2, "mode": "retention_scoped", "dedupe_retention_days": 30},
+    "member_queue": {"version": 1, "ttl_days": 7, "window_messages": 200},
+    "max_payload": {"version": 1, "event_bytes": 65_536},
+}
+
+
+def _supporting(**changed: Any) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    return lambda asked: ("FEATURES", {"supported": {**_FIT, **changed}, "missing_required": []})
+
+
+def test_a_fit_relay_is_taken_and_the_daemon_says_what_it_needs() -> None:
+    asked: list[dict[str, Any]] = []
+
+    def answer(said: dict[str, Any]) -> tuple[Any, ...]:
+        asked.append(said)
+        return _supporting()(said)
+
+    found = _met(_offering(answer, []), lambda socket: socket.negotiate())
+    assert found.features == _FIT
+    assert set(asked[0]["require"]) == set(_FIT)
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"member_queue": {"version": 9}}, 4010),
+        ({"client_message_id_dedupe": {"version": 2, "mode": "never"}}, 4011),
+        ({"max_payload": {"version": 1, "event_bytes": 1024}}, 4012),
+    ],
+)
+def test_an_unfit_relay_is_left_with_the_code_that_says_why(changed: dict[str, Any], code: int) -> None:
+    codes: list[int | None] = []
+    with pytest.raises(Refused) as refused:
+        _met(_offering(_supporting(**changed), codes), lambda socket: socket.negotiate())
+    assert REFUSALS[refused.value.refusal].close_code == code
+    assert codes == [code]
+
+
+def test_a_relay_that_does_not_know_the_question_is_unfit_and_one_that_is_busy_is_not() -> None:
+    def said(notice: str) -> Refusal | None:
+        script = _offering(lambda asked: ("NOTICE", notice), [])
+        with pytest.raises((Refused, SocketClosed)) as ended:
+            _met(script, lambda socket: socket.negotiate())
+        assert isinstance(ended.value, Refused | SocketClosed)
+        return ended.value.refusal
+
+    assert said("invalid: malformed: what is FEATURES?") is Refusal.FEATURE_UNAVAILABLE
+    assert said("rate-limited: rate_limited: not now") is Refusal.RATE_LIMITED

@@ -33,6 +33,7 @@ from holdfast.device.sender import Sender
 from holdfast.device.settings import Settings, changed
 from holdfast.device.sync_client import SyncClient
 from holdfast.protocol import administration, keys
+from holdfast.protocol.features import Negotiated
 from holdfast.protocol.outbox import RelayWord
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import Refusal, Refused
@@ -125,6 +126,7 @@ class Daemon:
         self.membership = membership
         self.facts = Facts(mesh=membership.mesh, member=membership.member)
         self.changes = Changes()
+        self.negotiated: Negotiated | None = None  # with the relay that was met last
         self.settings = settings or Settings()
         self._reread = reread
         self._reloaded = reloaded

@@ -298,9 +298,21 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
     daemon_version: str
     ipc_version: int
+    ipc_features: list[str]  # what this interface has
     schema_version: int
+    relay_features_negotiated: dict[str, dict[str, Any]] | None  # with the relay that was met last
     mesh: str
     member: str
+
+
+class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
+    """With what this daemon works: relays by their features and versions, programs by the version of this interface."""
+
+    daemon_version: str
+    ipc_versions: list[int]
+    required_relay_features: dict[str, int]
+    optional_relay_features: dict[str, int]
+    schema_version: int
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):

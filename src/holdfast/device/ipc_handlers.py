@@ -18,6 +18,7 @@ from holdfast.device.ipc_routes import routes
 from holdfast.device.local_token import LocalToken
 from holdfast.device.trouble import TROUBLES, Troubled
 from holdfast.export import exporter as export
+from holdfast.protocol import features
 from holdfast.protocol.outbox import RelayWord, Status
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
@@ -32,6 +33,7 @@ from holdfast.wire.problem import PROBLEM_JSON
 from holdfast.wire.route import JSON, Reply, Request, RouteTable, Stream, json_reply
 
 IPC_VERSION = 1
+IPC_FEATURES = ("send", "topic", "inbox", "outbox", "scheduled", "events", "feed", "export", "reload")
 PAGE_BYTES_MAX = 8_388_608  # of messages in one answer
 PAYLOAD_COLUMNS = frozenset({"blob", "body", "event", "meta", "payload", "request"})  # of tables that are exported
 
@@ -236,11 +238,25 @@ class Handlers:
             )
         )
 
+    async def get_compat(self, request: Request) -> Reply:
+        return json_reply(
+            documents.Compatibility(
+                daemon_version=_version(),
+                ipc_versions=[IPC_VERSION],
+                required_relay_features=features.wanted(required=True),
+                optional_relay_features=features.wanted(required=False),
+                schema_version=len(SCHEMA.migrations),
+            )
+        )
+
     async def get_version(self, request: Request) -> Reply:
+        negotiated = self._daemon.negotiated
         return json_reply(
             documents.Version(
                 daemon_version=_version(),
                 ipc_version=IPC_VERSION,
+                ipc_features=list(IPC_FEATURES),
+                relay_features_negotiated=None if negotiated is None else negotiated.features,
                 schema_version=len(SCHEMA.migrations),
                 mesh=self._daemon.facts.mesh,
                 member=self._daemon.facts.member,

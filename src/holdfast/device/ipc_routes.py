@@ -111,6 +111,7 @@ def routes(handlers: "Handlers") -> list[Route]:
         _get("/v1/export/{table}", handlers.get_export, "A page of a table as an Arrow stream.", ARROW, _EXPORT),
         _get("/v1/health", handlers.get_health, "How the daemon is.", documents.Health),
         _get("/v1/version", handlers.get_version, "Which daemon this is.", documents.Version),
+        _get("/v1/compat", handlers.get_compat, "With which relays and programs it works.", documents.Compatibility),
         Route(
             method="POST",
             path="/v1/reload",

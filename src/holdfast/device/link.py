@@ -66,6 +66,9 @@ class Link:
         async with relay_socket.connected(
             daemon.client.url, device.secret, network=self._network, clock=device.clock, random=device.random
         ) as socket:
+            daemon.negotiated = await socket.negotiate()
+            for ignored in daemon.negotiated.ignored:
+                _log.warning("feature_optional_param_invalid", detail=ignored)
             status = await self._open_queue(socket)
             await self._reconcile(status)
             try:

@@ -12,13 +12,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Raw
 
+from holdfast.protocol import features as protocol_features
 from holdfast.protocol.connection_auth import check_connection_auth
 from holdfast.protocol.envelope import EPOCH_BYTES
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX, decode
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message
 from holdfast.protocol.schedule import SECOND
 from holdfast.protocol.tags import IDENTIFIER, shown
-from holdfast.relay import queue
+from holdfast.relay import features, queue
 from holdfast.relay.changes import Feeds
 from holdfast.relay.feed_reading import Changes, FeedReading, Req, Request
 from holdfast.relay.queue import Standing
@@ -48,7 +49,16 @@ class Close(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="CL
     sub: Sub
 
 
-Frame = Auth | Queue | Changes | Request | Close
+class Needs(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="FEATURES"):
+    what: "_Needed"
+
+
+class _Needed(msgspec.Struct, forbid_unknown_fields=True):
+    require: dict[str, int] = {}
+    optional: dict[str, int] = {}
+
+
+Frame = Auth | Queue | Changes | Request | Close | Needs
 
 
 class _Asked(msgspec.Struct, forbid_unknown_fields=True):
@@ -115,6 +125,8 @@ class Reading:
                     await self._refuse(frame.sub, refused)
             case Request():
                 await self._feed.request(frame)
+            case Needs():
+                await self._negotiate(frame.what)
 
     async def _authenticate(self, raw: bytes) -> None:
         try:
@@ -131,6 +143,15 @@ class Reading:
             return
         self._pubkeys[event.pubkey] = None
         await self._say(("OK", event.id, True, ""))
+
+    async def _negotiate(self, needed: _Needed) -> None:
+        """Say what this relay can do; whoever needs more is told so, and goes."""
+        supported = features.supported(self._relay.settings)
+        missing = protocol_features.missing(needed.require, supported)
+        asked = {name: supported[name] for name in (*needed.require, *needed.optional) if name in supported}
+        await self._say(("FEATURES", {"supported": asked, "missing_required": missing}))
+        if missing:
+            await self._close(Refusal.FEATURE_UNAVAILABLE)
 
     async def _queue(self, frame: Queue) -> None:
         if bytes(frame.what) == b'"ACK"':
@@ -253,7 +274,7 @@ def _epoch(text: str | None) -> bytes | None:
     return epoch
 
 
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Auth | Queue | Changes | Req | Close)
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Auth | Queue | Changes | Req | Close | Needs)
 
 
 def read_frame(raw: bytes) -> Frame:

@@ -13,16 +13,18 @@ from contextlib import asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 import msgspec
+import structlog
 from websockets.asyncio.client import ClientConnection
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.uri import parse_uri
 
-from holdfast.protocol import keys
+from holdfast.protocol import features, keys
 from holdfast.protocol.connection_auth import sign_connection_auth
 from holdfast.protocol.event import encode
+from holdfast.protocol.features import Negotiated
 from holdfast.protocol.reaction import FaultKind
-from holdfast.protocol.refusal import REFUSALS, Refusal, refusal_in
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, refusal_in
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock, Random
 from holdfast.wire import queue_frames
@@ -39,6 +41,9 @@ FRAMES_MAX = 512  # that are held unread; a window has 200 messages
 ACK_SEQS_MAX = 1_000  # in one acknowledgement
 
 _SUBSCRIPTION = "queue"
+_POLICY = 1008
+
+_log = structlog.get_logger(__name__)
 
 F = TypeVar("F")
 S = TypeVar("S", bound="FrameSocket[Any]")
@@ -165,6 +170,38 @@ class FrameSocket(ABC, Generic[F]):
 class RelaySocket(FrameSocket[Frame]):
     """A connection on which a member's queue comes."""
 
+    async def negotiate(self) -> Negotiated:
+        """Find out whether the relay is fit. One that is not is left with the code that says why, and `Refused` is raised."""
+        asked = {"require": features.wanted(required=True), "optional": features.wanted(required=False)}
+        await self._send(msgspec.json.encode(("FEATURES", asked)))
+        said = await self._features()
+        try:
+            return features.negotiate(said)
+        except Refused as refused:
+            _log.warning(
+                "feature_negotiation_failed", relay=self.url, asked=asked, supported=said, detail=refused.detail
+            )
+            code = REFUSALS[refused.refusal].close_code or _POLICY
+            with contextlib.suppress(ConnectionClosed):
+                await self._connection.close(code, refused.refusal.value)
+            raise
+
+    async def _features(self) -> dict[str, dict[str, Any]]:
+        raw = await self._next_raw()
+        try:
+            return msgspec.json.decode(raw, type=_FeaturesFrame).said.supported
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            self._check_lasting(raw)
+            raise Refused(Refusal.FEATURE_UNAVAILABLE, "the relay does not say which features it has") from error
+
+    def _check_lasting(self, raw: bytes) -> None:
+        """Raise what passes: a relay that is busy for a moment is not one that can do too little."""
+        try:
+            self._list(raw)
+        except SocketClosed as closed:
+            if closed.refusal is not None and not REFUSALS[closed.refusal].is_permanent:
+                raise
+
     async def open_queue(self, mesh: str, epoch: bytes, *, replay: bool = False) -> QueueStatus:
         """Ask for what waits for us in a mesh; from here on `receive` brings it."""
         asked: dict[str, Any] = {"mesh": mesh, "epoch": epoch.hex()}
@@ -201,6 +238,14 @@ class RelaySocket(FrameSocket[Frame]):
         if refusal_in(text) is Refusal.ACK_UNKNOWN:
             return AckUnknown(text[:DETAIL_CHARACTERS_MAX])
         raise self._refused(text)
+
+
+class _Features(msgspec.Struct):
+    supported: dict[str, dict[str, Any]]
+
+
+class _FeaturesFrame(msgspec.Struct, array_like=True, tag="FEATURES"):
+    said: _Features
 
 
 @asynccontextmanager
