@@ -338,6 +338,36 @@ def test_rows_grow_too_old_while_the_relay_is_away_as_well(place: Place, clock: 
     assert place.rows("client_message_id, status")[-1] == (young, "pending")
 
 
+def test_what_expires_before_it_left_is_given_up_with_the_relay_there_or_not(
+    place: Place, relay: PlainRelay, clock: Clock
+) -> None:
+    place.send("bob", expires_at=clock.now + HOUR)
+    kept = place.send("bob", expires_at=clock.now + 3 * HOUR)
+    clock.now += HOUR
+    assert [asyncio.run(place.sender.age_out()) for _ in range(2)] == [1, 0], "the relay is away"
+    assert place.rows("status, last_error")[0] == ("dead", f"max_age_passed: it expired at {clock.now}")
+    place.send("bob", expires_at=clock.now + HOUR)
+    clock.now += HOUR
+    place.runs(lambda: place.rows() == ["dead", "done", "dead"])
+    assert relay.offered == [kept]
+
+
+def test_what_may_have_left_before_it_expired_is_the_relays_to_judge(
+    place: Place, relay: PlainRelay, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sender, "ACK_TIMEOUT_S", 0.05)
+    relay.waits = _never
+    place.send("bob", expires_at=clock.now + HOUR)
+    place.runs(lambda: place.rows("attempts") == [1])
+    clock.now += HOUR
+    assert asyncio.run(place.sender.age_out()) == 0
+    assert place.rows() == ["pending"]
+
+
+async def _never(batch: list[dict[str, str]]) -> None:
+    await asyncio.Event().wait()
+
+
 def test_what_a_dead_process_had_in_flight_is_taken_back_and_offered_again_as_it_was(
     home: Home, clock: Clock, relay: PlainRelay
 ) -> None:

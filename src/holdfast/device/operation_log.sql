@@ -123,6 +123,15 @@ WHERE sequence IN (
 ) AND status = 'pending' AND enqueued_at <= :enqueued_before
 ORDER BY sequence
 
+-- name: expired_unsent
+-- Worthless by their senders' own word, and nobody can have them: what was sealed may have left, and is the relay's to judge.
+SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
+       last_error, priority, reply_to, mentions, expires_at, object_id, digest
+FROM operation_log
+WHERE status IN ('pending', 'inflight') AND status = 'pending' AND event IS NULL AND expires_at <= :now
+ORDER BY sequence
+LIMIT :limit
+
 -- name: highest_claimed
 -- The epoch of an event stays on its row when the event goes, so this is all that was ever signed with it.
 SELECT sequence FROM operation_log WHERE epoch = :epoch ORDER BY sequence DESC LIMIT 1

@@ -131,6 +131,7 @@ class Sender:
         def give_up(transaction: Transaction) -> int:
             now = device.clock()
             old = sending.too_old(transaction, now - hours * HOUR, AGED_AT_ONCE)
+            old = old or sending.expired_unsent(transaction, now, AGED_AT_ONCE)
             for operation in old:
                 sending.age_out(transaction, now, operation, hours)
             return len(old)
@@ -185,7 +186,8 @@ class Sender:
         return claimed
 
     def _is_too_old(self, operation: Operation, now: int) -> bool:
-        return is_past_max_age(operation.enqueued_at, now, self.max_age_hours)
+        is_past = is_past_max_age(operation.enqueued_at, now, self.max_age_hours)
+        return is_past or sending.has_expired_unsent(operation, now)
 
     def _claimed(
         self,
@@ -273,7 +275,7 @@ class Sender:
 
     def _count_dead(self, number: int) -> None:
         self.counts["dead"] += number
-        _log.warning("gave up what had waited too long", count=number, hours=self.max_age_hours)
+        _log.warning("gave up what had waited too long, or had expired", count=number, hours=self.max_age_hours)
         self._told()
 
 

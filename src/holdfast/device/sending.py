@@ -124,6 +124,17 @@ def too_old(transaction: Transaction, enqueued_before: int, limit: int) -> list[
     return [_operation(row, transaction.where) for row in found]
 
 
+def expired_unsent(transaction: Transaction, now: int, limit: int) -> list[Operation]:
+    """What has expired and never left this device."""
+    found = transaction.rows(_SQL["expired_unsent"], {"now": now, "limit": limit})
+    return [_operation(row, transaction.where) for row in found]
+
+
+def has_expired_unsent(operation: Operation, now: int) -> bool:
+    """The same of one operation."""
+    return operation.event is None and operation.expires_at is not None and operation.expires_at <= now
+
+
 def highest_claimed(transaction: Transaction, epoch: bytes) -> int:
     """The greatest sequence that can have left this device under an epoch; -1 if none can."""
     found = transaction.rows(_SQL["highest_claimed"], {"epoch": epoch})
@@ -212,8 +223,9 @@ def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]
 
 
 def age_out(transaction: Transaction, now: int, operation: Operation, hours: int) -> Operation:
-    """Give up an operation that waited so long that the relay might no longer know a repetition."""
-    detail = f"it waited for more than {hours} hours"
+    """Give up an operation that waited so long that the relay might no longer know a repetition, or nobody wants it."""
+    expired = has_expired_unsent(operation, now)
+    detail = f"it expired at {operation.expires_at}" if expired else f"it waited for more than {hours} hours"
     aged, draft = _put_back(transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail)
     history.append(transaction, now, [draft])
     return aged
