@@ -57,7 +57,9 @@ def test_a_log_and_a_relay_that_went_back_under_traffic_lose_nothing_and_say_so(
                 from_ann += said[0]
                 from_bob += said[1]
                 await until(lambda: len(b.bodies()) == 2 * TALK, lambda: len(a.bodies()) == TALK)
-                await until(lambda: a.receipted() == 2 * TALK)
+                await until(
+                    lambda: a.receipted() == 2 * TALK, lambda: b.receipted() == TALK
+                )  # both know: all is acknowledged
             for path in ann.path.glob("device.db*"):
                 path.unlink()
             shutil.copyfile(tmp_path / "earlier.db", ann.database)
