@@ -14,6 +14,7 @@ from holdfast.cli import session as sessions
 from holdfast.cli.at_home import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, show_time
 from holdfast.device import backup as backups
+from holdfast.device import settings
 from holdfast.device.backup import Contents, HomeThere
 from holdfast.device.home import InUse, read_private
 from holdfast.device.mesh import NoMesh
@@ -24,7 +25,8 @@ from holdfast.store.world import wall_clock
 
 VARIABLE = "HOLDFAST_PASSPHRASE"
 OTHERS = Contents(
-    plain=(layout.SPOOL_NAME, layout.REJECTED_NAME, layout.SETTINGS_NAME), databases=(layout.DATABASE_NAME,)
+    plain=(layout.SPOOL_NAME, layout.REJECTED_NAME, layout.SETTINGS_NAME, settings.FILE_NAME),
+    databases=(layout.DATABASE_NAME,),
 )
 
 T = TypeVar("T")
