@@ -229,7 +229,7 @@ def test_a_death_at_any_step_of_the_end_leaves_a_home_that_the_next_start_finish
     replace = files.replace
 
     def dying(path: Path, content: bytes) -> None:
-        if step == "archive" or (step == "key" and path.name == "member.key"):
+        if path.name == {"archive": ARCHIVE_NAME, "key": "member.key"}.get(step):
             raise Death
         replace(path, content)
 

@@ -358,10 +358,18 @@ def test_what_may_have_left_before_it_expired_is_the_relays_to_judge(
     monkeypatch.setattr(sender, "ACK_TIMEOUT_S", 0.05)
     relay.waits = _never
     place.send("bob", expires_at=clock.now + HOUR)
-    place.runs(lambda: place.rows("attempts") == [1])
-    clock.now += HOUR
-    assert asyncio.run(place.sender.age_out()) == 0
-    assert place.rows() == ["pending"]
+
+    async def expire() -> None:
+        clock.now += HOUR
+        relay.waits = None
+        assert await place.sender.age_out() == 0
+
+    place.runs(
+        lambda: place.rows("attempts") == [1],
+        expire,
+        lambda: place.sender.open(144),
+        lambda: place.rows() == ["done"],
+    )
 
 
 async def _never(batch: list[dict[str, str]]) -> None:
