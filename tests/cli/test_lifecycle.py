@@ -1,5 +1,6 @@
 """A daemon over the years, as real processes: keys, tokens, copies, backups, services, jobs, settings, and what must be refused."""
 
+import io
 import json
 import os
 import plistlib
@@ -10,11 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.cli import ci
+from holdfast.cli.app import run
 from holdfast.cli.daemon_service import service_file, service_text
 from holdfast.cli.rotated_log import RotatedLog
 from holdfast.device.home import Home
@@ -30,6 +34,23 @@ def _until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.05)
+
+
+def _told(person: Person, *arguments: object, code: int = 0, **environment: str) -> str:
+    """What a command says, without the start of a process, which is the dear part of it. None of these runs a daemon."""
+    said, complained = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(complained):
+        for name, value in {"HOLDFAST_HOME": str(person.home), **environment}.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            run()
+    assert (ended.value.code or 0) == code, said.getvalue() + complained.getvalue()
+    return said.getvalue() + complained.getvalue()
+
+
+def _json(person: Person, *arguments: object) -> Any:
+    return json.loads(_told(person, *arguments, "--json"))
 
 
 def _ended(person: Person, *arguments: str, code: int, **environment: str) -> str:
@@ -50,23 +71,23 @@ def test_a_home_is_used_for_a_year(ann: Person, ben: Person, tmp_path: Path) -> 
     """One long story, because processes are dear: a rotation, a backup, a loss, a restore, and the messages around them."""
     file, secret = tmp_path / "ben.backup", tmp_path / "passphrase"
     secret.write_text(PASSPHRASE + "\n")
-    assert "others than its owner" in ben.fails(1, "daemon", "backup", file, "--passphrase-file", secret)
+    assert "others than its owner" in _told(ben, "daemon", "backup", file, "--passphrase-file", secret, code=1)
     secret.chmod(0o600)
     with ann.daemon():
         ann.until_connected()
         with ben.daemon("--port", 0):
             ben.until_connected()
             ben.until(lambda client: len(client.peers().peers) == 2)
-            before = ben.json("daemon", "status")
+            before = _json(ben, "daemon", "status")
             rotated = ben.json("member", "rotate-key")
-            after = ben.json("daemon", "status")
+            after = _json(ben, "daemon", "status")
             assert (after["member"], after["pid"]) == (before["member"], before["pid"])
             assert (rotated["was"], rotated["pubkey"]) == (before["member_pubkey"], after["member_pubkey"])
             ben.until_connected()
             token = (ben.home / "local-token").read_text()
-            assert ben.json("daemon", "rotate-token")["old_until"] > 0
+            assert _json(ben, "daemon", "rotate-token")["old_until"] > 0
             assert (ben.home / "local-token").read_text() != token
-            made = ben.json("daemon", "backup", file, "--passphrase-file", secret)
+            made = _json(ben, "daemon", "backup", file, "--passphrase-file", secret)
             assert {one["name"] for one in made["files"]} >= {
                 "member.key",
                 "member-keys.json",
@@ -74,14 +95,14 @@ def test_a_home_is_used_for_a_year(ann: Person, ben: Person, tmp_path: Path) -> 
                 "device.db",
             }
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
-            running = ben.fails(5, "daemon", "restore", file, "--replace", "--passphrase-file", secret)
+            running = _told(ben, "daemon", "restore", file, "--replace", "--passphrase-file", secret, code=5)
             assert "works in this home" in running
             with ann.client() as client:
                 client.send("ben", "after the backup")
             ben.until(lambda client: client.inbox().messages)
         shutil.rmtree(ben.home)
         secret.write_text("something else")
-        assert "does not open" in ben.fails(4, "daemon", "restore", file, "--passphrase-file", secret)
+        assert "does not open" in _told(ben, "daemon", "restore", file, "--passphrase-file", secret, code=4)
         assert not ben.home.exists()
         secret.write_text(PASSPHRASE)
         restored = ben.json("daemon", "restore", file, "--passphrase-file", secret)
@@ -99,35 +120,29 @@ def test_a_home_is_used_for_a_year(ann: Person, ben: Person, tmp_path: Path) -> 
 
 def test_a_copy_on_another_machine_is_refused_and_told_what_to_do(ann: Person) -> None:
     here, there = {"HOLDFAST_DAEMON_HOST_ID": "here"}, {"HOLDFAST_DAEMON_HOST_ID": "there"}
-    started = subprocess.Popen(ann.command("daemon", "run"), env={**ann.environment, **here}, stdout=subprocess.PIPE)
-    assert started.stdout is not None
-    started.stdout.readline()
-    started.send_signal(signal.SIGTERM)
-    assert started.wait(PATIENCE_S) == 0
-    started.stdout.close()
+    _told(ann, "daemon", "accept-host", code=0, **here)
     said = _ended(ann, "daemon", "run", code=6, **there)
     assert "accept-host" in said
     assert "remint" in said
-    said = _ended(ann, "daemon", "run", code=2, HOLDFAST_DAEMON_CLONE_POLICY="perhaps", **there)
+    said = _told(ann, "daemon", "run", code=2, HOLDFAST_DAEMON_CLONE_POLICY="perhaps", **there)
     assert "HOLDFAST_DAEMON_CLONE_POLICY" in said
-    _ended(ann, "daemon", "accept-host", code=0, **there)
-    assert "accept-host" in _ended(ann, "daemon", "run", code=6, **here)
+    _told(ann, "daemon", "accept-host", code=0, **there)
     (ann.home / "device.db").chmod(0o644)
     said = _ended(ann, "daemon", "run", code=1, **there)
     assert "device.db" in said
     assert "chmod" in said
     (ann.home / "device.db").chmod(0o600)
-    said = _ended(ann, "daemon", "remint", "--yes", code=0, **there)
-    assert "is in no mesh" in ann.fails(3, "mesh", "show")
+    _told(ann, "daemon", "remint", "--yes", code=0, **there)
+    assert "is in no mesh" in _told(ann, "mesh", "show", code=3)
 
 
 def test_in_a_job_nothing_is_left_behind(ann: Person, resident: Callable[[str], Person]) -> None:
     job = resident("job")
     in_a_job = {"CI": "true", "HOLDFAST_PERSISTENT": ""}
     for command in ("run", "up"):
-        assert "--ephemeral" in _ended(ann, "daemon", command, code=2, **in_a_job)
-    assert "(CI is set)" in _ended(ann, "daemon", "install-service", code=2, **in_a_job)
-    assert "HOLDFAST_INVITE" in _ended(job, "daemon", "run", "--ephemeral", code=2, **in_a_job)
+        assert "--ephemeral" in _told(ann, "daemon", command, code=2, **in_a_job)
+    assert "(CI is set)" in _told(ann, "daemon", "install-service", code=2, **in_a_job)
+    assert "HOLDFAST_INVITE" in _told(job, "daemon", "run", "--ephemeral", code=2, **in_a_job)
     invitation = invitation_of(ann)
     with ann.daemon():
         ann.until_connected()
@@ -141,7 +156,7 @@ def test_in_a_job_nothing_is_left_behind(ann: Person, resident: Callable[[str], 
         place = Path(told["home"])
         assert place.stat().st_mode & 0o777 == 0o700
         ann.until(lambda client: len([one for one in client.peers().peers if one.status == "active"]) == 2)
-        (name,) = [one["name"] for one in ann.json("member", "list") if one["name"] != "ann"]
+        (name,) = [one["name"] for one in _json(ann, "member", "list") if one["name"] != "ann"]
         with Person(place).client() as client:
             client.send("ann", "from a job")
         ann.until(lambda client: client.inbox().messages)
@@ -150,27 +165,27 @@ def test_in_a_job_nothing_is_left_behind(ann: Person, resident: Callable[[str], 
         working.stdout.close()
         assert not place.exists()
         assert not job.home.exists()
-        members = ann.json("member", "list", "--all")
+        members = _json(ann, "member", "list", "--all")
         assert [one["status"] for one in members if one["name"] == name] == ["revoked"]
 
 
 def test_settings_are_read_anew_by_command_and_by_signal(ann: Person) -> None:
     (ann.home / "daemon.toml").write_text('log_level = "loud"\n')
-    assert "log_level is 'loud'" in ann.fails(2, "daemon", "run")
+    assert "log_level is 'loud'" in _told(ann, "daemon", "run", code=2)
     (ann.home / "daemon.toml").write_text("[outbox]\nrows_max = 50\n")
     log = ann.home.with_suffix(".log")
     with ann.daemon() as process:
-        assert ann.json("daemon", "reload") == {"changed": []}
+        assert _json(ann, "daemon", "reload") == {"changed": []}
         (ann.home / "daemon.toml").write_text("[outbox]\nrows_max = 60\n")
-        assert ann.says("daemon", "reload") == "changed: outbox.rows_max\n"
+        assert _told(ann, "daemon", "reload") == "changed: outbox.rows_max\n"
         (ann.home / "daemon.toml").write_text("[outbox]\nrows = 60\n")
-        assert "Did you mean outbox.rows_max?" in ann.fails(1, "daemon", "reload")
+        assert "Did you mean outbox.rows_max?" in _told(ann, "daemon", "reload", code=1)
         process.send_signal(signal.SIGHUP)
         _until(lambda: "the settings are not good" in log.read_text())
         (ann.home / "daemon.toml").write_text('log_level = "debug"\n')
         process.send_signal(signal.SIGHUP)
         _until(lambda: "log_level" in log.read_text().partition("settings read anew")[2])
-        assert ann.json("daemon", "status")["pid"] == process.pid
+        assert _json(ann, "daemon", "status")["pid"] == process.pid
 
 
 def test_an_age_limit_above_what_the_relay_remembers_ends_the_daemon(ann: Person) -> None:
@@ -214,14 +229,14 @@ def test_an_agent_is_what_launchd_takes(tmp_path: Path) -> None:
 def test_a_service_is_installed_for_one_home_and_removed(ann: Person, ben: Person, tmp_path: Path) -> None:
     place = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
     for person in (ann, ben):
-        _ended(person, "daemon", "install-service", "--no-start", code=0, **place)
+        _told(person, "daemon", "install-service", "--no-start", code=0, **place)
     units = sorted((tmp_path / "config" / "systemd" / "user").iterdir())
     assert len(units) == 2
     assert {str(ann.home) in unit.read_text() for unit in units} == {True, False}
-    _ended(ann, "daemon", "uninstall-service", "--no-start", code=0, **place)
+    _told(ann, "daemon", "uninstall-service", "--no-start", code=0, **place)
     (left,) = (tmp_path / "config" / "systemd" / "user").iterdir()
     assert str(ben.home) in left.read_text()
-    assert "there is no" in _ended(ann, "daemon", "uninstall-service", "--no-start", code=3, **place)
+    assert "there is no" in _told(ann, "daemon", "uninstall-service", "--no-start", code=3, **place)
 
 
 # Jobs and logs
