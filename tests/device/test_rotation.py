@@ -2,7 +2,10 @@
 
 import asyncio
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -365,3 +368,32 @@ def _home(place: Path) -> Home:
     home = Home(place / "home")
     home.path.mkdir(mode=0o700)
     return home
+
+
+def test_a_relay_that_went_back_to_before_the_rotation_is_told_of_the_key_again(tmp_path: Path) -> None:
+    ann, bob, data = Home(tmp_path / "ann"), Home(tmp_path / "bob"), tmp_path / "relay"
+
+    def relay_command(*arguments: object) -> None:
+        words = [sys.executable, "-m", "holdfast.cli", "relay", *map(str, arguments)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    async def meet() -> None:
+        await gather_in_mesh(first.url, [ann, bob])
+        relay_command("backup", tmp_path / "copy", "--data", data)
+        with at_work(bob) as device:
+            for _ in range(2):
+                rotated = await _rotate(device)
+        first.stop(signal.SIGKILL)
+        shutil.rmtree(data)
+        relay_command("restore", tmp_path / "copy", "--data", data)
+        with running(data, options=("--port", str(first.address[1]))):
+            async with at_home(ann) as a, at_home(bob) as b:
+                await until(lambda: a.is_connected, lambda: b.is_connected)
+                assert b.device.pubkey == rotated.pubkey
+                await until(lambda: a.daemon.directory.sealing_key_of(rotated.member) == rotated.pubkey)
+                await a.send("bob", "to the key that was forgotten")
+                await until(lambda: b.bodies() == ["to the key that was forgotten"])
+
+    with running(data) as first:
+        asyncio.run(meet())

@@ -34,7 +34,8 @@ FILE_BYTES_MAX = 16_384  # of the key and of home.json; both are far smaller
 _VERSION = 1
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
-_PUBLIC = frozenset({"lock", "daemon.toml", "hooks.json", "hook-installs.json"})  # nothing in these is secret
+_DATABASES = ("device.db", "device.db-wal", "device.db-shm", "hooks.db")
+_SECRET_FILES = ("member.key", "member.key.next", "member-keys.json", "local-token", "hooks.spool", *_DATABASES)
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -97,10 +98,10 @@ class Home:
             os.close(descriptor)
 
     def check_modes(self) -> None:
-        """Refuse a home in which others than its owner could open something, should its directory ever be opened to them."""
-        for path in sorted(self.path.iterdir()):
-            mode = path.lstat().st_mode
-            if stat.S_ISREG(mode) and mode & _OTHERS and path.name not in _PUBLIC:
+        """Refuse a home in which others could open what is secret, should its directory ever be opened to them."""
+        for path in (self.path / name for name in _SECRET_FILES):
+            mode = path.lstat().st_mode if path.exists() else 0
+            if mode & _OTHERS:
                 raise Exposed(str(path), f"mode {stat.S_IMODE(mode):04o}")
 
     def exists(self) -> bool:

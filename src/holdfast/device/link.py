@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from holdfast.device import arrivals, outbox, receipts, recover, sending, topic_keys, topics
+from holdfast.device import arrivals, outbox, own_key, receipts, recover, sending, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
 from holdfast.device.mesh import NotThatOne, OtherRelay, Session, Standing, standing
@@ -86,6 +86,9 @@ class Link:
             if closed.refusal is Refusal.STALE_KEY:  # and no other key is here, or it would have been used
                 detail = f"the relay no longer knows this member by {daemon.device.pubkey}"
                 raise Refused(Refusal.KEY_SUPERSEDED, detail) from closed
+            if closed.refusal is Refusal.NOT_A_MEMBER and await own_key.introduce_again(daemon.device, daemon.client):
+                detail = "it had forgotten this member's key, and knows it again"
+                raise SocketClosed(closed.url, closed.fault, detail) from closed
             raise
 
     async def see_mesh(self) -> bool:

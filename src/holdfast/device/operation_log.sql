@@ -123,6 +123,12 @@ WHERE sequence IN (
 ) AND status = 'pending' AND enqueued_at <= :enqueued_before
 ORDER BY sequence
 
+-- name: administration_done
+-- What the relay has carried out for this device, in the order in which it was asked for; few rows.
+SELECT event FROM operation_log
+WHERE destination_kind = 'admin' AND status = 'done' AND event IS NOT NULL
+ORDER BY sequence
+
 -- name: expired_unsent
 -- Worthless by their senders' own word, and nobody can have them: what was sealed may have left, and is the relay's to judge.
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,

@@ -11,7 +11,8 @@ from holdfast.device import member_keys, sending
 from holdfast.device.device import Device
 from holdfast.device.member_keys import Next
 from holdfast.device.publish import Publisher
-from holdfast.protocol import keys
+from holdfast.protocol import administration, event, keys
+from holdfast.protocol.action import RotateMemberKey
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.wire.client import RelayClient
@@ -37,6 +38,20 @@ async def settle(device: Device, client: RelayClient, publisher: Publisher, mesh
         aside = member_keys.put_aside(device.home, device.clock())
         _log.error("key_rotation_came_to_nothing", pubkey=device.pubkey, aside=str(aside))
     client.use(device.secret)
+
+
+async def introduce_again(device: Device, client: RelayClient) -> bool:
+    """To a relay that went back to before this member had its key: offer the rotations that led to it; says whether one was taken.
+
+    They are signed with the keys of then, so it takes them from us though it does not know us.
+    """
+    taken = False
+    for raw in device.look(sending.administration_done):
+        if isinstance(administration.from_event(event.decode(raw)).action, RotateMemberKey):
+            taken |= (await client.publish(raw)).yes is not None
+    if taken:
+        _log.warning("key_introduced_again", pubkey=device.pubkey)
+    return taken
 
 
 def follow_log(device: Device) -> None:

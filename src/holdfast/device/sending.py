@@ -141,6 +141,11 @@ def highest_claimed(transaction: Transaction, epoch: bytes) -> int:
     return int(found[0][0]) if found else -1
 
 
+def administration_done(transaction: Transaction) -> list[bytes]:
+    """The events of administration that the relay has carried out, in order, as they were signed."""
+    return [bytes(event) for (event,) in transaction.rows(_SQL["administration_done"])]
+
+
 def last_administration(transaction: Transaction) -> Event | None:
     """The last administration event that was signed here."""
     found = transaction.rows(_SQL["last_administration"])
