@@ -31,12 +31,6 @@ FOLLOW_POLL_S = 0.5
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 app = typer.Typer(help="Run the program that sends and receives for this home.", no_args_is_help=True)
-app.command()(daemon_backup.backup)
-app.command()(daemon_backup.restore)
-app.command("accept-host")(daemon_host.accept_host)
-app.command()(daemon_host.remint)
-app.command("install-service")(daemon_service.install_service)
-app.command("uninstall-service")(daemon_service.uninstall_service)
 
 Port = Annotated[
     int | None,
@@ -280,3 +274,11 @@ def recover(
     console().print(f"The damaged file is {done.damaged}; the next `holdfast daemon up` fills the inbox again.")
     for finding in done.findings:
         console().print(f"! {finding}")
+
+
+app.command()(daemon_backup.backup)
+app.command()(daemon_backup.restore)
+app.command("accept-host")(daemon_host.accept_host)
+app.command()(daemon_host.remint)
+app.command("install-service")(daemon_service.install_service)
+app.command("uninstall-service")(daemon_service.uninstall_service)
