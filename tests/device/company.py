@@ -100,12 +100,12 @@ def _client(url: str, device: Device, network: Network | None) -> RelayClient:
 
 @asynccontextmanager
 async def company(url: str, place: Path, *names: str) -> AsyncIterator[list[Friend]]:
-    """Daemons of one mesh that are connected; every rule holds in their homes when the block is over."""
+    """Daemons of one mesh that are connected and have seen it; every rule holds in their homes when the block is over."""
     homes = [Home(place / name) for name in names]
     await gather_in_mesh(url, homes)
     async with AsyncExitStack() as stack:
         friends = [await stack.enter_async_context(at_home(home)) for home in homes]
-        await until(*(lambda friend=friend: friend.is_connected for friend in friends))
+        await until(*(lambda friend=friend: friend.is_connected and friend.daemon.sightings > 0 for friend in friends))
         yield friends
     for home in homes:
         assert inspect(home.database) == ("device", [])
