@@ -36,10 +36,11 @@ def test_there_are_statements_to_test() -> None:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_every_statement_compiles_against_a_current_database(file: Path) -> None:
     engine = SqliteEngine(MEMORY)
-    if file.parent.name == "hook":
+    whose = file.stem if file.parent.name == "console" else file.parent.name  # the console reads every program's tables
+    if whose == "hook":
         hook.prepare(engine, lambda: 0)
     else:
-        (relay if file.parent.name == "relay" else device).prepare(engine, lambda: 0, bytes)
+        (relay if whose == "relay" else device).prepare(engine, lambda: 0, bytes)
     explained(engine, file)
 
 

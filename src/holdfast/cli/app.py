@@ -13,6 +13,7 @@ from holdfast.store import faults
 
 COMMANDS = {
     "up": "up:up",
+    "console": "console:open_console",
     "demo": "demo:demo",
     "relay": "relay:app",
     "daemon": "daemon:app",

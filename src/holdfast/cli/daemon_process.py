@@ -16,6 +16,7 @@ from holdfast.cli.hook_process import hooks_handled
 from holdfast.cli.output import ExitCode, Failure, print_json, show_time
 from holdfast.cli.process import stop_signal
 from holdfast.cli.rotated_log import RotatedLog
+from holdfast.console.daemon_console import DaemonConsole
 from holdfast.device import holder, host, settings
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import Device, at_work
@@ -122,10 +123,12 @@ async def _serve(device: Device, options: Options, chosen: Settings, log: Rotate
 
 async def work(daemon: Daemon, port: int | None, stop: asyncio.Event, **told: str) -> None:
     """Be a device's daemon until told to stop; `told` goes with the line that says that it is there."""
+    network = SystemNetwork()
     device, service = daemon.device, Service(daemon, port=port)
     _reload_on_signal(daemon)
+    pages = DaemonConsole(daemon, service.app.handlers, service.app.counts, network)
     try:
-        await service.start(SystemNetwork())
+        await service.start(network)
         url = {} if service.url is None else {"url": service.url}
         since = device.clock()
         holder.note(device.home, Holder(pid=os.getpid(), since=since, socket=service.socket, url=service.url))
@@ -136,6 +139,7 @@ async def work(daemon: Daemon, port: int | None, stop: asyncio.Event, **told: st
             await service.run_until(stop)
             _log.info("draining")
     finally:
+        await pages.close()
         await service.close()
         holder.clear(device.home)
     _log.info("stopped")

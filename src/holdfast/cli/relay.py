@@ -40,6 +40,9 @@ def run(
     open_feed: Annotated[
         bool, typer.Option("--open-feed", help="Take snapshots of any author, and show them to anybody.")
     ] = False,
+    lake: Annotated[
+        Path | None, typer.Option("--lake", metavar="DIR", help="The lake that the console's audit page reads.")
+    ] = None,
 ) -> None:
     """Run a relay until it is told to stop. The first line on stdout is its address; the log, on stderr, is JSON."""
     chosen = settings_of(data, config, host, port, store)
@@ -52,7 +55,7 @@ def run(
             # Servers are large, and every other command starts without them.
             from holdfast.cli.relay_process import serve
 
-            serve(data, chosen)
+            serve(data, chosen, lake)
     except lock.RelayRunning as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
 

@@ -3,13 +3,16 @@
 import asyncio
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import structlog
 
 from holdfast.cli import json_log, relay_store
+from holdfast.cli.lake_report import lake_report
 from holdfast.cli.output import ExitCode, Failure, print_json
 from holdfast.cli.process import stop_signal
+from holdfast.console.relay_console import RelayConsole
 from holdfast.export.exporter import Exporter
 from holdfast.relay import identity, lock, neighbours
 from holdfast.relay.database import EXPORT_READER, open_relay
@@ -22,19 +25,20 @@ from holdfast.wire.network import CannotListen, SystemNetwork
 _log = structlog.get_logger("holdfast.relay")
 
 
-def serve(data: Path, chosen: Settings) -> None:
-    """Serve until a signal says otherwise."""
+def serve(data: Path, chosen: Settings, lake: Path | None = None) -> None:
+    """Serve until a signal says otherwise; the console shows what `lake` proves."""
     json_log.configure(chosen.log_level)
     try:
-        asyncio.run(_serve(data, chosen))
+        asyncio.run(_serve(data, chosen, lake))
     except CannotListen as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
 
 
-async def _serve(data: Path, chosen: Settings) -> None:
+async def _serve(data: Path, chosen: Settings, lake: Path | None) -> None:
     engine, relay = open_in(data, chosen)
     exporter = Exporter(engine.where, EXPORT_READER)
     service = Service(relay, exporter)
+    pages = with_console(relay, service, lake)
     stop = stop_signal()
     try:
         await service.start(SystemNetwork())
@@ -45,8 +49,16 @@ async def _serve(data: Path, chosen: Settings) -> None:
         await service.run_until(stop)
         _log.info("draining")
     finally:
+        pages.end()
         await service.close()
     _log.info("stopped")
+
+
+def with_console(relay: Relay, service: Service, lake: Path | None) -> RelayConsole:
+    """The pages of a relay, served where it is."""
+    readers = identity.public_keys(relay.settings.readers)
+    report = None if lake is None else partial(lake_report, lake.absolute())
+    return RelayConsole(relay, service.app, report=report, readers=readers)
 
 
 def open_in(data: Path, chosen: Settings) -> tuple[Engine, Relay]:

@@ -16,7 +16,7 @@ from holdfast.cli import json_log
 from holdfast.cli.daemon_process import alone_in, check_place, endings, settings_of, work
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.cli.process import stop_signal
-from holdfast.cli.relay_process import open_in
+from holdfast.cli.relay_process import open_in, with_console
 from holdfast.cli.session import user_name
 from holdfast.device import settings
 from holdfast.device.daemon import Daemon
@@ -70,6 +70,7 @@ async def _serve(device: Device, data: Path, chosen: Settings, port: int | None,
     stop = stop_signal()
     engine, relay = open_in(data, chosen)
     service = Service(relay, Exporter(engine.where, EXPORT_READER))
+    pages = with_console(relay, service, None)
     try:
         _check_place(device, relay.pubkey, chosen.port)
         await service.start(SystemNetwork())
@@ -82,6 +83,7 @@ async def _serve(device: Device, data: Path, chosen: Settings, port: int | None,
         stop.set()  # whichever ended, the other ends with it
         await asyncio.gather(serving, working)
     finally:
+        pages.end()
         await service.close()
 
 

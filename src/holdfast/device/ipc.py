@@ -48,7 +48,7 @@ class Application:
         self._random = daemon.device.random
         self._token = token
         self.under_way = 0
-        self._routes = Handlers(daemon, exporter, self.events, self.counts, token).routes
+        self.handlers = Handlers(daemon, exporter, self.events, self.counts, token)
         self.counts.watch("requests_under_way", "Requests that are being answered.", lambda: self.under_way)
         self.counts.watch("event_streams", "Open event streams.", lambda: self.events.open_count)
 
@@ -73,7 +73,7 @@ class Application:
         try:
             headers = read_headers(scope)
             query = self._admit(door, scope, headers)
-            found, parameters = self._routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
+            found, parameters = self.handlers.routes.find(scope["method"], scope["raw_path"].decode("latin-1"))
             route = found.path
             request = Request(
                 method=scope["method"],

@@ -30,7 +30,7 @@ from holdfast.wire.metrics import CONTENT_TYPE as METRICS
 from holdfast.wire.metrics import Counts
 from holdfast.wire.openapi import Security, openapi
 from holdfast.wire.problem import PROBLEM_JSON
-from holdfast.wire.route import JSON, Reply, Request, RouteTable, Stream, json_reply
+from holdfast.wire.route import JSON, Reply, Request, Route, RouteTable, Stream, json_reply
 
 IPC_VERSION = 1
 IPC_FEATURES = ("send", "topic", "inbox", "outbox", "scheduled", "events", "feed", "export", "reload")
@@ -67,6 +67,10 @@ class Handlers:
         self.routes = RouteTable([*routes(self), *FeedHandlers(daemon).routes()])
         counts.watch("connected", "1 while the relay is in reach.", lambda: self._is_connected)
         counts.watch_counts(self._counted)
+
+    def add(self, *routes: Route) -> None:
+        """Answer at these routes, too."""
+        self.routes = RouteTable([*self.routes.routes, *routes])
 
     async def post_send(self, request: Request) -> Reply:
         return await self._send(request, send.read(request.body))

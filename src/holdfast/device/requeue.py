@@ -113,6 +113,12 @@ def requeue(
     return _replace(transaction, facts, now, random, item, content, address, by + FORCED if is_forced else by)
 
 
+def content_of(transaction: Transaction, item: Item) -> Payload | None:
+    """What a message of the log says; None once that was pruned, and of what is no message."""
+    ((blob, _, _),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
+    return None if blob is None or item.destination_kind not in _MESSAGES else payload.decode(blob)
+
+
 def _word_at_hand(item: Item) -> RelayWord | None:
     return word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
 

@@ -26,6 +26,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "feed"),
         Migration.load(__package__, "mesh"),
         Migration.load(__package__, "neighbours"),
+        Migration.load(__package__, "console"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify),

@@ -140,6 +140,11 @@ def _operators(own: bytes, named: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((keys.public_key(own), *map(_public_key, named))))
 
 
+def public_keys(named: Sequence[str]) -> frozenset[str]:
+    """The keys that the settings name, in hex."""
+    return frozenset(map(_public_key, named))
+
+
 def _public_key(text: str) -> str:
     if keys.is_public_key(text):
         return text

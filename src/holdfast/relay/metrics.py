@@ -40,6 +40,11 @@ class Metrics(Counts):
             count += 1
         self._offered.observe(count)
 
+    def answered(self) -> dict[str, int]:
+        """How often each answer was given since the start."""
+        samples = (sample for family in self._answers.collect() for sample in family.samples)
+        return {sample.labels["code"]: int(sample.value) for sample in samples if sample.name.endswith("_total")}
+
     def notice(self, code: str) -> None:
         self._notices.labels(code).inc()
 

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import msgspec
+from uvicorn._types import ASGI3Application
 
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.connection_auth import CHALLENGE_BYTES
@@ -50,6 +51,7 @@ class Application:
     ) -> None:
         self.metrics = metrics.Metrics()
         self.draining = False
+        self.mounted: dict[str, ASGI3Application] = {}  # what else is served here, by the first part of its paths
         self.streams = Streams(relay)
         self.feeds = Feeds(relay)
         self._relay = relay
@@ -59,7 +61,7 @@ class Application:
         self._routes = Handlers(relay, exporter, self._publisher, self.metrics, lambda: self.draining, clock).routes
         self._frames = Budget(self._settings.limits.bodies_bytes_max)
         # Nobody comes here but from this machine; with a public address a proxy passes strangers on.
-        self._is_private = is_loopback(self._settings.host) and self._settings.public_url is None
+        self.is_private = is_loopback(self._settings.host) and self._settings.public_url is None
         self.metrics.watch("ready", "1 while the relay takes events.", lambda: relay.ready and not self.draining)
         self.metrics.watch("queue_streams", "Queues that are being read.", lambda: self.streams.open)
         self.metrics.watch("slow_consumers", "Of these, readers with a full window.", lambda: self.streams.paused)
@@ -74,6 +76,8 @@ class Application:
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
+        elif (other := self.mounted.get(scope["path"].lstrip("/").partition("/")[0])) is not None:
+            await other(scope | {"urls": self._urls(scope)}, receive, send)
         else:
             await self._http(scope, receive, send)
 
@@ -118,13 +122,13 @@ class Application:
 
     def _check_host(self, headers: Headers) -> None:
         """A page in a browser can let its own name point at this machine; its requests then carry that name."""
-        if self._is_private and not is_loopback(host_of(headers)):
+        if self.is_private and not is_loopback(host_of(headers)):
             raise Refused(Refusal.HOST_NOT_ALLOWED, "this relay is for this machine only")
 
     def _is_local(self, scope: Any, headers: Headers) -> bool:
         """Whether the request comes from this machine and from nowhere behind it."""
         client = scope["client"]
-        is_near = self._is_private and client is not None and is_loopback(client[0])
+        is_near = self.is_private and client is not None and is_loopback(client[0])
         return is_near and "origin" not in headers and not FORWARDING & headers.keys()
 
     def _urls(self, scope: Any) -> frozenset[str]:

@@ -111,6 +111,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         None  # a database of PostgreSQL, which several relays may share; None is the data directory's own file
     )
     operators: tuple[str, ...] = ()  # public keys, hex or npub; the data directory's own operator is always one
+    readers: tuple[str, ...] = ()  # public keys that may look at the console, and change nothing
     limits: Limits = Limits()
     retention: Retention = Retention()
     queue: QueueSettings = QueueSettings()

@@ -221,6 +221,13 @@ class Moderated(msgspec.Struct, frozen=True, kw_only=True):
     history_id: Position
 
 
+class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
+    """What signs somebody in to the console, once; `role` is what they may do there."""
+
+    path: str
+    role: str
+
+
 class RelayClient:
     """Asks one relay, as the holder of one key."""
 
@@ -316,6 +323,10 @@ class RelayClient:
         """Have a message closed for everybody who does not have it yet; for operators."""
         path, body = f"/v1/messages/{quote(message_id, safe='')}/moderation", msgspec.json.encode({"reason": reason})
         return await self._signed("POST", path, Moderated, body)
+
+    async def console_link(self, role: str) -> ConsoleLink:
+        """A link that opens the relay's console once; for operators, and for readers that its settings name."""
+        return await self._signed("POST", "/console/sign-in", ConsoleLink, msgspec.json.encode({"role": role}))
 
     async def _get(self, path: str, shape: type[T]) -> T:
         return await self._signed("GET", path, shape)

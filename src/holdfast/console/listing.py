@@ -1,0 +1,56 @@
+"""Lists: a page at a time by position, never by number, so that the thousandth page costs what the first does.
+
+Everything that a list shows is in its address: filters, order, where the page begins. An address that says something else
+is refused, for a misspelt filter would be none.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from holdfast.protocol.refusal import Refusal, Refused
+
+PAGE_ROWS = 50
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+T = TypeVar("T")
+
+
+def read(query: Mapping[str, str], shape: type[Q]) -> Q:
+    """The parameters of a list; a field of a form that was left empty says nothing."""
+    given = {name: value.strip() for name, value in query.items() if value.strip()}
+    try:
+        return msgspec.convert(given, shape, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(Refusal.MALFORMED, f"the address of this page: {error}") from error
+
+
+class Page(Generic[T]):
+    """Rows, and the addresses of what lies around them."""
+
+    def __init__(self, path: str, query: msgspec.Struct, rows: Sequence[T], following: object | None) -> None:
+        self.path = path
+        self.rows = rows
+        self._query = {
+            name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, "", False)
+        }
+        self.following = None if following is None else self.address(at=following)
+        self.is_first = "at" not in self._query
+        self.first = self.address(at=None)
+
+    def address(self, **changed: Any) -> str:
+        """This list, with something about it changed; a change begins at the first page."""
+        values = {**{name: value for name, value in self._query.items() if name != "at"}, **changed}
+        written = {name: _written(value) for name, value in values.items() if value not in (None, "", False)}
+        return f"{self.path}?{urlencode(written)}" if written else self.path
+
+
+def cut(rows: Sequence[T], limit: int = PAGE_ROWS) -> tuple[Sequence[T], T | None]:
+    """The rows of one page out of one more than it has, and the last of them if there are more."""
+    return (rows[:limit], rows[limit - 1]) if len(rows) > limit else (rows, None)
+
+
+def _written(value: object) -> str:
+    return "true" if value is True else str(value)

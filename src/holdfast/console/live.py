@@ -1,0 +1,79 @@
+"""What happens, as it happens: server-sent events that say that something changed; pages then fetch what they show."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+
+import msgspec
+
+from holdfast.console.rendering import SECURITY_HEADERS
+from holdfast.protocol.refusal import Refusal, Refused
+
+STREAMS_MAX = 32
+KEEP_ALIVE_S = 15.0
+PACE_S = 1.0  # between two words at least: a page need not be fetched more often than one can read it
+
+Change = Callable[[int], Awaitable[int]]
+"""Waits until there is something new after a version, and tells the version then."""
+
+
+class LiveStream(msgspec.Struct, frozen=True):
+    """One open stream."""
+
+    chunks: AsyncIterator[bytes]
+
+    def headers(self) -> dict[str, str]:
+        return {**SECURITY_HEADERS, "content-type": "text/event-stream"}
+
+
+class Live:
+    """The streams of one console."""
+
+    def __init__(self, change: Change) -> None:
+        self._change = change
+        self._ending = asyncio.Event()
+        self.open_count = 0
+
+    def end(self) -> None:
+        """Let every stream end; its page comes back by itself."""
+        self._ending.set()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[LiveStream]:
+        if self.open_count >= STREAMS_MAX:
+            raise Refused(Refusal.TOO_MANY_STREAMS, f"{STREAMS_MAX} pages are being kept up to date")
+        self.open_count += 1
+        try:
+            async with aclosing(self._chunks()) as chunks:
+                yield LiveStream(chunks)
+        finally:
+            self.open_count -= 1
+
+    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+        version = await self._change(-1)
+        yield b": holdfast\n\n"
+        while not self._ending.is_set():
+            found = await self._next(version)
+            if found is None:
+                yield b": still here\n\n"
+            elif found != version:
+                version = found
+                yield b"event: changed\ndata: %d\n\n" % version
+                await self._pause()
+
+    async def _next(self, version: int) -> int | None:
+        """The next version; None when there was nothing for so long that one should say so."""
+        waits = [asyncio.ensure_future(self._change(version)), asyncio.ensure_future(self._ending.wait())]
+        try:
+            done, _ = await asyncio.wait(waits, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
+            return (int(waits[0].result()) if waits[0] in done else version) if done else None
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(PACE_S):
+                await self._ending.wait()
+        except TimeoutError:
+            return

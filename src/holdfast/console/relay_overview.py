@@ -1,0 +1,110 @@
+"""A relay at one look: how far messages come, how many there are, what waits longest, what was refused."""
+
+from typing import Any
+
+import msgspec
+
+from holdfast.console.relay_names import SQL, names
+from holdfast.protocol.envelope import MESSAGE_KIND
+from holdfast.protocol.schedule import HOUR, SECOND
+from holdfast.relay import views
+from holdfast.store import history
+from holdfast.store.engine import Transaction
+
+FUNNEL_MESSAGES_MAX = 50_000  # that the funnel looks at: it is drawn anew whenever something happens
+FUNNEL_HOURS = 24
+RATE_MINUTES = 60
+RATE_ENTRIES_MAX = 200_000  # of the history, that the chart looks at
+OLDEST_SHOWN = 8
+QUEUES_SHOWN = 8
+
+MINUTE = 60 * SECOND
+
+CLOSED_BADLY = ("expired", "dropped", "quarantined", "moderated")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One rung of the ladder: how many came so far, and how many of those before them."""
+
+    name: str
+    count: int
+    of: int
+    meaning: str
+
+    @property
+    def percent(self) -> float:
+        return 100.0 * self.count / self.of if self.of else 0.0
+
+
+class Funnel(msgspec.Struct, frozen=True):
+    """How far the messages of a stretch of time have come."""
+
+    since: int
+    is_cut: bool  # there are more than are looked at
+    steps: tuple[Step, ...]
+    waiting: int
+    exits: tuple[tuple[str, int], ...]
+
+
+def overview(transaction: Transaction, now: int) -> dict[str, Any]:
+    """Everything but what the process alone knows."""
+    oldest = transaction.rows(SQL["oldest_open"], {"limit": OLDEST_SHOWN})
+    queues = transaction.rows(SQL["longest_queues"], {"mesh": None, "limit": QUEUES_SHOWN, "skip": 0})
+    head = history.head(transaction)
+    return {
+        "counts": views.counts(transaction, now),
+        "head": head,
+        "funnel": funnel(transaction, now),
+        "oldest": oldest,
+        "queues": queues,
+        "names": names(transaction, [(row[1], row[2]) for row in oldest]),
+        "size": transaction.size_bytes(),
+    }
+
+
+def funnel(transaction: Transaction, now: int) -> Funnel:
+    """The ladder of the last day's messages."""
+    wanted = {"since": now - FUNNEL_HOURS * HOUR, "kind": MESSAGE_KIND, "limit": FUNNEL_MESSAGES_MAX}
+    ((accepted, first, since),) = transaction.rows(SQL["accepted_since"], wanted)
+    states: dict[str, tuple[int, int]] = {}
+    if first is not None:
+        rows = transaction.rows(SQL["funnel"], {"seq": first})
+        states = {state: (count, int(receipted or 0)) for state, count, receipted in rows}
+    copies = sum(count for count, _ in states.values())
+    delivered = states.get("delivered", (0, 0))[0]
+    receipted = sum(receipted for _, receipted in states.values())
+    return Funnel(
+        since=since or now - FUNNEL_HOURS * HOUR,
+        is_cut=accepted >= FUNNEL_MESSAGES_MAX,
+        steps=(
+            Step("accepted", accepted, accepted, "messages, on disk here"),
+            Step("queued", copies, copies, "copies, one for each recipient"),
+            Step("delivered", delivered, copies, "acknowledged by their recipients"),
+            Step("receipted", receipted, copies, "proved by the recipients' signatures"),
+        ),
+        waiting=states.get("open", (0, 0))[0],
+        exits=tuple((state, states[state][0]) for state in CLOSED_BADLY if state in states),
+    )
+
+
+def rates(transaction: Transaction, now: int) -> dict[str, Any]:
+    """Entries of each minute of the last hour: minutes as seconds since 1970, then a line for each kind that is drawn."""
+    since = now // MINUTE * MINUTE - (RATE_MINUTES - 1) * MINUTE
+    head = history.head(transaction)
+    after = max(position_before(transaction, head, since), head.seq - RATE_ENTRIES_MAX)
+    kinds = ("accepted", "delivered", "expired")
+    lines = {kind: [0] * RATE_MINUTES for kind in kinds}
+    for minute, kind, count in transaction.rows(SQL["rates"], {"since": since, "unit": MINUTE, "after": after}):
+        if kind in lines and 0 <= minute < RATE_MINUTES:
+            lines[kind][minute] += count
+    return {"at": [since // SECOND + 60 * minute for minute in range(RATE_MINUTES)], "lines": lines}
+
+
+def position_before(transaction: Transaction, head: history.Head, at: int) -> int:
+    """The last position before a time. Times never go back in a history, so a few looks find it among millions."""
+    low, high = head.anchor_seq, head.seq
+    while low < high:
+        middle = (low + high + 1) // 2
+        ((found,),) = transaction.rows(SQL["at_of"], {"seq": middle}) or [(at,)]
+        low, high = (middle, high) if found < at else (low, middle - 1)
+    return low

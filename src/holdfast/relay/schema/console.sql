@@ -1,0 +1,10 @@
+-- Somebody looks for messages: of a mesh, of a sender, of a topic, page by page, however many there are.
+CREATE INDEX message_by_mesh ON message (mesh, seq);
+CREATE INDEX message_by_sender ON message (mesh, sender, seq);
+CREATE INDEX message_by_topic ON message (mesh, destination_ref, seq) WHERE destination_kind = 'topic';
+
+-- Why something ended otherwise than by delivery: few entries, found by their message.
+CREATE INDEX history_decisions ON history (message_id, seq) WHERE kind IN ('moderated', 'quarantined', 'dropped');
+
+-- Documents in conflict are few among all.
+CREATE INDEX document_conflict ON document (author, d) WHERE currents > 1;
