@@ -5,7 +5,7 @@ Whatever it changes it changes by asking the daemon what every program asks it, 
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -21,6 +21,7 @@ from holdfast.device.daemon import Daemon
 from holdfast.device.ipc_feed import Feed
 from holdfast.device.ipc_handlers import Handlers
 from holdfast.device.ipc_service import LOOPBACK
+from holdfast.device.trace import Trace
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import shown
@@ -196,7 +197,7 @@ class DaemonConsole:
         found, why = None, ""
         if name:
             try:
-                found = await self.ask("GET", f"/v1/trace/{_part(name)}", dict[str, Any])
+                found = await self.ask("GET", f"/v1/trace/{_part(name)}", Trace)
             except Refused as refused:
                 why = refused.detail
         return self.console.render(visit, "daemon/trace.html", name=name, found=found, why=why, names=self._names())

@@ -181,10 +181,7 @@ class RelayConsole:
         page = f"/messages/{message_id}"
         if not 1 <= len(reason) <= REASON_CHARACTERS_MAX:
             return self.console.back(visit, page, f"A reason has 1 to {REASON_CHARACTERS_MAX} characters.", is_bad=True)
-        try:
-            done = await self._relay.decide(lambda tx: queue.moderate(tx, now(), message_id, visit.session.who, reason))
-        except Refused as refused:
-            return self.console.back(visit, page, f"Refused: {refused.detail}", is_bad=True)
+        done = await self._relay.decide(lambda tx: queue.moderate(tx, now(), message_id, visit.session.who, reason))
         closed = done["closed"]
         many = "nobody waited for it any more" if not closed else f"closed for {closed} recipient{'s' * (closed != 1)}"
         return self.console.back(visit, page, f"Taken down: {many}. Entry {done['history_id']} of the history says so.")

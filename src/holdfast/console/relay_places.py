@@ -159,7 +159,7 @@ def document(transaction: Transaction, author: str, d: str, query: SeqQuery) -> 
 def entries(transaction: Transaction, query: SeqQuery) -> dict[str, Any]:
     """The history itself, the newest first."""
     rows, last = cut(transaction.rows(SQL["entries"], {"at": query.at or SEQ_MAX, "limit": PAGE_ROWS + 1}))
-    people = [(row[3], row[5]) for row in rows] + [(row[3], row[6]) for row in rows]
+    people = [(row[3], row[column]) for row in rows for column in (5, 6, 8)]
     return {
         "rows": rows,
         "following": None if last is None else last[0],

@@ -46,21 +46,38 @@ STATIC = {
 # A state's sign: told by its shape and its word first, by its colour last.
 _SIGNS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("delivered", "applied", "done", "receipt", "ok", "active", "connected", "there", "live"), ("●", "good")
+        ("delivered", "applied", "done", "receipt", "ok", "active", "connected", "there", "live", "hook_done"),
+        ("●", "good"),
     ),
     **dict.fromkeys(
-        ("open", "pending", "accepted", "queued", "relayed", "stored", "scheduled", "current"), ("○", "calm")
+        (
+            "open",
+            "pending",
+            "accepted",
+            "queued",
+            "relayed",
+            "stored",
+            "scheduled",
+            "current",
+            "enqueued",
+            "hook_received",
+        ),
+        ("○", "calm"),
     ),
     **dict.fromkeys(
-        ("inflight", "offered", "handling", "locked", "running", "waiting", "released", "opened"), ("◐", "calm")
+        ("inflight", "offered", "handling", "locked", "running", "waiting", "released", "opened", "attempted"),
+        ("◐", "calm"),
     ),
     **dict.fromkeys(
         ("expired", "blocked", "full", "unreadable", "duplicate", "parked", "aborted", "superseded"), ("▲", "warn")
     ),
     **dict.fromkeys(
-        ("conflict", "rolled_back", "attempted", "disconnected", "idle", "ended", "deleted"), ("▲", "warn")
+        ("conflict", "rolled_back", "disconnected", "deleted", "taken down", "coalesced", "hook_coalesced"),
+        ("▲", "warn"),
     ),
-    **dict.fromkeys(("dead", "dropped", "quarantined", "moderated", "revoked", "refused", "violation"), ("✕", "bad")),
+    **dict.fromkeys(
+        ("dead", "hook_dead", "dropped", "quarantined", "moderated", "revoked", "refused", "violation"), ("✕", "bad")
+    ),
 }
 
 

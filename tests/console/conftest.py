@@ -1,0 +1,39 @@
+"""One seeded relay, one daemon and one browser for all who look at pages."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.console.browser import NAMES, VARIABLE, find_browser
+from tests.console.town import Town, Visitor, link, town
+
+
+@pytest.fixture(scope="package")
+def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    with town(tmp_path_factory.mktemp("console")) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def operator(seeded: Town) -> Visitor:
+    """Somebody who is signed in to the relay's console."""
+    return Visitor(seeded.relay_url).enter(link("--data", seeded.relay.data))
+
+
+@pytest.fixture(scope="package")
+def owner(seeded: Town) -> Visitor:
+    """Somebody who is signed in to the daemon's console."""
+    opened = link(home=seeded.ann.home)
+    return Visitor(opened.partition("/console")[0]).enter(opened)
+
+
+@pytest.fixture(scope="package")
+def browser(seeded: Town) -> Iterator[Browser]:
+    executable = find_browser()
+    if executable is None:
+        pytest.skip(f"NO BROWSER: the console's pages are not tested. Install {NAMES[0]}, or name one in {VARIABLE}.")
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
+        yield opened
+        opened.close()
