@@ -51,9 +51,9 @@ crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cut
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load
 	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py
 
-scale: $(VENV)/dev ## a million queued messages, then a million documents: time to the first one, and memory (4 GB of disk)
+scale: $(VENV)/dev ## a million queued messages, a million documents, and the console's lists of a million: times and memory (4 GB of disk)
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \
-		tests/relay/test_black_box.py::test_memory_does_not_grow_with_what_was_accepted
+		tests/relay/test_black_box.py::test_memory_does_not_grow_with_what_was_accepted tests/console/test_scale.py
 
 setup: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## only install what demo and test need
 

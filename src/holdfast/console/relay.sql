@@ -72,9 +72,10 @@ SELECT message_id FROM message WHERE event_id = :event_id
 LIMIT 2
 
 -- name: find_client_message
--- Ids of callers belong to their senders, so a mesh's members are asked one by one: the key begins with them.
+-- Ids of callers belong to their senders, so members are asked one by one: the key begins with them. CROSS JOIN keeps the order.
 SELECT dedupe.message_id
-FROM member JOIN dedupe ON dedupe.mesh = member.mesh AND dedupe.sender = member.member AND dedupe.client_message_id = :name
+FROM member CROSS JOIN dedupe
+WHERE dedupe.mesh = member.mesh AND dedupe.sender = member.member AND dedupe.client_message_id = :name
 LIMIT 20
 
 -- name: message
@@ -194,13 +195,21 @@ SELECT (SELECT min_seq FROM feed), (SELECT count(*) FROM author), (SELECT count(
 
 -- name: documents
 SELECT author, d, currents, puts, changed_seq, pruned_seq FROM document
-WHERE (author > :author OR (author = :author AND d > :d)) AND (:only IS NULL OR author = :only)
+WHERE (author, d) > (:author, :d)
 ORDER BY author, d LIMIT :limit
+
+-- name: documents_of
+SELECT author, d, currents, puts, changed_seq, pruned_seq FROM document WHERE author = :author AND d > :d ORDER BY d LIMIT :limit
 
 -- name: conflicting
 SELECT author, d, currents, puts, changed_seq, pruned_seq FROM document
-WHERE currents > 1 AND (author > :author OR (author = :author AND d > :d)) AND (:only IS NULL OR author = :only)
+WHERE currents > 1 AND (author, d) > (:author, :d)
 ORDER BY author, d LIMIT :limit
+
+-- name: conflicting_of
+SELECT author, d, currents, puts, changed_seq, pruned_seq FROM document
+WHERE currents > 1 AND author = :author AND d > :d
+ORDER BY d LIMIT :limit
 
 -- name: document
 SELECT author, d, currents, puts, changed_seq, pruned_seq FROM document WHERE author = :author AND d = :d

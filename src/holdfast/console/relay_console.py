@@ -61,6 +61,7 @@ class RelayConsole:
         self._auth = HttpAuth(clock)
         self._readers = readers
         self._audit = Audit(report, clock)
+        self._rates_read = relay_overview.Rates()
         self.console = Console(
             kind="relay",
             nav=NAV,
@@ -142,7 +143,7 @@ class RelayConsole:
 
     async def _rates(self, visit: Visit) -> Reply:
         now = self._relay.now()
-        return json_reply(await self._relay.look(lambda tx: relay_overview.rates(tx, now)))
+        return json_reply(await self._relay.look(lambda tx: self._rates_read.read(tx, now)))
 
     async def _messages(self, visit: Visit) -> Reply:
         query = read(visit.query, relay_messages.Query)

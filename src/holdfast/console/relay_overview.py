@@ -1,5 +1,6 @@
 """A relay at one look: how far messages come, how many there are, what waits longest, what was refused."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +12,11 @@ from holdfast.relay import views
 from holdfast.store import history
 from holdfast.store.engine import Transaction
 
-FUNNEL_MESSAGES_MAX = 50_000  # that the funnel looks at: it is drawn anew whenever something happens
+FUNNEL_MESSAGES_MAX = 5_000  # that the funnel looks at: it is drawn anew whenever something happens
 FUNNEL_HOURS = 24
 RATE_MINUTES = 60
-RATE_ENTRIES_MAX = 200_000  # of the history, that the chart looks at
+RATE_KINDS = ("accepted", "delivered", "expired")
+RATE_ENTRIES_MAX = 200_000  # of the history, that the chart looks at when it is drawn for the first time
 OLDEST_SHOWN = 8
 QUEUES_SHOWN = 8
 
@@ -87,17 +89,38 @@ def funnel(transaction: Transaction, now: int) -> Funnel:
     )
 
 
-def rates(transaction: Transaction, now: int) -> dict[str, Any]:
-    """Entries of each minute of the last hour: minutes as seconds since 1970, then a line for each kind that is drawn."""
-    since = now // MINUTE * MINUTE - (RATE_MINUTES - 1) * MINUTE
-    head = history.head(transaction)
+class Rates:
+    """What happened in each minute of the last hour. Minutes that are over are counted once: times never go back."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[str, int]] = {}
+
+    def read(self, transaction: Transaction, now: int) -> dict[str, Any]:
+        """Minutes as seconds since 1970, and for each kind that is drawn a number for each of them."""
+        last = now // MINUTE * MINUTE
+        minutes = [last - (RATE_MINUTES - 1 - number) * MINUTE for number in range(RATE_MINUTES)]
+        head = history.head(transaction)
+        counted = {minute: self._known[minute] for minute in minutes if minute in self._known}
+        missing = [minute for minute in minutes if minute not in counted]
+        counted |= _counted(transaction, head, missing)
+        self._known = {minute: found for minute, found in counted.items() if minute + MINUTE <= head.at}
+        return {
+            "at": [minute // SECOND for minute in minutes],
+            "lines": {kind: [counted[minute].get(kind, 0) for minute in minutes] for kind in RATE_KINDS},
+        }
+
+
+def _counted(transaction: Transaction, head: history.Head, minutes: Sequence[int]) -> dict[int, dict[str, int]]:
+    """How many entries of each kind there are in each of these minutes, as far back as is looked."""
+    found: dict[int, dict[str, int]] = {minute: {} for minute in minutes}
+    if not minutes:
+        return found
+    since = min(minutes)
     after = max(position_before(transaction, head, since), head.seq - RATE_ENTRIES_MAX)
-    kinds = ("accepted", "delivered", "expired")
-    lines = {kind: [0] * RATE_MINUTES for kind in kinds}
-    for minute, kind, count in transaction.rows(SQL["rates"], {"since": since, "unit": MINUTE, "after": after}):
-        if kind in lines and 0 <= minute < RATE_MINUTES:
-            lines[kind][minute] += count
-    return {"at": [since // SECOND + 60 * minute for minute in range(RATE_MINUTES)], "lines": lines}
+    for number, kind, count in transaction.rows(SQL["rates"], {"since": since, "unit": MINUTE, "after": after}):
+        if (minute := since + number * MINUTE) in found:
+            found[minute][kind] = count
+    return found
 
 
 def position_before(transaction: Transaction, head: history.Head, at: int) -> int:

@@ -119,8 +119,11 @@ def member(transaction: Transaction, mesh_id: str, member_id: str) -> dict[str, 
 def feed(transaction: Transaction, query: DocumentQuery) -> dict[str, Any]:
     """The changes feed: where it begins and ends, documents, and who reads how far."""
     author, _, d = (query.at or ":").partition(":")
-    wanted: dict[str, Value] = {"author": author, "d": d, "only": query.author, "limit": PAGE_ROWS + 1}
-    name = "conflicting" if query.conflicts else "documents"
+    wanted: dict[str, Value] = {"author": query.author or author, "d": d, "limit": PAGE_ROWS + 1}
+    if query.author is not None:
+        name = "conflicting_of" if query.conflicts else "documents_of"
+    else:
+        name = "conflicting" if query.conflicts else "documents"
     rows, last = cut(transaction.rows(SQL[name], wanted))
     ((min_seq, authors, conflicts),) = transaction.rows(SQL["feed_counts"])
     head = history.head(transaction)

@@ -1,0 +1,67 @@
+"""The numbers of an overview, from a history that a test writes."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.console.relay_overview import MINUTE, RATE_MINUTES, Rates, position_before
+from holdfast.protocol.history import Draft, Kind
+from holdfast.relay import database
+from holdfast.store import history
+from holdfast.store.sqlite import MEMORY, SqliteEngine
+
+START = 1_800_000_000_000_000 // MINUTE * MINUTE
+
+
+@pytest.fixture
+def engine() -> Iterator[SqliteEngine]:
+    opened = SqliteEngine(MEMORY)
+    database.prepare(opened, lambda: START, bytes)
+    yield opened
+    opened.close()
+
+
+def happen(engine: SqliteEngine, at: int, *kinds: Kind) -> None:
+    with engine.write() as transaction:
+        history.append(transaction, at, [Draft(kind=kind) for kind in kinds])
+
+
+def read(engine: SqliteEngine, rates: Rates, now: int) -> dict[str, list[int]]:
+    with engine.read() as transaction:
+        found = rates.read(transaction, now)
+    assert found["at"][-1] == now // MINUTE * 60
+    lines: dict[str, list[int]] = found["lines"]
+    return lines
+
+
+def test_each_minute_is_counted_and_what_is_older_than_an_hour_is_not(engine: SqliteEngine) -> None:
+    happen(engine, START - RATE_MINUTES * MINUTE, Kind.ACCEPTED)
+    happen(engine, START, Kind.ACCEPTED, Kind.ACCEPTED, Kind.DELIVERED, Kind.ADMIN)
+    happen(engine, START + MINUTE, Kind.EXPIRED)
+    lines = read(engine, Rates(), START + MINUTE)
+    assert (lines["accepted"][-2:], lines["delivered"][-2:], lines["expired"][-2:]) == ([2, 0], [1, 0], [0, 1])
+    assert (sum(lines["accepted"]), len(lines["accepted"])) == (2, RATE_MINUTES)
+
+
+def test_a_minute_that_is_not_over_is_counted_again(engine: SqliteEngine) -> None:
+    rates = Rates()
+    for count in range(1, 4):
+        happen(engine, START + count, Kind.ACCEPTED)
+        assert read(engine, rates, START + MINUTE - 1)["accepted"][-1] == count
+    assert read(engine, rates, START + 5 * MINUTE)["accepted"][-6] == 3
+    happen(engine, START + MINUTE - 1, Kind.ACCEPTED)  # it came late to the same minute, which nothing had closed
+    assert read(engine, rates, START + 5 * MINUTE)["accepted"][-6] == 4
+    happen(engine, START + 5 * MINUTE, Kind.DELIVERED)
+    lines = read(engine, rates, START + 6 * MINUTE)
+    assert (lines["accepted"][-7], lines["delivered"][-2]) == (4, 1)
+    assert sum(read(engine, rates, START + 100 * MINUTE)["accepted"]) == 0
+
+
+def test_the_last_position_before_a_time_is_found(engine: SqliteEngine) -> None:
+    for number in range(1, 20):
+        happen(engine, START + number // 3 * MINUTE, Kind.ACCEPTED)
+    with engine.read() as transaction:
+        head = history.head(transaction)
+        times = [at for (at,) in transaction.rows("SELECT at FROM history ORDER BY seq")]
+        for at in range(START - MINUTE, START + 9 * MINUTE, MINUTE // 2):
+            assert position_before(transaction, head, at) == sum(1 for one in times if one < at)
