@@ -79,6 +79,16 @@ def test_a_session_ends_by_idleness_by_age_and_by_leaving(desk: Desk) -> None:
     assert desk.door.session(cookies) is None
 
 
+def test_looking_at_whether_a_session_lasts_does_not_make_it_last(desk: Desk) -> None:
+    session = desk.door.session(desk.entered())
+    assert session is not None
+    assert desk.door.is_in(session)
+    desk.now += signing_in.SESSION_IDLE_S * SECOND
+    assert desk.door.is_in(session)
+    desk.now += 1
+    assert not desk.door.is_in(session)
+
+
 def test_only_its_own_cookie_names_a_session(desk: Desk) -> None:
     cookies, other = desk.entered(), Desk()
     other.now += 1
@@ -101,6 +111,7 @@ def test_a_cookie_stays_in_the_browser_and_on_the_site(desk: Desk) -> None:
     [
         ({"host": "127.0.0.1:7"}, "token", True),
         ({"host": "127.0.0.1:7", "origin": "http://127.0.0.1:7", "sec-fetch-site": "same-origin"}, "token", True),
+        ({"host": "127.0.0.1:7", "origin": "https://relay.example"}, "token", True),  # a proxy stands between
         ({"host": "127.0.0.1:7", "origin": "http://127.0.0.1:8"}, "token", False),
         ({"host": "127.0.0.1:7", "origin": "null"}, "token", False),
         ({"host": "127.0.0.1:7", "origin": "http://evil.example"}, "token", False),
@@ -113,11 +124,12 @@ def test_a_cookie_stays_in_the_browser_and_on_the_site(desk: Desk) -> None:
 )
 def test_a_form_is_taken_from_a_page_of_this_session_only(headers: dict[str, str], shown: str, is_taken: bool) -> None:
     session = Session(Role.OPERATOR, "ann", "token", START)
+    own = frozenset({headers["host"], "relay.example"})
     if is_taken:
-        check_form(session, shown, headers)
+        check_form(session, shown, headers, own)
         return
     with pytest.raises(Refused) as caught:
-        check_form(session, shown, headers)
+        check_form(session, shown, headers, own)
     assert caught.value.refusal is Refusal.ORIGIN_NOT_ALLOWED
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -92,8 +92,6 @@ class Town:
     ann: Person
     ben: Person
     relay_url: str
-    daemon_url: str = ""
-    links: Callable[..., str] = field(default=lambda *options: "")
 
 
 def link(*options: object, home: Path | None = None) -> str:
@@ -218,6 +216,7 @@ def _busy(ann: Person, cast: Cast) -> None:
     for name in ("SessionStart", "UserPromptSubmit", "Stop"):
         payload = {"session_id": cast.session, "hook_event_name": name, "cwd": "/", "prompt": "hello"}
         receivers.run(ann.home, "claude", payload)
+    until(lambda: len(receivers.rows(ann.home)) >= 3)
 
 
 def until(look: Callable[[], bool]) -> None:

@@ -7,7 +7,7 @@ opening a link and asking for one are done without a session, and each takes a s
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
@@ -22,7 +22,7 @@ from holdfast.wire.network import is_loopback
 from holdfast.wire.problem import Problem
 from holdfast.wire.request import host_of, read_body, read_headers
 from holdfast.wire.response import Receive, Response, Send
-from holdfast.wire.route import JSON, Reply, Request, Route, RouteTable, Stream, problem_reply, read_query
+from holdfast.wire.route import JSON, NotAllowed, Reply, Request, Route, RouteTable, Stream, problem_reply, read_query
 from holdfast.wire.telling import told
 
 BASE = "/console"
@@ -69,16 +69,19 @@ class Console:
         random: Random,
         counts: Counts,
         local_only: Callable[[], bool],
-        is_secure: bool = False,
+        public_url: str | None = None,
     ) -> None:
-        """`kind` is what the pages are of, `nav` the addresses and names of the first ones, `change` what live pages wait for."""
+        """`kind` is what the pages are of, `nav` the addresses and names of the first ones, `change` what live pages wait for.
+
+        `public_url` is how others reach the program, when that is not what it knows by itself: behind a proxy.
+        """
         self.signing_in = SigningIn(clock, random)
         self.live = Live(change)
         self.clock = clock
         self._random = random
         self._counts = counts
         self._local_only = local_only
-        self._is_secure = is_secure
+        self._public_url = urlsplit(public_url or "")
         self._title = title
         self._templates = Templates(BASE, kind=kind, nav=[(f"{BASE}{path}", name) for path, name in nav])
         self.routes = RouteTable(
@@ -103,7 +106,8 @@ class Console:
             if method == "GET":
                 return await view(Visit(request, session))
             form = _form(request)
-            check_form(session, (form.get("csrf") or [""])[0], dict(request.headers))
+            own = frozenset({request.headers.get("host", ""), self._public_url.netloc})
+            check_form(session, (form.get("csrf") or [""])[0], request.headers, own)
             if role is Role.OPERATOR and not session.may_act:
                 raise Refused(Refusal.NOT_PERMITTED, "this session may look, and change nothing")
             return await view(Visit(request, session, form))
@@ -140,6 +144,10 @@ class Console:
         return Page(visit.request.path, query, rows, following)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.close"})  # before it was accepted: the handshake is answered 403
+            return
         body = await read_body(receive)
         if body is None:
             return  # it left before it had asked
@@ -219,7 +227,8 @@ class Console:
         own = self.signing_in.enter(request.parameters["secret"])
         # A page of ours goes on from here: a redirect would count as the other site's step, and come without the cookie.
         body = self._templates.text("enter.html", {}).encode()
-        cookie = self.signing_in.set_cookie(own, BASE, is_secure=self._is_secure)
+        is_secure = self._public_url.scheme == "https" and not is_loopback(host_of(request.headers))
+        cookie = self.signing_in.set_cookie(own, BASE, is_secure=is_secure)
         return Reply(body=body, content_type=HTML, headers={"set-cookie": cookie})
 
     async def _leave(self, visit: Visit) -> Reply:
@@ -231,7 +240,9 @@ class Console:
         )
 
     async def _live(self, visit: Visit) -> Stream:
-        return self.live.open()
+        if visit.request.method != "GET":
+            raise NotAllowed(["GET"])
+        return self.live.open(lambda: self.signing_in.is_in(visit.session))
 
     async def _static(self, visit: Visit) -> Reply:
         folder = visit.request.parameters.get("folder")

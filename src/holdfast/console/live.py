@@ -39,20 +39,21 @@ class Live:
         self._ending.set()
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[LiveStream]:
+    async def open(self, is_wanted: Callable[[], bool] = lambda: True) -> AsyncIterator[LiveStream]:
+        """A stream for as long as it is wanted: it ends within the time of a keep-alive after somebody signed out."""
         if self.open_count >= STREAMS_MAX:
             raise Refused(Refusal.TOO_MANY_STREAMS, f"{STREAMS_MAX} pages are being kept up to date")
         self.open_count += 1
         try:
-            async with aclosing(self._chunks()) as chunks:
+            async with aclosing(self._chunks(is_wanted)) as chunks:
                 yield LiveStream(chunks)
         finally:
             self.open_count -= 1
 
-    async def _chunks(self) -> AsyncGenerator[bytes, None]:
+    async def _chunks(self, is_wanted: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         version = await self._change(-1)
         yield b": holdfast\n\n"
-        while not self._ending.is_set():
+        while not self._ending.is_set() and is_wanted():
             found = await self._next(version)
             if found is None:
                 yield b": still here\n\n"

@@ -55,7 +55,6 @@ class RelayConsole:
         random: Random = os.urandom,
     ) -> None:
         """`readers` are keys that may look and change nothing; operators are the relay's own."""
-        public_url = relay.settings.public_url or ""
         self._relay = relay
         self._metrics = app.metrics
         self._auth = HttpAuth(clock)
@@ -71,7 +70,7 @@ class RelayConsole:
             random=random,
             counts=app.metrics,
             local_only=lambda: app.is_private,
-            is_secure=public_url.startswith("https:"),
+            public_url=relay.settings.public_url,
         )
         page = self.console.page
         self.console.add(

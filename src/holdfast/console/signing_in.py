@@ -7,6 +7,7 @@ it by the time that takes.
 import base64
 import hashlib
 import hmac
+from collections.abc import Container, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -104,15 +105,20 @@ class SigningIn:
         secret = _cookie(cookies, self.cookie_name)
         if secret is None:
             return None
-        found, now = self._sessions.get(_hash(secret)), self._clock()
+        found = self._sessions.get(_hash(secret))
         if found is None:
             return None
-        is_over = now - found.began_at > SESSION_LIFE_S * SECOND or now - found.seen_at > SESSION_IDLE_S * SECOND
-        if is_over:
-            del self._sessions[_hash(secret)]
+        if not self.is_in(found):
+            self.leave(found)
             return None
-        found.seen_at = now
+        found.seen_at = self._clock()
         return found
+
+    def is_in(self, session: Session) -> bool:
+        """Whether a session has not ended; that one looks does not make it last."""
+        now = self._clock()
+        is_over = now - session.began_at > SESSION_LIFE_S * SECOND or now - session.seen_at > SESSION_IDLE_S * SECOND
+        return not is_over and any(known is session for known in self._sessions.values())
 
     def leave(self, session: Session) -> None:
         """Sign somebody out."""
@@ -130,10 +136,10 @@ class SigningIn:
         return base64.urlsafe_b64encode(self._random(SECRET_BYTES)).rstrip(b"=").decode()
 
 
-def check_form(session: Session, shown: str, headers: "dict[str, str]") -> None:
-    """Refuse a form that no page of this console has sent: another site's, or another port's."""
+def check_form(session: Session, shown: str, headers: Mapping[str, str], own: Container[str]) -> None:
+    """Refuse a form that no page of this console has sent: another site's, or another port's. `own` is how we are called."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-    is_foreign = origin is not None and origin.partition("://")[2] != headers.get("host", "")
+    is_foreign = origin is not None and origin.partition("://")[2] not in own
     if is_foreign or site not in ("same-origin", "none"):
         raise Refused(Refusal.ORIGIN_NOT_ALLOWED, "the form comes from another site")
     if not hmac.compare_digest(shown.encode("utf-8", "replace"), session.csrf.encode()):

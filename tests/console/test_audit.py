@@ -1,0 +1,166 @@
+"""The audit page with a lake behind it, and a console behind a proxy: the same application, without a process."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.lake_report import lake_report
+from holdfast.console.audit import KEPT_S, Audit, LakeUnavailable
+from holdfast.console.relay_console import RelayConsole
+from holdfast.console.signing_in import Role
+from holdfast.export.exporter import Exporter
+from holdfast.protocol.schedule import SECOND
+from holdfast.relay.database import open_relay
+from holdfast.relay.identity import Identity
+from holdfast.relay.relay import Relay
+from holdfast.relay.server import Application
+from holdfast.relay.settings import Settings
+from holdfast.store.sqlite import MEMORY
+from tests.console.routes import bytes_of
+
+HOUR = 1_800_000_000 * SECOND
+REPORT: dict[str, Any] = {
+    "batch": 3,
+    "at": HOUR,
+    "scope": "relay and 1 device",
+    "balance": {"recipients": 10, "delivered": 9, "open": 1},
+    "balance_holds": True,
+    "violations": 1,
+    "devices": ["d"],
+    "findings": [{"kind": "sequence_gap", "key": "<b>k</b>", "detail": "<i>d</i>", "is_violation": True}],
+    "latency": [{"hour": HOUR, "count": 9, "p50": 0.01, "p90": 0.2, "p99": 1.5}],
+}
+CERTIFICATES = [{"number": 3, "hash": "ab" * 32, "pubkey": "cd" * 32}]
+
+
+class Window:
+    """A browser's requests, called instead of sent."""
+
+    def __init__(self, app: Application) -> None:
+        self.app = app
+        self.cookie = ""
+
+    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
+        given = {
+            "host": "127.0.0.1:7447",
+            "cookie": self.cookie,
+            **{name.replace("_", "-"): one for name, one in headers.items()},
+        }
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": [(name.encode(), one.encode()) for name, one in given.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 7447),
+        }
+        sent: list[dict[str, Any]] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        asyncio.run(self.app(scope, receive, send))
+        told = {name.decode(): one.decode() for name, one in sent[0]["headers"]}
+        return sent[0]["status"], told, b"".join(one["body"] for one in sent[1:]).decode()
+
+
+@pytest.fixture
+def public(tmp_path: Path) -> Iterator[tuple[Window, RelayConsole]]:
+    """The console of a relay that others reach over https, with a lake."""
+
+    async def report() -> dict[str, Any]:
+        return {"report": REPORT, "certificates": CERTIFICATES}
+
+    engine = open_relay(MEMORY)
+    identity = Identity.load(tmp_path, bytes_of)
+    relay = Relay(engine, Settings(public_url="https://relay.example"), identity, inline=True)
+    app = Application(relay, Exporter(MEMORY, "none"))
+    yield Window(app), RelayConsole(relay, app, report=report)
+    engine.close()
+
+
+def entered(window: Window, pages: RelayConsole, host: str) -> str:
+    """Open a link; what the cookie says."""
+    status, told, _ = window.ask("GET", pages.console.link(Role.OPERATOR, "ann"), host=host)
+    assert status == 200
+    window.cookie = told["set-cookie"].partition(";")[0]
+    return told["set-cookie"]
+
+
+def test_what_the_lake_proves_is_shown(public: tuple[Window, RelayConsole]) -> None:
+    window, pages = public
+    entered(window, pages, "127.0.0.1:7447")
+    status, _, page = window.ask("GET", "/console/audit")
+    assert status == 200
+    for word in (
+        "1 rule is broken",
+        "sequence_gap",
+        "&lt;b&gt;k&lt;/b&gt;",
+        "&lt;i&gt;d&lt;/i&gt;",
+        "abababababab",
+        "0.01 s",
+        "relay and 1 device",
+    ):
+        assert word in page
+    status, _, found = window.ask("GET", "/console/audit/latency")
+    assert (status, '"p99":[1.5]' in found) == (200, True)
+
+
+def test_a_cookie_of_the_public_address_travels_encrypted_only(public: tuple[Window, RelayConsole]) -> None:
+    window, pages = public
+    assert "; Secure" not in entered(window, pages, "127.0.0.1:7447")
+    assert "; Secure" in entered(window, pages, "relay.example")
+
+
+def test_a_form_comes_through_a_proxy(public: tuple[Window, RelayConsole]) -> None:
+    window, pages = public
+    entered(window, pages, "relay.example")
+    page = window.ask("GET", "/console/messages")[2]
+    token = page.partition('name="csrf" value="')[2].partition('"')[0]
+    body = f"csrf={token}".encode()
+    assert window.ask("POST", "/console/leave", body, origin="https://evil.example")[0] == 403
+    assert window.ask("POST", "/console/leave", body, origin="https://relay.example")[0] == 200
+    assert window.ask("GET", "/console/")[0] == 401
+
+
+def test_the_head_of_a_live_stream_holds_nothing(public: tuple[Window, RelayConsole]) -> None:
+    window, pages = public
+    entered(window, pages, "127.0.0.1:7447")
+    assert window.ask("HEAD", "/console/live")[0] == 405
+    assert pages.console.live.open_count == 0
+
+
+def test_the_lake_is_asked_once_however_many_look() -> None:
+    asked, now = [], HOUR
+
+    async def report() -> dict[str, Any]:
+        asked.append(now)
+        if len(asked) > 1:
+            raise LakeUnavailable("it is gone")
+        return {"report": REPORT}
+
+    async def look() -> None:
+        nonlocal now
+        audit = Audit(report, lambda: now)
+        await asyncio.gather(*(audit.read() for _ in range(5)))
+        assert len(asked) == 1
+        now += KEPT_S * SECOND + 1
+        for _ in range(2):
+            with pytest.raises(LakeUnavailable, match="it is gone"):
+                await audit.read()
+        assert len(asked) == 2
+
+    asyncio.run(look())
+
+
+def test_a_lake_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LakeUnavailable, match="There is no lake at"):
+        asyncio.run(lake_report(tmp_path / "lake"))
