@@ -1,6 +1,7 @@
 """Pictures of the console for people who read about it: a seeded relay and home, a browser, and small PNG files.
 
-python tools/screenshots.py [DIRECTORY]      docs/images, unless another one is named
+python tools/screenshots.py                  the few of docs/images
+python tools/screenshots.py DIRECTORY        every page there is, to look at
 """
 
 import sys
@@ -17,7 +18,15 @@ sys.path.insert(0, str(ROOT))
 from tests.console.browser import find_browser  # noqa: E402 - behind the path
 from tests.console.town import Cast, Town, Visitor, link, town  # noqa: E402 - likewise
 
-DESK, PHONE = (1240, 860), (390, 844)
+DESK, PHONE = (1180, 760), (390, 780)
+KEPT = frozenset(
+    {
+        *("relay-overview", "relay-message", "daemon-overview-dark"),
+        *("daemon-dead-letters", "daemon-conflict", "relay-overview-phone"),
+    }
+)
+"""What the documentation shows."""
+
 CAST = Cast(
     ben="ben",
     first_id="invoice-2026-118",
@@ -49,7 +58,8 @@ DAEMON_PAGES = {
 
 
 def main() -> None:
-    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs" / "images"
+    is_all = len(sys.argv) > 1
+    target = Path(sys.argv[1]) if is_all else ROOT / "docs" / "images"
     target.mkdir(parents=True, exist_ok=True)
     executable = find_browser()
     if executable is None:
@@ -63,6 +73,9 @@ def main() -> None:
         _relay(browser, seeded, target)
         _daemon(browser, seeded, target)
         browser.close()
+    for made in () if is_all else target.glob("*.png"):
+        if made.stem not in KEPT:
+            made.unlink()
 
 
 def _relay(browser: Browser, seeded: Town, target: Path) -> None:
