@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.console import relay_messages
 from holdfast.console.relay_overview import MINUTE, RATE_MINUTES, Rates, position_before
 from holdfast.protocol.history import Draft, Kind
 from holdfast.relay import database
@@ -32,6 +33,30 @@ def read(engine: SqliteEngine, rates: Rates, now: int) -> dict[str, list[int]]:
     assert found["at"][-1] == now // MINUTE * 60
     lines: dict[str, list[int]] = found["lines"]
     return lines
+
+
+def test_messages_of_a_quiet_mesh_are_found_behind_any_number_of_others(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_messages, "LOOKED_THROUGH_MAX", 10)
+    columns = ("message_id", "mesh", "sender", "client_message_id", "event_id", "seq", "kind", "destination_kind")
+    rest = ("destination_ref", "event", "size", "accepted_at")
+    meshes = {5: "quiet", 20: "quiet", 38: "quiet"}
+    rows = [
+        (f"id{seq}", meshes.get(seq, "busy"), "ann", f"c{seq}", b"e", seq, 4201, "dm", "ben", b"{}", 2, START)
+        for seq in range(1, 41)
+    ]
+    with engine.write() as transaction:
+        transaction.insert("message", columns + rest, rows)
+    for order in ("newest", "oldest"):
+        found, at, pages = [], None, 0
+        with engine.read() as transaction:
+            while pages == 0 or at is not None:
+                query = relay_messages.Query(mesh="quiet", order=order, at=at)  # type: ignore[arg-type]  # one of the two
+                listed, at = relay_messages.page(transaction, query)
+                found += [row.seq for row in listed]
+                pages += 1
+        assert (sorted(found), pages) == ([5, 20, 38], 5)
 
 
 def test_each_minute_is_counted_and_what_is_older_than_an_hour_is_not(engine: SqliteEngine) -> None:

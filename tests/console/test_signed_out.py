@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.wire.route import Request
+from tests.cli.person import Person
 from tests.console.routes import daemon_console, daemon_routes, relay_routes
 from tests.console.town import Town, Visitor, link
 
@@ -118,6 +119,16 @@ def test_a_link_takes_a_signature_of_an_operator_for_this_very_request(seeded: T
         str(relay.ask("POST", path, b'{"role":"reader"}', {**json_only, "authorization": right})) == "401 auth_failed"
     )
     assert str(relay.signed(operator, "POST", path, b'{"role":"king"}')).startswith("400")
+
+
+def test_the_command_says_what_is_missing_and_otherwise_where_to_go(seeded: Town, tmp_path: Path) -> None:
+    nobody = Person(tmp_path / "home")
+    assert "--relay goes with --key" in nobody.fails(2, "console", "--relay", "http://127.0.0.1:9")
+    nobody.fails(5, "console", "--data", str(tmp_path))
+    said = seeded.ann.says("console", "--no-browser")
+    assert said.startswith("Open this within two minutes; it works once:\nhttp://127.0.0.1:")
+    key = seeded.relay.data / "operator.key"
+    assert link("--relay", seeded.relay_url, "--key", key).startswith(f"{seeded.relay_url}/console/enter/")
 
 
 def test_the_daemon_gives_a_link_on_its_socket_only(tmp_path: Path) -> None:

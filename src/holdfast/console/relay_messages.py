@@ -16,6 +16,7 @@ from holdfast.store.engine import Transaction, Value
 SEQ_MAX = 2**63 - 1
 DELIVERIES_ROWS = 100  # of one message, on one page
 DECISIONS_MAX = 200
+LOOKED_THROUGH_MAX = 20_000  # messages, for those of a mesh; the next page goes on behind them
 EVENT_ID_CHARACTERS = 64
 
 
@@ -63,7 +64,17 @@ def page(transaction: Transaction, query: Query) -> tuple[list[Listed], int | No
     """A page of messages, and where the next one begins."""
     found = [seq for (seq,) in transaction.rows(SQL[_way(query)], _parameters(query))]
     seqs, last = cut(found)
+    if last is None and _sought(query) == "mesh":
+        last = _looked_through(transaction, query)
     return described(transaction, list(seqs)), last
+
+
+def _looked_through(transaction: Transaction, query: Query) -> int | None:
+    """Where to go on looking for messages of a mesh; None where the end was reached."""
+    name = "oldest_looked_through" if query.order == "oldest" else "newest_looked_through"
+    parameters = _parameters(query)
+    ((count, last),) = transaction.rows(SQL[name], {key: parameters[key] for key in ("at", "looked_through")})
+    return last if count == LOOKED_THROUGH_MAX else None
 
 
 _WAYS = {
@@ -104,6 +115,7 @@ def _parameters(query: Query) -> dict[str, Value]:
         "kind": MESSAGE_KIND if query.kind == "message" else RECEIPT_KIND,
         "is_receipt": int(query.kind == "receipt"),
         "limit": PAGE_ROWS + 1,
+        "looked_through": LOOKED_THROUGH_MAX,
         "mesh": query.mesh,
         "sender": query.sender,
         "recipient": query.recipient,

@@ -7,6 +7,10 @@
 
   function tone(name) { return getComputedStyle(document.documentElement).getPropertyValue(name).trim(); }
 
+  // Every time on these pages is UTC, in the same words.
+  function written(at) { return new Date(at * 1000).toISOString().slice(0, 16).replace("T", " "); }
+  function short(at) { return at % 86400 === 0 ? written(at).slice(5, 10) : written(at).slice(11); }
+
   function options(element, names) {
     const axis = { stroke: tone("--soft"), grid: { stroke: tone("--line"), width: 1 }, ticks: { stroke: tone("--line") }, font: "12px Plex, sans-serif" };
     const unit = element.dataset.unit || "";
@@ -14,8 +18,8 @@
     return {
       width: Math.max(element.clientWidth - 24, 200), height: 210, cursor: { y: false }, legend: { live: true },
       scales: { x: { time: true }, y: isLog ? { distr: 3 } : { range: (_, __, high) => [0, Math.max(high * 1.1, 4)] } },
-      axes: [axis, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick === null ? "" : tick + unit) }],
-      series: [{ value: (_, at) => at === null ? "–" : new Date(at * 1000).toISOString().slice(0, 16).replace("T", " ") }].concat(
+      axes: [{ ...axis, space: 70, values: (_, ticks) => ticks.map(short) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => tick === null ? "" : tick + unit) }],
+      series: [{ value: (_, at) => at === null ? "–" : written(at) }].concat(
         names.map((name, index) => ({
           label: name, stroke: tone(tones[index % 3]), width: 2, dash: [[], [6, 3], [2, 3]][index % 3], points: { show: false },
           value: (_, count) => count === null || count === undefined ? "–" : (isLog ? count.toPrecision(3) : count) + unit,

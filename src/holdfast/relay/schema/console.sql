@@ -1,5 +1,5 @@
--- Somebody looks for messages: of a mesh, of a sender, of a topic, page by page, however many there are.
-CREATE INDEX message_by_mesh ON message (mesh, seq);
+-- Somebody looks for messages: of a sender, of a topic, page by page, however many there are. There is none for a mesh alone:
+-- every accept would pay for it.
 CREATE INDEX message_by_sender ON message (mesh, sender, seq);
 CREATE INDEX message_by_topic ON message (mesh, destination_ref, seq) WHERE destination_kind = 'topic';
 

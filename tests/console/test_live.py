@@ -1,0 +1,71 @@
+"""Streams that say that something changed: in time, not too often, and to nobody who left."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from holdfast.console import live
+from holdfast.console.live import Live
+from holdfast.protocol.refusal import Refusal, Refused
+
+
+def counting(versions: list[int]) -> Callable[[int], Awaitable[int]]:
+    """Something that has these versions, one after the other, and then nothing new for ever."""
+
+    async def change(version: int) -> int:
+        if version < 0:
+            return 0
+        if versions:
+            return versions.pop(0)
+        await asyncio.Event().wait()
+        return version
+
+    return change
+
+
+async def heard(stream: Live, count: int, is_wanted: Callable[[], bool] = lambda: True) -> list[bytes]:
+    async with stream.open(is_wanted) as opened:
+        assert opened.headers()["content-type"] == "text/event-stream"
+        return [await anext(opened.chunks, b"end") for _ in range(count)]
+
+
+def test_every_change_is_told_and_the_end_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "PACE_S", 0.001)
+
+    async def look() -> list[bytes]:
+        stream = Live(counting([4, 9]))
+        asyncio.get_running_loop().call_later(0.2, stream.end)
+        return await heard(stream, 4)
+
+    assert asyncio.run(look()) == [
+        b": holdfast\n\n",
+        b"event: changed\ndata: 4\n\n",
+        b"event: changed\ndata: 9\n\n",
+        b"end",
+    ]
+
+
+def test_silence_is_kept_alive_and_whoever_signed_out_hears_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", 0.001)
+    answers = iter([True, True, False])
+
+    async def look() -> tuple[list[bytes], int]:
+        stream = Live(counting([]))
+        return await heard(stream, 4, lambda: next(answers)), stream.open_count
+
+    assert asyncio.run(look()) == ([b": holdfast\n\n", b": still here\n\n", b": still here\n\n", b"end"], 0)
+
+
+def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "STREAMS_MAX", 1)
+
+    async def look() -> None:
+        stream = Live(counting([]))
+        async with stream.open():
+            with pytest.raises(Refused) as caught:
+                await heard(stream, 1)
+            assert caught.value.refusal is Refusal.TOO_MANY_STREAMS
+        assert await heard(stream, 1) == [b": holdfast\n\n"]
+
+    asyncio.run(look())
