@@ -52,7 +52,7 @@ def test_messages_of_a_quiet_mesh_are_found_behind_any_number_of_others(
         found, at, pages = [], None, 0
         with engine.read() as transaction:
             while pages == 0 or at is not None:
-                query = relay_messages.Query(mesh="quiet", order=order, at=at)  # type: ignore[arg-type]  # one of the two
+                query = relay_messages.Query(mesh="quiet", order=order, at=at)
                 listed, at = relay_messages.page(transaction, query)
                 found += [row.seq for row in listed]
                 pages += 1
