@@ -23,7 +23,7 @@ SHORT = {
     "rates": "a stretch of the history whose length is bounded",
     "accepted_since": "a stretch of the messages whose length is bounded",
     "funnel": "likewise, of the deliveries",
-    "sessions": "the latest events, as many as are looked at",
+    "sessions": "sessions of agents, by when they moved last",
     "dropped": "kinds of events that were not stored",
     "outcomes": "the copies of a page's messages",
     "delivery_states": "the copies of one message",

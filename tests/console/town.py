@@ -216,7 +216,7 @@ def _busy(ann: Person, cast: Cast) -> None:
     for name in ("SessionStart", "UserPromptSubmit", "Stop"):
         payload = {"session_id": cast.session, "hook_event_name": name, "cwd": "/", "prompt": "hello"}
         receivers.run(ann.home, "claude", payload)
-    until(lambda: len(receivers.rows(ann.home)) >= 3)
+    until(lambda: receivers.rows(ann.home, "turns", "agent_session", "turns") == [1])
 
 
 def until(look: Callable[[], bool]) -> None:

@@ -20,7 +20,6 @@ _HOOKS = Statements(__package__, "hook.sql")
 
 FUNNEL_MESSAGES_MAX = 5_000  # the latest ones, that the funnel looks at
 LATELY_SHOWN = 12
-AGENT_EVENTS_MAX = 5_000  # the latest ones, whose sessions are listed
 DROPPED_SHOWN = 20
 BUSY_TIMEOUT_S = 0.25  # a receiver that stores an event is done sooner; a page can be loaded again
 
@@ -174,7 +173,7 @@ class Agents:
     def sessions(self, query: SessionQuery) -> dict[str, Any] | None:
         """A page of sessions; None where no agent was ever installed."""
         skip = query.at or 0
-        wanted: dict[str, Value] = {"events": AGENT_EVENTS_MAX, "limit": PAGE_ROWS + 1, "skip": skip}
+        wanted: dict[str, Value] = {"limit": PAGE_ROWS + 1, "skip": skip}
         found = self._look("sessions", wanted)
         if found is None:
             return None

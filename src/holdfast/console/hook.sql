@@ -1,12 +1,12 @@
 -- name: sessions
--- The sessions of the latest events, the one that moved last first.
-SELECT agent, session_id, count(*), min(received_at), max(received_at),
-       sum(CASE WHEN ended_at IS NULL THEN 1 ELSE 0 END), sum(CASE WHEN status = 'dead' THEN 1 ELSE 0 END)
-FROM (
-    SELECT agent, session_id, received_at, ended_at, status FROM hook_outbox ORDER BY id DESC LIMIT :events
-) AS latest
-GROUP BY agent, session_id
-ORDER BY max(received_at) DESC, agent, session_id
+-- Without what an agent and its user said, the session that moved last first.
+SELECT agent_session.agent, agent_session.session_id, agent_session.state, agent_session.turns, agent_session.started_at,
+       agent_session.last_event_at, agent_session.last_event_type, agent_session.tool, agent_session.error,
+       (SELECT count(*) FROM hook_outbox
+        WHERE hook_outbox.agent = agent_session.agent AND hook_outbox.session_id = agent_session.session_id
+          AND hook_outbox.ended_at IS NULL)
+FROM agent_session
+ORDER BY agent_session.last_event_at DESC, agent_session.agent, agent_session.session_id
 LIMIT :limit OFFSET :skip
 
 -- name: events

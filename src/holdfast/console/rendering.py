@@ -46,7 +46,7 @@ STATIC = {
 # A state's sign: told by its shape and its word first, by its colour last.
 _SIGNS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(
-        ("delivered", "applied", "done", "receipt", "ok", "active", "connected", "there", "live", "hook_done"),
+        ("delivered", "applied", "done", "receipt", "ok", "active", "connected", "there", "ended", "live", "hook_done"),
         ("●", "good"),
     ),
     **dict.fromkeys(
@@ -58,6 +58,7 @@ _SIGNS: dict[str, tuple[str, str]] = {
             "relayed",
             "stored",
             "scheduled",
+            "idle",
             "current",
             "enqueued",
             "hook_received",
@@ -65,7 +66,18 @@ _SIGNS: dict[str, tuple[str, str]] = {
         ("○", "calm"),
     ),
     **dict.fromkeys(
-        ("inflight", "offered", "handling", "locked", "running", "waiting", "released", "opened", "attempted"),
+        (
+            "inflight",
+            "working",
+            "offered",
+            "handling",
+            "locked",
+            "running",
+            "waiting",
+            "released",
+            "opened",
+            "attempted",
+        ),
         ("◐", "calm"),
     ),
     **dict.fromkeys(
