@@ -95,9 +95,9 @@ def test_no_page_has_a_key_and_none_of_the_relays_a_body(seeded: Town, operator:
         read_key(seeded.ann.home / "member.key"),
         author.secret,
     ]
-    engine = open_relay(data / "relay.db")
+    opened = open_relay(data / "relay.db")
     try:
-        with engine.read() as transaction:
+        with opened.read() as transaction:
             sealed = [
                 raw.partition(b'"content":"')[2][:60].decode()
                 for (raw,) in transaction.rows("SELECT event FROM message WHERE kind = 4201")
@@ -107,7 +107,7 @@ def test_no_page_has_a_key_and_none_of_the_relays_a_body(seeded: Town, operator:
                 for (raw,) in transaction.rows("SELECT event FROM snapshot")
             ]
     finally:
-        engine.close()
+        opened.close()
     assert len(sealed) > QUEUED
     for visitor, path in pages_of(seeded, operator, owner):
         page = shown(visitor, path)
