@@ -7,7 +7,8 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline.tables._entry import encoded
 from holdfast.protocol.history import Draft, Entry, Kind, encode, link
-from tests.pipeline.tables.memory_lake import Part, entry_frame
+from tests.pipeline.tables.memory_lake import MemoryLake, Part, entry_frame
+from tests.pipeline.twins.random_world import Log
 
 TEXT = st.none() | st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=8)
 BYTES = st.none() | st.binary(max_size=40)
@@ -47,3 +48,19 @@ def test_spark_makes_the_same_bytes(spark: SparkSession, drafts: list[Draft]) ->
     frame = entry_frame(spark, [Part("relay:x", b"A" * 16, 0, len(entries), entries)])
     found = [bytes(row.bytes) for row in frame.orderBy("seq").select(encoded().alias("bytes")).collect()]
     assert found == [encode(entry.seq, entry.at, entry) for entry in entries]
+
+
+@pytest.mark.parametrize(
+    "detail", [b"", b"\xff" * 9, b"\xf0\x9f" * 60, b"{" * 72], ids=["none", "no text", "cut", "no json"]
+)
+def test_a_detail_that_says_nothing_ends_no_run(spark: SparkSession, detail: bytes) -> None:
+    """Somebody may have changed it, and the run is there to find that."""
+    lake = MemoryLake(spark)
+    parts = []
+    for origin in ("relay:x", "device:mesh-1/ann"):
+        log = Log(b"A" * 16)
+        for number, kind in enumerate(Kind):
+            log.say(Draft(kind=kind, mesh="mesh-1", sender="ann", epoch=bytes(16), sequence=number, detail=detail), 1)
+        parts.append(Part(origin, log.log_id, 0, len(log.entries), log.entries))
+    lake.run(parts, full=True, state={})
+    assert len(lake.rows["history"]) == 2 * len(Kind)

@@ -301,12 +301,14 @@ class RandomRelay:
                 for event_id in (accepted.event_id or b"", self.random.randbytes(32))[: self.random.randint(1, 2)]
             ),
         )
-        fault = self.random.choice(("stranger", "byte", "id", *[""] * 12))
+        fault = self.random.choice(("stranger", "byte", "signature", "id", *[""] * 12))
         secret = secret_of("stranger") if fault == "stranger" else signer.secret
         signed = receipt.sign_receipt(secret, self.log.at // 1_000_000, said, AUX)
         raw = event.encode(signed)
         if fault == "byte":
             raw = raw.replace(b'"kind":4202', b'"kind":4203')
+        if fault == "signature":
+            raw = raw.replace(signed.sig.encode(), signed.sig[::-1].encode())
         event_id = self.random.randbytes(32) if fault == "id" else bytes.fromhex(signed.id)
         self.count -= 1
         self._taken(

@@ -38,6 +38,11 @@ def number_at(bytes_column: str, start: int) -> Column:
     return F.when(F.length(digits) == 16, F.conv(digits, 16, 10).try_cast("bigint"))
 
 
+def utf8(bytes_column: str | Column) -> Column:
+    """Bytes as text; null where they are none, for what somebody did to a detail must not end the run that looks for it."""
+    return F.try_validate_utf8(F.col(bytes_column) if isinstance(bytes_column, str) else bytes_column)
+
+
 def bucket(*key: str) -> Column:
     """The part of its table that a row with this key lies in."""
     return F.pmod(F.xxhash64(*key), F.lit(BUCKETS)).cast("int")

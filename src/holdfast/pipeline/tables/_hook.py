@@ -3,7 +3,7 @@
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-from holdfast.pipeline.tables._entry import of_device
+from holdfast.pipeline.tables._entry import of_device, utf8
 
 SESSION = ["device", "agent", "session"]
 SYNTHETIC = "holdfast-doctor-"
@@ -27,8 +27,8 @@ def received(entries: DataFrame) -> DataFrame:
     told = entries.where(of_device() & (F.col("kind") == "hook_received"))
     place: Column = F.lit(1)
     for name in _TEXTS:
-        length = _number("detail", place, _LENGTH_BYTES).cast("int")
-        told = told.withColumn(name, F.decode(F.substring("detail", place + _LENGTH_BYTES, length), "UTF-8"))
+        length = _number("detail", place, _LENGTH_BYTES).try_cast("int")
+        told = told.withColumn(name, utf8(F.substring("detail", place + _LENGTH_BYTES, length)))
         told = told.withColumn(f"after_{name}", place + _LENGTH_BYTES + length)
         place = F.col(f"after_{name}")
     at = F.timestamp_micros(_number("detail", place, _NUMBER_BYTES))

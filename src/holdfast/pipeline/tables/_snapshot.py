@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.pipeline.tables._entry import bucket, number_at, of_relay
+from holdfast.pipeline.tables._entry import bucket, number_at, of_relay, utf8
 
 DOCUMENT = ["origin", "author", "d"]
 
@@ -62,11 +62,11 @@ def snapshots(entries: DataFrame) -> DataFrame:
 def prunings(entries: DataFrame) -> DataFrame:
     """Per document of which rows went: up to where all of them, and up to where what was superseded."""
     told = entries.where(of_relay() & (F.col("kind") == "compacted") & F.col("reason").isin("deleted", "superseded"))
-    last_seq = number_at("detail", 1)
+    last_seq, name = number_at("detail", 1), F.substring("detail", 9, 1 << 20)
     return told.groupBy(
         "origin",
         F.col("destination_ref").alias("author"),
-        F.decode(F.substring(F.col("detail"), 9, 1 << 20), "UTF-8").alias("d"),
+        F.coalesce(utf8(name), F.hex(name)).alias("d"),
     ).agg(
         F.max(F.when(F.col("reason") == "deleted", last_seq)).alias("pruned_until"),
         F.max(last_seq).alias("thinned_until"),

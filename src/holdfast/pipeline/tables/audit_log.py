@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import device_member, of_device, of_relay
+from holdfast.pipeline.tables._entry import device_member, of_device, of_relay, utf8
 
 SCHEMA = StructType(
     [
@@ -50,14 +50,14 @@ def audit_log(new_history: DataFrame) -> DataFrame:
         asked.unionByName(_row(moderated, "moderate", F.col("destination_ref"), F.col("message_id"), F.col("reason")))
         .unionByName(_row(kept, F.col("kind"), F.lit(None), F.lit(None), F.col("reason")))
         .unionByName(
-            _row(requeued, "requeue", device_member(), F.col("client_message_id"), F.decode("detail", "UTF-8"))
+            _row(requeued, "requeue", device_member(), F.col("client_message_id"), utf8("detail"))
         )
     )
     return rows.withColumn("day", F.to_date("at")).select(*SCHEMA.fieldNames())
 
 
 def _asked(admin: DataFrame) -> DataFrame:
-    told = admin.withColumn("text", F.decode("detail", "UTF-8")).withColumn("asked", F.from_json("text", _ASKED))
+    told = admin.withColumn("text", utf8("detail")).withColumn("asked", F.from_json("text", _ASKED))
     subject = F.coalesce(*(f"asked.{name}" for name in ("member", "topic", "author", "invite", "name")))
     return _row(told, F.coalesce("asked.action", F.lit("unknown")), F.col("sender"), subject, F.col("text"))
 

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import of_relay
+from holdfast.pipeline.tables._entry import of_relay, utf8
 
 SCHEMA = StructType(
     [
@@ -40,7 +40,7 @@ def keys_have_a_source(new_member_key: DataFrame) -> DataFrame:
 def member_key(new_history: DataFrame) -> DataFrame:
     """One row per change of a member's key: it comes, it is another one, it goes."""
     admin = new_history.where(of_relay() & (F.col("kind") == "admin"))
-    asked = admin.withColumn("asked", F.from_json(F.decode("detail", "UTF-8"), _ACTION))
+    asked = admin.withColumn("asked", F.from_json(utf8("detail"), _ACTION))
     about_keys = asked.where(F.col("asked.action").isin(*ACTIONS) & F.col("asked.member").isNotNull())
     return about_keys.select(
         *("origin", "log_id", "seq", "at", "mesh"),

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import of_relay
+from holdfast.pipeline.tables._entry import of_relay, utf8
 from holdfast.protocol.receipt import MESSAGE_ID_BYTES, ReceiptStatus
 
 SCHEMA = StructType(
@@ -63,7 +63,7 @@ def lines_can_be_read(new_receipt: DataFrame) -> DataFrame:
 def receipt(new_history: DataFrame) -> DataFrame:
     """One row per line of every receipt that the relay took."""
     receipts = new_history.where(of_relay() & (F.col("kind") == "receipt"))
-    event = F.from_json(F.decode("detail", "UTF-8"), EVENT)
+    event = F.from_json(utf8("detail"), EVENT)
     read = receipts.withColumn("event", event)
     lines = F.filter(F.coalesce("event.tags", F.array().cast("array<array<string>>")), lambda tag: F.get(tag, 0) == "r")
     exploded = read.select("*", F.posexplode(lines).alias("line", "tag"))

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import number_at, of_device
+from holdfast.pipeline.tables._entry import number_at, of_device, utf8
 
 ENQUEUED = [
     StructField("enqueued_seq", LongType()),  # or of the entry that tells that a restored relay lost it
@@ -105,7 +105,7 @@ def _settled(entries: DataFrame) -> DataFrame:
         F.col("at").alias("closed_at"),
         F.col("kind").alias("status"),
         *("message_id", "event_id"),
-        F.when(F.col("kind") == "aborted", F.decode("detail", "UTF-8")).alias("superseded_by"),
+        F.when(F.col("kind") == "aborted", utf8("detail")).alias("superseded_by"),
         "reason",
         *("mesh", "epoch", "client_message_id", "destination_kind", "destination_ref"),
     )
