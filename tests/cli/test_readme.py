@@ -34,8 +34,8 @@ CHANGING = [
 ]
 
 
-TRAVELLING = ("inbox", "trace greeting", "get shopping", "init --from alice")
-"""What shows something of another home, which may still be on its way."""
+TRAVELLING = ("inbox", "trace greeting", "get shopping", "init --from alice", "agents list")
+"""What shows something of another home or of the daemon's, which may still be on its way."""
 
 
 def _comparable(text: str) -> list[str]:
@@ -52,7 +52,7 @@ def _run(program: list[str], folder: Path) -> str:
 def test_the_operation_log_prints_what_the_readme_says(tmp_path: Path) -> None:
     blocks = [(kind, body) for kind, body in BLOCK.findall(README)]
     _, first, second = (body for kind, body in blocks if kind == "python")
-    session = [body for kind, body in blocks if kind == "console"][5]
+    session = [body for kind, body in blocks if kind == "console"][6]
     assert _run([sys.executable, "-c", first], tmp_path) == ""
     commands = COMMAND.findall(session)
     assert len(commands) == 5
@@ -70,7 +70,7 @@ def test_the_operation_log_prints_what_the_readme_says(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 def test_the_relay_and_two_homes_do_what_the_readme_says(tmp_path: Path) -> None:
     blocks = BLOCK.findall(README)
-    first, again, notes, hooks, proof = [body for kind, body in blocks if kind == "console"][:5]
+    first, again, notes, hooks, agents, proof = [body for kind, body in blocks if kind == "console"][:6]
     (_, first_line), *commands = COMMAND.findall(first)
     with _relay(tmp_path) as said:
         assert _comparable(said) == _comparable(first_line)
@@ -80,12 +80,12 @@ def test_the_relay_and_two_homes_do_what_the_readme_says(tmp_path: Path) -> None
             session.run(COMMAND.findall(again))
             python = next(body for kind, body in blocks if kind == "python")
             assert _run([sys.executable, "-c", python], tmp_path) == "hello bob\n"
-            for part in (notes, hooks, proof):
+            for part in (notes, hooks, agents, proof):
                 session.run(COMMAND.findall(part))
         finally:
             session.down()
-    counts = [len(COMMAND.findall(part)) for part in (first, again, notes, hooks, proof)]
-    assert counts == [10, 1, 7, 3, 4]
+    counts = [len(COMMAND.findall(part)) for part in (first, again, notes, hooks, agents, proof)]
+    assert counts == [10, 1, 7, 3, 3, 5]
 
 
 @contextmanager
@@ -139,12 +139,14 @@ class Session:
 
     def _say(self, command: str) -> str:
         words, _, target = command.partition(" > ")
+        said, _, words = words.rpartition(" | ")
+        given = shlex.split(said)[1] if said else None  # of `echo`
         parts = [self._invite if word.startswith("holdfast1.") else word for word in shlex.split(words)]
         parts = [re.sub(r"http://127\.0\.0\.1:\d+", self._url, word) for word in parts]
         at = parts.index("holdfast")
         environment = self._environment | dict(word.split("=") for word in parts[:at])
         program = [sys.executable, "-m", "holdfast.cli", *parts[at + 1 :]]
-        done = subprocess.run(program, cwd=self._folder, env=environment, capture_output=True, text=True)
+        done = subprocess.run(program, cwd=self._folder, env=environment, input=given, capture_output=True, text=True)
         assert done.returncode == 0 or command.endswith(TRAVELLING), f"{command}\n{done.stdout}{done.stderr}"
         if "invite" in parts:
             self._invite = json.loads(done.stdout)["invite"]
