@@ -343,7 +343,9 @@ def test_a_hook_database_that_is_locked_for_ever_hurts_neither_the_daemon_nor_it
 def test_a_hook_database_that_is_damaged_stops_neither_the_daemon_nor_the_agents(
     member: AgentUser,
 ) -> None:
-    (member.home / "hooks.db").write_bytes(b"no database, not at all, only words. " * 60)
+    database = member.home / "hooks.db"
+    database.touch(0o600)  # or the daemon would ask who could have written it
+    database.write_bytes(b"no database, not at all, only words. " * 60)
     with member.daemon():
         member.until_connected()
         assert receivers.run(member.home, "claude", SESSIONS["claude"][0].payload, "--strict").returncode == 0
