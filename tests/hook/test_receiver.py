@@ -10,6 +10,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -391,3 +392,18 @@ def _always_loaded() -> set[str]:
 
 def test_the_words_of_the_receiver_are_refusals_of_ours() -> None:
     assert {receiver.INVALID_JSON, receiver.NOT_OBJECT, receiver.TOO_LARGE} <= set(Refusal)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"k" * 2_000_000: 1}, {f"{number}": 1 for number in range(150_000)}, {"x": [1e15] * 55_500}],
+    ids=["a long name", "many names", "numbers that grow"],
+)
+def test_whatever_makes_a_payload_too_large_it_is_stored_within_its_bounds(more: dict[str, Any], home: Path) -> None:
+    raw = json.dumps(START | more).replace("1000000000000000.0", "1e15").encode()
+    assert run(home, "claude", None, "--strict", raw=raw).stderr == b""
+    assert run(home, "claude", START, "--strict").stderr == b""
+    sizes = stored(home, "length(payload)")
+    assert len(sizes) == 2
+    assert sizes[0] <= receiver.PAYLOAD_BYTES_MAX
+    assert stored(home, "session_id") == ["s1", "s1"]

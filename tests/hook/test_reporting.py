@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+from binascii import crc32
 from collections.abc import Callable, Sequence
 
 import pytest
 import structlog
 
 from holdfast.hook import intake, outbox, spool
+from holdfast.hook.intake import PIECE_BYTES
 from holdfast.protocol.history import Draft
 from holdfast.protocol.hook_entry import HookDetail
 from holdfast.protocol.schedule import DAY
@@ -229,6 +231,54 @@ def test_a_line_of_the_spool_that_no_database_takes_is_put_aside_and_in_nobodys_
     assert office.desk.of("a") == [2]
     aside = [json.loads(line[9:]) for line in (office.home / "hooks.rejected").read_text().splitlines()]
     assert [record["statement"] for record in aside] == ["insert_event", "drop_table"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"\xff",
+        *(b'{"statement":"insert_event","values":%s}' % one for one in (b"null", b"[1]", b'"x"')),
+        b'{"statement":"count_dropped","values":{"agent":"a","event_name":"e","reason":"r","received_at":%d}}' % 2**70,
+    ],
+)
+def test_a_line_that_means_nothing_is_put_aside_although_its_checksum_is_right(
+    content: bytes, office: Office, play: Callable[[Scene], None]
+) -> None:
+    line = b"%08x %s" % (crc32(content), content)
+    (office.home / "hooks.spool").write_bytes(line + b"\n")
+    spool.append(str(office.home), office.record("a", "agent_stop"))
+
+    async def scene() -> None:
+        async with office.at_work():
+            await office.until(lambda: office.desk.handled)
+
+    play(scene)
+    assert office.desk.of("a") == [1]
+    assert (office.home / "hooks.rejected").read_bytes().strip() == line.strip()
+
+
+@pytest.mark.parametrize("before", [[], ["session_start"]], ids=["the first", "behind what was read"])
+def test_a_line_without_an_end_is_put_aside_and_nothing_behind_it_is_lost(
+    before: list[str], office: Office, play: Callable[[Scene], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.hook.tail.LINE_BYTES_MAX", 2 * PIECE_BYTES)
+    home = str(office.home)
+
+    async def scene() -> None:
+        async with office.at_work():
+            for event_type in before:
+                spool.append(home, office.record("a", event_type))
+            await office.until(lambda: len(office.desk.handled) == len(before))
+            with (office.home / "hooks.spool").open("ab") as file:
+                file.write(b"\n" + b"\0" * (5 * PIECE_BYTES))
+            spool.append(home, office.record("a", "agent_stop"))
+            await office.until(lambda: len(office.desk.handled) == len(before) + 1)
+
+    play(scene)
+    assert (office.home / "hooks.rejected").read_bytes().count(b"\0") == 5 * PIECE_BYTES
 
 
 class Book:

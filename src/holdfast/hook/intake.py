@@ -84,9 +84,9 @@ class Intake:
         old = [path for path in _nameless(self._home) if path.name != before.finished]
         path = old[0] if old else self._home / SPOOL_NAME
         content, start, is_whole = tail.read(path, before, PIECE_BYTES)
-        if not old or not is_whole:
-            whole = content.rfind(b"\n") + 1  # the rest of the last line may be on its way
-            content = content[:whole] if whole or is_whole else content
+        is_endless = not is_whole and b"\n" not in content.strip(b"\n")  # no end of it in all that may be one line
+        if not is_endless and not (old and is_whole):
+            content = content[: content.rfind(b"\n") + 1]  # the rest of the last line may be on its way
         if content.strip(b"\n"):
             mark = msgspec.structs.asdict(tail.behind(content, start))
             after = msgspec.structs.replace(before, **mark)

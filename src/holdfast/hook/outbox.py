@@ -73,8 +73,10 @@ def take_in(transaction: Transaction, records: Sequence[spool.Record]) -> list[s
     for record in records:
         statement, values = record.get("statement"), record.get("values")
         try:
-            transaction.run(_RECEIVING[str(statement)], values)  # type: ignore[arg-type]  # checked by the database
-        except (ConstraintViolated, LookupError, TypeError, ValueError):
+            if not isinstance(values, dict):
+                raise TypeError  # the database would take it for a mistake of ours
+            transaction.run(_RECEIVING[str(statement)], values)
+        except (ArithmeticError, ConstraintViolated, LookupError, TypeError, ValueError):
             rejected.append(record)
     return rejected
 

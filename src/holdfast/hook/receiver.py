@@ -18,7 +18,6 @@ PAYLOAD_BYTES_MAX = 1_048_576  # of a stored payload; of a larger one the large 
 SESSION_CHARACTERS_MAX = 256  # of a session's id; of a longer one its beginning and its digest
 NAME_CHARACTERS_MAX = 100  # of an event's name
 FIELD_BYTES_MAX = 65_536  # of one field of such a payload
-GROWTH_MAX = 3  # two bytes of UTF-8 are six characters in ASCII
 INPUT_BYTES_MAX = 67_108_864  # beyond it a payload is not even read
 DETAIL_CHARACTERS_MAX = 1_000  # of what could not be read, in the row that says so
 LOG_BYTES_MAX = 1_048_576  # then the log is put aside
@@ -26,6 +25,8 @@ RANDOM_BYTES = 10
 TIME_BYTES = 6
 CUT_DIGITS = 16  # of such a size, and what stands around it
 CUT = "holdfast_cut"  # names the fields that were too large, and their sizes
+CUT_NAMES_MAX = 1_000  # of these
+CUT_UNNAMED = "holdfast_cut_unnamed"  # how many more are left out, because they are too many or their names too long
 
 INVALID_JSON = "hook_invalid_json"
 NOT_OBJECT = "hook_payload_not_object"
@@ -199,20 +200,25 @@ def _error_payload(invalid: Invalid) -> hook_event.Payload:
 
 def _sized(payload: hook_event.Payload, size: int) -> hook_event.Payload:
     """The payload, without what would make it too large to be kept whole."""
-    total = len(plain_json.write(payload)) if size * GROWTH_MAX > PAYLOAD_BYTES_MAX else size
-    if total <= PAYLOAD_BYTES_MAX:
+    if size <= FIELD_BYTES_MAX or (total := len(plain_json.write(payload))) <= PAYLOAD_BYTES_MAX:
         return payload
     kept = dict(payload)
     gone: dict[str, int] = {}
+    unnamed = 0
     sizes = {name: len(plain_json.write(value)) for name, value in payload.items()}
-    for name in sorted(sizes, key=lambda one: sizes[one], reverse=True):
+    for name in sorted(sizes, key=lambda one: sizes[one] + len(one), reverse=True):
         is_large = sizes[name] > FIELD_BYTES_MAX
         if not is_large and total <= PAYLOAD_BYTES_MAX:
             break
+        if len(name) > NAME_CHARACTERS_MAX or len(gone) == CUT_NAMES_MAX:
+            del kept[name]  # its name alone may be too large, or there are too many of them
+            unnamed += 1
+            total -= len(plain_json.write(name)) + sizes[name] + len(":,")
+            continue
         kept[name] = _cut(payload[name]) if is_large else None  # there may be many, and none of them large by itself
         gone[name] = sizes[name]
         total += len(plain_json.write({name: kept[name]})) + CUT_DIGITS - sizes[name]
-    return kept | {CUT: gone}
+    return kept | {CUT: gone} | ({CUT_UNNAMED: unnamed} if unnamed else {})
 
 
 def _cut(value: object) -> object:

@@ -113,7 +113,10 @@ def _record(line: bytes) -> Record | None:
     check, _, content = line.partition(b" ")
     if check != _check(content):
         return None
-    record = plain_json.read(content.decode())
+    try:
+        record = plain_json.read(content.decode())
+    except ValueError:  # even of nothing at all there is a right checksum
+        return None
     return record if isinstance(record, dict) else None
 
 
