@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli import agents
 from holdfast.hook import agent_sessions, doctor
 from holdfast.hook.receiver import Call, receive
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.hook import receivers
 from tests.hook.recorded import CODEX_SESSION, SESSIONS
@@ -246,6 +248,13 @@ def test_sessions_are_listed_and_shown(town: Town) -> None:
     adapters = {one["name"]: one for one in town.ann.json("agents", "adapters")}
     assert set(adapters) == {"topic:@agents", "log", "program:collect"}
     assert adapters["topic:@agents"]["given_up"] == 0
+
+
+def test_nothing_that_somebody_else_tells_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    wild = "\x1b[2J\r"
+    event = AgentEvent(id=wild, kind=AgentKind.PROMPT, agent=wild, session_id=wild, at=10**30, text=wild, cwd=wild)
+    agents._print_event(event, as_json=False, sender=wild)
+    assert capsys.readouterr().out.removesuffix("\n").isprintable()
 
 
 KILLS = 3

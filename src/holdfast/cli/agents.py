@@ -203,7 +203,7 @@ def _print_event(event: AgentEvent, *, as_json: bool, sender: str | None = None)
     if as_json:
         sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
     else:
-        who = f"{event.agent} {plain(event.session_id)[:SESSION_CHARACTERS]}"
+        who = f"{plain(event.agent)} {plain(event.session_id)[:SESSION_CHARACTERS]}"
         where = "" if sender is None else f"{plain(sender)}: "
         console().print(f"{show_time(event.at)}  {where}{who}  {event.kind}  {_preview(event.text)}", soft_wrap=True)
     sys.stdout.flush()
