@@ -96,8 +96,12 @@ def test_of_an_endless_output_only_the_beginning_is_kept(home: Path) -> None:
     assert (line["output"], line["is_cut"]) == ("x" * 100, True)
 
 
-def test_one_that_is_at_work_when_the_daemon_ends_is_ended_and_written_down(home: Path) -> None:
+@pytest.mark.parametrize("is_writable", [True, False])
+def test_one_that_is_at_work_when_the_daemon_ends_is_ended_and_written_down(is_writable: bool, home: Path) -> None:
+    """Where it cannot be written down, the daemon ends all the same."""
     program(home, "slow", f"echo $$ > {home}/child; sleep 600")
+    if not is_writable:
+        (home / "agent-handlers.jsonl").mkdir()
 
     async def scene() -> None:
         running = asyncio.create_task(Runner(home, Programs(), wall_clock).run("slow", EVENT))
@@ -110,7 +114,8 @@ def test_one_that_is_at_work_when_the_daemon_ends_is_ended_and_written_down(home
     asyncio.run(scene())
     with pytest.raises(ProcessLookupError):
         os.kill(int((home / "child").read_text()), 0)
-    assert [line["error"] for line in audit(home)] == ["it was ended with the daemon"]
+    if is_writable:
+        assert [line["error"] for line in audit(home)] == ["it was ended with the daemon"]
 
 
 def test_one_that_does_not_listen_is_none_the_worse_for_it(home: Path) -> None:

@@ -70,7 +70,8 @@ class Runner:
             try:
                 code, kept, error = await self._run(name, msgspec.json.encode(event) + b"\n")
             except asyncio.CancelledError:
-                self._note(name, event, began, error="it was ended with the daemon")
+                with contextlib.suppress(OSError):  # whatever the audit log has against it, the daemon is to end
+                    self._note(name, event, began, error="it was ended with the daemon")
                 raise
         self._note(name, event, began, code, kept, error)
         if code != 0:
