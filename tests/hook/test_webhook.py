@@ -172,6 +172,10 @@ def test_what_nobody_asked_for_is_not_sent() -> None:
         "::ffff:127.0.0.1",
         "64:ff9b::7f00:1",
         "2002:7f00:1::",
+        "64:ff9b:1::7f00:1",
+        "::127.0.0.1",
+        "::ffff:0:127.0.0.1",
+        "fec0::1",
     ],
 )
 def test_no_private_address_is_led_to_unless_that_is_allowed(address: str) -> None:
@@ -220,6 +224,10 @@ def test_a_name_that_leads_elsewhere_a_moment_later_leads_to_where_it_was_judged
     [
         {"url": "ftp://hooks.example"},
         {"url": "https://"},
+        {"url": "https://hooks.example:99999/"},
+        {"url": "https://hooks.example:x/"},
+        {"url": "https://hooks.example:0/"},
+        {"url": "https://hooks.example/\0"},
         {"url": "https://ann:secret@hooks.example/"},
         {"url": "http://hooks.example", "allow_private": False},
         {"secret": "whsec_c2hvcnQ="},

@@ -35,8 +35,15 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def __post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or parts.username is not None
+            or not self.url.isprintable()
+        ):
             raise ValueError("the address of a webhook has http or https, a host, and nobody's name")
+        if parts.port == 0:  # one that is no number, or too large a one, is refused by asking for it
+            raise ValueError("a webhook's port is not 0")
         if parts.scheme == "http" and not self.allow_private:
             raise ValueError("http is not encrypted; only with allow_private, for an address of one's own")
         if len(self.key) not in SECRET_BYTES:

@@ -29,6 +29,9 @@ REFUSALS_MAX = 20  # of one event by an address that understands and does not wa
 FOR_LATER = frozenset({408, 409, 425, 429})  # of the codes that say that the request is wrong, those that may pass
 GONE = 410
 
+# Addresses of IPv6 in which others of one's own network may stand, and of which the standard library does not say so.
+_OWN = tuple(map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48")))
+
 P = TypeVar("P", bound=asyncio.Protocol)
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """The addresses of a name."""
@@ -55,6 +58,8 @@ def is_public(address: str) -> bool:
         is_translated = found in ipaddress.ip_network("64:ff9b::/96")
         if inner is not None or is_translated:
             return is_public(str(inner or ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)))
+        if found.is_site_local or any(found in network for network in _OWN):
+            return False
     return found.is_global and not found.is_multicast
 
 
