@@ -237,10 +237,15 @@ def test_a_name_that_leads_elsewhere_a_moment_later_leads_to_where_it_was_judged
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], tmp_path: Any) -> None:
-    one = {"name": "w", "url": "http://hooks.example/x", "secret": SECRET, "allow_private": True} | wrong
-    (tmp_path / "agents.json").write_text(json.dumps({"webhooks": [one]}))
-    with pytest.raises(Unreadable):
+    good = {"name": "w", "url": "http://hooks.example/x", "secret": SECRET, "allow_private": True}
+    path = tmp_path / "agents.json"
+    path.write_text(json.dumps({"webhooks": [good | wrong]}))
+    path.chmod(0o600)  # that others can read it is refused for itself
+    with pytest.raises(Unreadable) as refused:
         agent_settings.load(tmp_path)
+    assert SECRET not in str(refused.value)
+    path.write_text(json.dumps({"webhooks": [good]}))
+    assert agent_settings.load(tmp_path).webhooks
 
 
 def test_secrets_are_their_owners_alone(tmp_path: Any) -> None:
