@@ -3,18 +3,28 @@
 One scene, played once: Ann's agents work, Ben watches a topic; a thousand tools are used in between.
 """
 
+import base64
 import json
+import ssl
 import subprocess
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from holdfast.cli import agents
 from holdfast.hook import agent_sessions, doctor
 from holdfast.hook.receiver import Call, receive
+from holdfast.hook.webhook import signature
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.hook import receivers
@@ -296,3 +306,96 @@ def _posted(client: Any, number: int) -> list[str]:
     names = [row.client_message_id.split("-") for row in client.outbox(limit=500).items]
     ids = [name[1] for name in names if name[0] == "agent"]
     return ids if len(ids) == number else []
+
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+
+
+class Office(ThreadingHTTPServer):
+    """A site with a certificate of its own, which is out of order at first."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Desk)
+        self.trusted = directory / "certificate.pem"
+        self.asked: list[tuple[dict[str, str], bytes, int]] = []
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(_certificate(self.trusted))
+        self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Somebody who does not trust the certificate hangs up."""
+
+
+class Desk(BaseHTTPRequestHandler):
+    server: Office
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        status = 204 if self.server.asked else 503
+        self.server.asked.append(({name.lower(): value for name, value in self.headers.items()}, body, status))
+        self.send_response(status)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        """Nobody reads it."""
+
+
+def _certificate(path: Path) -> Path:
+    """A certificate for localhost that vouches for itself, with its key."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    plain = serialization.NoEncryption()
+    private = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    return path
+
+
+@pytest.fixture
+def office(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
+    with Office(tmp_path) as made:
+        monkeypatch.setenv("SSL_CERT_FILE", str(made.trusted))
+        serving = Thread(target=made.serve_forever)
+        serving.start()
+        yield made
+        made.shutdown()
+        serving.join()
+
+
+def test_a_webhook_is_told_by_the_daemon_over_tls_and_nobody_else_is(ann: Person, office: Office) -> None:
+    """Out of order at first; and neither a name that the certificate does not have nor a private address is told."""
+    port = office.server_address[1]
+    common = {"secret": SECRET, "allow_private": True}
+    webhooks = [
+        common | {"name": "office", "url": f"https://localhost:{port}/x"},
+        common | {"name": "stranger", "url": f"https://127.0.0.1:{port}/stranger"},
+        common | {"name": "private", "url": f"https://localhost:{port}/private", "allow_private": False},
+    ]
+    (ann.home / "agents.json").write_text(json.dumps({"webhooks": webhooks}))
+    (ann.home / "agents.json").chmod(0o600)
+    words = ["one", "two"]
+    with ann.daemon():
+        ann.until(lambda _: len(_followers(ann.home)) == 3)
+        for word in words:
+            payload = {"session_id": "s", "hook_event_name": "Stop", "last_assistant_message": word, "cwd": "/"}
+            receive(Call(["--agent", "claude", "--home", str(ann.home), json.dumps(payload)]))
+        _until(lambda: len(office.asked) == 3)
+        ann.until(lambda _: all(one["delivered"] == 2 or one["last_error"] for one in _followers(ann.home)))
+    told = [(json.loads(body)["data"]["text"], status) for _, body, status in office.asked]
+    assert told == [("one", 503), ("one", 204), ("two", 204)]
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    for headers, body, _ in office.asked:
+        event_id, at = headers["webhook-id"], int(headers["webhook-timestamp"])
+        assert event_id == json.loads(body)["data"]["id"]
+        assert headers["webhook-signature"] == signature(key, event_id, at, body)
+    errors = {one["name"]: one["last_error"] for one in _followers(ann.home)}
+    assert "503" in errors["webhook:office"]
+    assert "certificate" in errors["webhook:stranger"].lower()
+    assert "allow_private is not set" in errors["webhook:private"]
+    assert SECRET.removeprefix("whsec_") not in ann.home.with_suffix(".log").read_text()
