@@ -407,3 +407,21 @@ def test_whatever_makes_a_payload_too_large_it_is_stored_within_its_bounds(more:
     assert len(sizes) == 2
     assert sizes[0] <= receiver.PAYLOAD_BYTES_MAX
     assert stored(home, "session_id") == ["s1", "s1"]
+
+
+def test_a_home_in_a_directory_that_may_not_be_looked_into_is_as_good_as_any(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+
+    def opened(path: str, *more: Any) -> int:
+        if path == str(home.parent):
+            raise PermissionError(path)
+        return real(path, *more)
+
+    monkeypatch.setattr(os, "open", opened)
+    home.mkdir(0o700)
+    call = receiver.Call(["--agent", "claude", "--home", str(home), json.dumps(START)])
+    assert receiver.receive(call) == "stored"
+    monkeypatch.undo()
+    assert stored(home) == ["session_start"]

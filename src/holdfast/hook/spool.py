@@ -66,7 +66,10 @@ def _append(home: str, path: str, line: bytes) -> bool:
         if os.fstat(descriptor).st_size == 0:
             # Nobody has said yet that anything is in this file: its name, and that of a new home, must be on disk before.
             _sync_directory(home)
-            _sync_directory(os.path.dirname(home) or ".")
+            try:  # noqa: SIM105 - what `suppress` is in costs too much to load
+                _sync_directory(os.path.dirname(home) or ".")
+            except PermissionError:
+                pass  # who may not even look into it has not made the home there
         if os.write(descriptor, line) != len(line):
             raise CutShort(f"{SPOOL_NAME} could not be written to its end")
         _sync(descriptor)
