@@ -5,6 +5,7 @@ One scene, played once: Ann's agents work, Ben watches a topic; a thousand tools
 
 import base64
 import json
+import sqlite3
 import ssl
 import subprocess
 import time
@@ -22,10 +23,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.cli import agents
-from holdfast.hook import agent_sessions, doctor
+from holdfast.hook import agent_sessions, database, doctor
+from holdfast.hook.layout import DATABASE_NAME
 from holdfast.hook.receiver import Call, receive
 from holdfast.hook.webhook import signature
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.hook import receivers
 from tests.hook.recorded import CODEX_SESSION, SESSIONS
@@ -267,6 +270,43 @@ def test_nothing_that_somebody_else_tells_moves_the_cursor(capsys: pytest.Captur
     assert capsys.readouterr().out.removesuffix("\n").isprintable()
 
 
+def test_whoever_watches_goes_on_when_the_database_was_locked_for_long(tmp_path: Path) -> None:
+    person = Person(tmp_path / "home")
+    event = AgentEvent(id="e", kind=AgentKind.PROMPT, agent="claude", session_id="s", at=1, text="still here")
+    engine = database.opened(_made(person.home) / DATABASE_NAME, wall_clock)
+    with (tmp_path / "seen").open("wb") as output, (tmp_path / "errors").open("wb") as errors:
+        watching = subprocess.Popen(
+            person.command("agents", "watch", "--json"), env=person.environment, stdout=output, stderr=errors
+        )
+    try:
+        _until(lambda: _has_open(watching.pid, person.home / DATABASE_NAME))
+        other = sqlite3.connect(person.home / DATABASE_NAME, isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        time.sleep(3 * database.BUSY_TIMEOUT_S)  # longer than anybody waits
+        other.execute("COMMIT")
+        other.close()
+        with engine.write() as transaction:
+            agent_sessions.tell(transaction, event, 1)
+        _until(lambda: lines(tmp_path / "seen") or watching.poll() is not None)
+    finally:
+        watching.terminate()
+        watching.wait()
+        engine.close()
+    assert [one["text"] for one in lines(tmp_path / "seen")] == ["still here"]
+    assert (tmp_path / "errors").read_text() == ""
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(0o700)
+    return directory
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether a process has a file open."""
+    found = list(Path(f"/proc/{pid}/fd").iterdir())
+    return any(one.resolve() == path.resolve() for one in found)
+
+
 KILLS = 3
 TURNS = 20  # between two of them
 
@@ -398,4 +438,8 @@ def test_a_webhook_is_told_by_the_daemon_over_tls_and_nobody_else_is(ann: Person
     assert "503" in errors["webhook:office"]
     assert "certificate" in errors["webhook:stranger"].lower()
     assert "allow_private is not set" in errors["webhook:private"]
+    (ann.home / "agents.json").write_text(json.dumps({"webhooks": webhooks[:2]}))
+    named = {one["name"]: one["is_named"] for one in ann.json("agents", "adapters")}
+    assert named == {"webhook:office": True, "webhook:stranger": True, "webhook:private": False}
+    assert ann.says("agents", "adapters").count("webhook:private (no longer named)") == 1
     assert SECRET.removeprefix("whsec_") not in ann.home.with_suffix(".log").read_text()

@@ -4,11 +4,13 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.hook import agent_sessions
 from holdfast.hook.followers import Adapter, Follower, Undeliverable
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing, PacingMode
+from holdfast.protocol.schedule import DAY
 from tests.hook.agents import tell
 from tests.hook.office import Office, Scene
 
@@ -156,3 +158,19 @@ def test_one_that_is_stuck_holds_up_no_other(office: Office, play: Callable[[Sce
 
     play(scene)
     assert stuck.heard == []
+
+
+def test_the_place_of_one_that_is_no_longer_named_is_kept_for_as_long_as_it_is_good_for_something(
+    office: Office,
+) -> None:
+    def names_after(*named: str, later: int = 0) -> list[str]:
+        office.do(lambda tx: agent_sessions.prune(tx, office.clock() + later))
+        office.do(lambda tx: agent_sessions.forget_followers(tx, named))
+        return [one["name"] for one in office.do(agent_sessions.followers)]
+
+    for name in ("ear", "mouth"):
+        office.do(partial(agent_sessions.follow, name=name))
+    for number in range(3):
+        tell(office, number)
+    assert names_after("mouth") == ["ear", "mouth"]
+    assert names_after("mouth", later=8 * DAY) == ["mouth"]

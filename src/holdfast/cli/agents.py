@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -15,12 +16,13 @@ from holdfast.cli.daemon import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.cli.session import plain, print_list
 from holdfast.device.home import Home
-from holdfast.hook import agent_sessions, database, doctor
+from holdfast.hook import agent_sessions, agent_settings, database, doctor
+from holdfast.hook.agent_service import adapter_names
 from holdfast.hook.agent_sessions import AgentSession
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.protocol.agent_event import AgentEvent
 from holdfast.protocol.schedule import DAY
-from holdfast.store import files
+from holdfast.store import faults, files
 from holdfast.store.world import wall_clock
 
 if TYPE_CHECKING:
@@ -106,17 +108,31 @@ def adapters(home: AtHome = None, as_json: AsJson = False) -> None:
     found = find_home(home)
     followers: list[dict[str, Any]] = _look(found, agent_sessions.followers, empty=[])
     head: int = _look(found, agent_sessions.head, empty=0)
-    followers = [{**one, "waiting": max(0, head - one["position"])} for one in followers]
+    named = adapter_names(found.path, agent_settings.load(found.path))
+    followers = [
+        {**one, "waiting": max(0, head - one["position"]), "is_named": one["name"] in named} for one in followers
+    ]
     if as_json:
         print_list(followers)
         return
     rows = [
-        (one["name"], str(one["delivered"]), str(one["waiting"]), str(one["given_up"]), plain(one["last_error"] or ""))
+        (
+            _adapter(one),
+            str(one["delivered"]),
+            str(one["waiting"]),
+            str(one["given_up"]),
+            plain(one["last_error"] or ""),
+        )
         for one in followers
     ]
     print_table(
         ("adapter", "delivered", "waiting", "given up", "last error"), rows, right=("delivered", "waiting", "given up")
     )
+
+
+def _adapter(follower: dict[str, Any]) -> str:
+    name = plain(follower["name"])
+    return name if follower["is_named"] else f"{name} (no longer named)"
 
 
 @app.command()
@@ -151,7 +167,8 @@ def _watch_here(home: Home, *, as_json: bool) -> None:
         with engine.read() as transaction:
             position = agent_sessions.head(transaction)
         while True:
-            with engine.read() as transaction:
+            told: list[tuple[int, AgentEvent]] = []
+            with suppress(faults.Busy), engine.read() as transaction:  # whoever has it lets go of it some day
                 told = agent_sessions.told(transaction, position, PAGE_ROWS)
             for _, event in told:
                 _print_event(event, as_json=as_json)

@@ -138,7 +138,21 @@ class AgentService:
         while True:
             while await self._patience.do(lambda tx: agent_sessions.prune(tx, self._clock())):
                 pass
+            named = adapter_names(self._home, self._settings)
+            await self._patience.do(partial(agent_sessions.forget_followers, named=named))
             await asyncio.sleep(PRUNE_S)
+
+
+def adapter_names(home: Path, settings: AgentSettings) -> frozenset[str]:
+    """The adapters that a home names."""
+    return frozenset(
+        (
+            *(f"topic:{topic}" for topic in settings.topics),
+            *(f"webhook:{webhook.name}" for webhook in settings.webhooks),
+            *(("log",) if settings.log else ()),
+            *(f"program:{name}" for name in programs.found(home)),
+        )
+    )
 
 
 def _running(runner: programs.Runner, name: str) -> Callable[[AgentEvent], Awaitable[None]]:

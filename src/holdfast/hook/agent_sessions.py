@@ -2,7 +2,7 @@
 can be one transaction away from each other, and the home's own file stays as small as its messages. Transactions only.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
@@ -145,6 +145,12 @@ def followers(transaction: Transaction) -> list[dict[str, Any]]:
     """Who follows, and how far they have come."""
     names = ("name", "position", "delivered", "given_up", "last_error", "last_error_at")
     return [dict(zip(names, row, strict=True)) for row in transaction.rows(_SQL["followers"])]
+
+
+def forget_followers(transaction: Transaction, named: Container[str]) -> int:
+    """Remove the places of those who are named no longer and could not go on there; says how many."""
+    gone = [one["name"] for one in followers(transaction) if one["name"] not in named]
+    return sum(transaction.run(_SQL["forget"], {"name": name}) for name in gone)
 
 
 def advance(

@@ -64,6 +64,11 @@ SELECT position FROM agent_follower WHERE name = :name
 -- name: followers
 SELECT name, position, delivered, given_up, last_error, last_error_at FROM agent_follower ORDER BY name
 
+-- name: forget
+-- Whoever is named no longer may be named again, and goes on where they were; not when what came next is gone.
+DELETE FROM agent_follower
+WHERE name = :name AND position + 1 < coalesce((SELECT min(position) FROM agent_event), position + 2)
+
 -- name: advance
 UPDATE agent_follower
 SET position = CASE WHEN position < :position THEN :position ELSE position END, delivered = delivered + :delivered, given_up = given_up + :given_up,
