@@ -49,9 +49,7 @@ def audit_log(new_history: DataFrame) -> DataFrame:
     rows = (
         asked.unionByName(_row(moderated, "moderate", F.col("destination_ref"), F.col("message_id"), F.col("reason")))
         .unionByName(_row(kept, F.col("kind"), F.lit(None), F.lit(None), F.col("reason")))
-        .unionByName(
-            _row(requeued, "requeue", device_member(), F.col("client_message_id"), utf8("detail"))
-        )
+        .unionByName(_row(requeued, "requeue", device_member(), F.col("client_message_id"), utf8("detail")))
     )
     return rows.withColumn("day", F.to_date("at")).select(*SCHEMA.fieldNames())
 
