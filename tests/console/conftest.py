@@ -28,7 +28,7 @@ def owner(seeded: Town) -> Visitor:
     return Visitor(opened.partition("/console")[0]).enter(opened)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # it has an event loop of its own in this thread, which nobody else may meet
 def browser(seeded: Town) -> Iterator[Browser]:
     executable = find_browser()
     if executable is None:

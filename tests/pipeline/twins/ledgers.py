@@ -49,7 +49,9 @@ def audit_log(story: Story) -> Rows:
     rows = []
     for origin, log_id, entry in story.told:
         said: tuple[Any, ...] | None = None
-        if entry.kind is Kind.ADMIN:
+        if entry.kind is Kind.ADMIN and entry.destination_kind == "consumer":
+            said = (None, "register_consumer", entry.destination_ref, None)
+        elif entry.kind is Kind.ADMIN:
             asked = json.loads(entry.detail)
             subject = next(asked[name] for name in ("member", "topic", "author", "invite", "name") if name in asked)
             said = (entry.sender, asked["action"], subject, entry.detail.decode())

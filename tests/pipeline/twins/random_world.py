@@ -133,6 +133,7 @@ class RandomRelay:
         self.log.at = max(at, self.log.at)
 
     def _found(self) -> None:
+        self.log.say(Draft(kind=Kind.ADMIN, destination_kind="consumer", destination_ref="a lake"))
         ann, *others = self.members.values()
         action = CreateMesh(name="m", member=ann.name, member_name=ann.name, key=keys.public_key(ann.secret))
         self.administer(ann, write_action(action))

@@ -390,7 +390,8 @@ def _anchor(story: Story, entry: Entry) -> Found:
 
 def _sends(story: Story) -> list[tuple[str, Entry]]:
     kinds = (Kind.ACCEPTED, Kind.RECEIPT, Kind.ADMIN)
-    return [(origin, entry) for origin, _, entry in story.of("relay:") if entry.kind in kinds]
+    told = [(origin, entry) for origin, _, entry in story.of("relay:") if entry.kind in kinds]
+    return [(origin, entry) for origin, entry in told if entry.sequence is not None]
 
 
 Sequences = dict[tuple[str, str, str, bytes, str], set[int]]
@@ -469,7 +470,7 @@ def receipt_forged(story: Story) -> Found:
             fork_seq = Restored.decode(entry.detail).fork_seq
             for changes in held.values():
                 changes[:] = [one for one in changes if one[0] == log_id or one[1] <= fork_seq]
-        elif entry.kind is Kind.ADMIN:
+        elif entry.kind is Kind.ADMIN and entry.detail:
             action = read_action(entry.detail.decode())
             if isinstance(action, CreateMesh | AddMember | RotateMemberKey | Join | RevokeMember):
                 held[origin, entry.mesh or "", action.member].append((log_id, entry.seq, action))
@@ -511,7 +512,7 @@ def member_key(story: Story) -> set[tuple[Any, ...]]:
     """(origin, log_id, seq, mesh, member, key, invite)."""
     rows = set()
     for origin, log_id, entry in story.of("relay:"):
-        if entry.kind is Kind.ADMIN:
+        if entry.kind is Kind.ADMIN and entry.detail:  # else a reader of the export registered itself
             action = read_action(entry.detail.decode())
             if isinstance(action, CreateMesh | AddMember | RotateMemberKey | Join | RevokeMember):
                 more = (getattr(action, "key", None), getattr(action, "invite", None))

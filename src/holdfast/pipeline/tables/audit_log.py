@@ -21,12 +21,15 @@ SCHEMA = StructType(
         StructField("detail", StringType()),  # as it was asked for
     ]
 )
+_OWN = ("restored", "pruned", "register_consumer")
+"""What a program writes down by itself."""
+
 _ASKED = "action STRING, member STRING, topic STRING, name STRING, invite STRING, author STRING"
 
 
 def decisions_are_named(new_audit_log: DataFrame) -> DataFrame:
     """A decision of a mesh has an actor and is not called unknown."""
-    is_asked = ~F.col("action").isin("restored", "pruned")
+    is_asked = ~F.col("action").isin(*_OWN)
     is_wrong = (F.col("action") == "unknown") | (is_asked & F.col("actor").isNull())
     return new_audit_log.where(F.coalesce(is_wrong, F.lit(True))).select("origin", "seq")
 
@@ -42,12 +45,15 @@ def decisions_are_named(new_audit_log: DataFrame) -> DataFrame:
 )
 def audit_log(new_history: DataFrame) -> DataFrame:
     """One row per decision of a person or of a program about what the others may do, see or lose."""
-    asked = _asked(new_history.where(of_relay() & (F.col("kind") == "admin")))
+    admin = new_history.where(of_relay() & (F.col("kind") == "admin"))
+    is_reader = F.col("destination_kind").eqNullSafe("consumer")  # who reads the export, and how far it has come
+    asked, readers = _asked(admin.where(~is_reader)), admin.where(is_reader)
     moderated = new_history.where(of_relay() & (F.col("kind") == "moderated") & F.col("recipient").isNull())
     kept = new_history.where(F.col("kind").isin("restored", "pruned"))
     requeued = new_history.where(of_device() & (F.col("kind") == "aborted"))
     rows = (
         asked.unionByName(_row(moderated, "moderate", F.col("destination_ref"), F.col("message_id"), F.col("reason")))
+        .unionByName(_row(readers, "register_consumer", F.lit(None), F.col("destination_ref"), F.lit(None)))
         .unionByName(_row(kept, F.col("kind"), F.lit(None), F.lit(None), F.col("reason")))
         .unionByName(_row(requeued, "requeue", device_member(), F.col("client_message_id"), utf8("detail")))
     )

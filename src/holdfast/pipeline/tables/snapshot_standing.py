@@ -65,6 +65,8 @@ def _pruned(rows: DataFrame, gone: DataFrame) -> DataFrame:
 
 def _vanished(old: DataFrame, standing: DataFrame) -> DataFrame:
     """What was current before a relay went back, and is not there any more: it stands nowhere, and its place is touched."""
-    lost = old.join(standing.select("origin", "seq"), on=["origin", "seq"], how="left_anti")
+    # By its document, too: whatever the relay took since it went back has the positions of what it lost.
+    place = [*DOCUMENT, "seq"]
+    lost = old.join(standing.select(*place), on=place, how="left_anti")
     flags = {"is_pruned": True, "is_thinned": True, "is_current": False}
     return lost.select(*_SAID, *(F.lit(value).alias(name) for name, value in flags.items()))
