@@ -333,3 +333,66 @@ def test_a_backup_whose_log_breaks_a_rule_is_not_restored(
     with pytest.raises(SealBroken, match="its log"):
         _restore(Home(tmp_path / "new"), tmp_path / "file")
     assert not (tmp_path / "new").exists()
+
+
+class _Killed(BaseException):
+    """The process is gone: nothing after this is done, not even by a handler."""
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_a_restore_that_dies_while_homes_change_places_has_not_happened(
+    quick: None, homes: tuple[Home, Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """What stays with the machine is nobody's copy: a relay that was on its way over is not swept away with what is left."""
+    ann, bob = homes
+    _back_up(ann, tmp_path / "file")
+    (bob.path / "relay").mkdir()
+    (bob.path / "relay" / "relay.db").write_text("its own")
+    before = {str(path.relative_to(bob.path)) for path in bob.path.rglob("*")}
+    key = (bob.path / "member.key").read_bytes()
+    rename, done = Path.rename, []
+
+    def dying(path: Path, target: Path) -> Path:
+        if "restor" in f"{path}{target}":
+            done.append(path)
+            if len(done) == step:
+                raise _Killed
+        return rename(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", dying)
+        patch.setattr(backup.shutil, "rmtree", lambda *arguments, **options: None)  # the dead do not clean up
+        patch.setattr(backup.os, "getpid", lambda: 999_999_999)
+        with pytest.raises(_Killed):
+            _restore(bob, tmp_path / "file", replace=True)
+    with pytest.raises(HomeThere):
+        _restore(bob, tmp_path / "file")
+    assert (bob.path / "member.key").read_bytes() == key
+    assert {str(path.relative_to(bob.path)) for path in bob.path.rglob("*")} == before | {"lock"}
+    assert (bob.path / "relay" / "relay.db").read_text() == "its own"
+    assert _restore(bob, tmp_path / "file", replace=True).before is not None
+    assert (bob.path / "relay" / "relay.db").read_text() == "its own"
+    assert not list(tmp_path.glob(".bob.restoring-*"))
+
+
+def test_a_relay_that_a_dead_restore_took_along_is_kept_though_there_is_another_home_by_now(
+    quick: None, homes: tuple[Home, Home], tmp_path: Path
+) -> None:
+    ann, bob = homes
+    _back_up(ann, tmp_path / "file")
+    left = tmp_path / ".bob.restoring-1-999999999"
+    (left / "relay").mkdir(parents=True)
+    (left / "relay" / "relay.db").write_text("its own")
+    _restore(bob, tmp_path / "file", replace=True)
+    assert (left / "relay" / "relay.db").read_text() == "its own"
+
+
+def test_a_key_file_that_goes_while_it_is_copied_does_not_end_the_backup(
+    quick: None, homes: tuple[Home, Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `member.key.next` does when a rotation ends."""
+    ann, _ = homes
+    gone = ann.path / "member.key.next"
+    exists = Path.exists
+    monkeypatch.setattr(Path, "exists", lambda path: path == gone or exists(path))  # it was, a moment ago
+    assert "member.key.next" not in {one.name for one in _back_up(ann, tmp_path / "file").files}

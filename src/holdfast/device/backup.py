@@ -9,11 +9,12 @@ import hashlib
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+import structlog
 
 from holdfast.device import database, holder, operations, recover, sealed_file
 from holdfast.device.home import Home
@@ -31,6 +32,8 @@ ATTEMPTS_MAX = 3  # at a moment in which no key changes
 MANIFEST_BYTES_MAX = 1_048_576
 
 _MODE = 0o600
+
+_log = structlog.get_logger(__name__)
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +88,7 @@ def back_up(home: Home, path: Path, passphrase: str, clock: Clock, random: Rando
     """Seal a home into a new file, while its daemon runs or not; the name appears when the file is whole."""
     if path.exists():
         raise faults.FileThere(str(path))
-    with _staging(home.path, f".backup-{os.getpid()}") as staged:
+    with _staging(home.path, ".backup-", str(os.getpid())) as staged:
         _copy_at_one_moment(home, staged, others)
         manifest = _manifest(home, staged, clock())
         partial = path.with_name(f".{path.name}.{os.getpid()}")
@@ -101,12 +104,14 @@ def restore(
     home: Home, path: Path, passphrase: str, clock: Clock, random: Random, others: Contents, *, replace: bool = False
 ) -> Restored:
     """Put a home where there is none; `replace` puts the one there aside. Refused while anybody works in it."""
-    with home.entered(wait_s=0.0) if home.path.exists() else nullcontext():
+    _undo(home.path)
+    is_there, now = home.path.exists(), clock()
+    with home.entered(wait_s=0.0) if is_there else nullcontext():
         _check_place(home, replace)
-        with _staging(home.path.parent, f".{home.path.name}.restoring-{os.getpid()}") as staged:
+        with _staging(home.path.parent, _restoring(home.path), f"{now}-{os.getpid()}") as staged:
             manifest = _unpack(path, passphrase, staged, others)
             epoch, waiting = _made_another_sender(staged / DATABASE, clock, random, str(path))
-            before = _exchange(home.path, staged, clock())
+            before = _exchange(home.path, staged, _aside(home.path, now) if is_there else None)
     return Restored(
         made_at=manifest.made_at, epoch=epoch, waiting=waiting, before=None if before is None else str(before)
     )
@@ -121,7 +126,7 @@ def _copy_at_one_moment(home: Home, staged: Path, others: Contents) -> None:
             source = home.path / name
             if name in (DATABASE, *others.databases):
                 _copy_database(source, staged / name, is_ours=name == DATABASE)
-            elif source.exists():
+            else:
                 _copy_plain(source, staged / name)
         if _keys_of(home) == before:
             return
@@ -129,7 +134,11 @@ def _copy_at_one_moment(home: Home, staged: Path, others: Contents) -> None:
 
 
 def _keys_of(home: Home) -> dict[str, bytes]:
-    return {name: (home.path / name).read_bytes() for name in KEY_FILES if (home.path / name).exists()}
+    found = {}
+    for name in KEY_FILES:
+        with suppress(FileNotFoundError):  # a rotation may end at any moment
+            found[name] = (home.path / name).read_bytes()
+    return found
 
 
 def _copy_database(source: Path, target: Path, *, is_ours: bool) -> None:
@@ -146,7 +155,8 @@ def _copy_database(source: Path, target: Path, *, is_ours: bool) -> None:
 
 
 def _copy_plain(source: Path, target: Path) -> None:
-    with source.open("rb") as reading, _created(target) as writing:
+    """Copy a file, if it is there."""
+    with suppress(FileNotFoundError), source.open("rb") as reading, _created(target) as writing:
         shutil.copyfileobj(reading, writing)
 
 
@@ -260,11 +270,11 @@ def _check_place(home: Home, replace: bool) -> None:
         raise HomeThere(str(home.path))
 
 
-def _exchange(home: Path, staged: Path, now: int) -> Path | None:
+def _exchange(home: Path, staged: Path, aside: Path | None) -> Path | None:
     """The new home takes the name; one that was there is put aside, and what stays with the machine goes over."""
-    aside = None
-    if home.exists():
-        aside = home.with_name(f"{home.name}.before-restore-{now}")
+    if aside is None and home.exists():
+        raise HomeThere(str(home))  # since we looked: another's, and nobody said that it may be replaced
+    if aside is not None:
         home.rename(aside)
         for name in STAYS:
             if (aside / name).exists():
@@ -278,15 +288,38 @@ def _exchange(home: Path, staged: Path, now: int) -> Path | None:
     return aside
 
 
+def _undo(home: Path) -> None:
+    """Put back the home that a restore had put aside which died before the new one had its name."""
+    stem = _restoring(home)
+    for left in _left_by_the_dead(home.parent, stem):
+        aside = _aside(home, left.name.removeprefix(stem).partition("-")[0])
+        if home.exists() or not aside.exists():
+            continue
+        for name in STAYS:
+            if (left / name).exists():
+                (left / name).rename(aside / name)
+        files.sync_directory(aside)
+        aside.rename(home)
+        files.sync_directory(home.parent)
+        _log.warning("an earlier restore had not come to its end; the home before it is back", home=str(home))
+
+
+def _restoring(home: Path) -> str:
+    """How the name of a home begins that is being made: the time by which the one before is called, and a process follow."""
+    return f".{home.name}.restoring-"
+
+
+def _aside(home: Path, now: int | str) -> Path:
+    return home.with_name(f"{home.name}.before-restore-{now}")
+
+
 @contextmanager
-def _staging(place: Path, name: str) -> Iterator[Path]:
+def _staging(place: Path, stem: str, name: str) -> Iterator[Path]:
     """A directory of our own, gone afterwards unless it got another name; what a dead process left there goes, too."""
-    stem = name.rpartition("-")[0]
-    for left in place.glob(f"{stem}-*"):
-        number = left.name.rpartition("-")[2]
-        if number.isdigit() and not (holder.is_alive(int(number)) and int(number) != os.getpid()):
+    for left in _left_by_the_dead(place, stem):
+        if not any((left / stays).exists() for stays in STAYS):  # that is nobody's copy: it is the only one there is
             shutil.rmtree(left, ignore_errors=True)
-    made = place / name
+    made = place / f"{stem}{name}"
     try:
         made.mkdir(mode=0o700)
     except OSError as error:
@@ -295,6 +328,17 @@ def _staging(place: Path, name: str) -> Iterator[Path]:
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+def _left_by_the_dead(place: Path, stem: str) -> list[Path]:
+    """Directories of this kind whose process is gone."""
+    found = [path for path in place.iterdir() if path.name.startswith(stem)] if place.is_dir() else []
+    numbers = {path: path.name.rpartition("-")[2] for path in found}
+    return [
+        path
+        for path, number in numbers.items()
+        if number.isdigit() and (int(number) == os.getpid() or not holder.is_alive(int(number)))
+    ]
 
 
 def _empty(directory: Path) -> None:
