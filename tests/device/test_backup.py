@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.device import backup, database, sealed_file
+from holdfast.device import backup, database, requeue, sealed_file
 from holdfast.device.backup import Contents, HomeThere, Manifest, Restored
 from holdfast.device.device import at_work
 from holdfast.device.home import Home, InUse
 from holdfast.device.sealed_file import MAGIC, PIECE_BYTES, NotSealed, SealBroken, WrongPassphrase
+from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store import faults
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import wall_clock
-from tests.device.company import at_home, gather_in_mesh, until
+from tests.device.company import Friend, at_home, gather_in_mesh, until
 from tests.relay.running import RunningRelay, running
 
 PASSPHRASE = "a horse, a cork, a nail"
@@ -179,6 +180,10 @@ def test_a_restored_home_sends_what_waited_gets_again_what_it_had_and_is_another
             shutil.rmtree(ann.path)
             done = _restore(ann, file)
             assert (done.epoch != before.hex(), done.waiting, done.before) == (True, 1, None)
+            async with at_home(ann, network=_NoNetwork()) as a:
+                put_off = await _requeued(a, waiting)
+                assert isinstance(put_off, Refused)
+                assert put_off.refusal is Refusal.REQUEUE_UNCONFIRMED, "never offered here, perhaps by the home before"
             async with at_home(ann) as a:
                 assert a.device.epoch.hex() == done.epoch
                 await until(lambda: a.bodies() == ["two", "four"])
@@ -188,9 +193,27 @@ def test_a_restored_home_sends_what_waited_gets_again_what_it_had_and_is_another
                 (told,) = a.rows(f"SELECT status, last_error FROM operation_log WHERE client_message_id = '{waiting}'")
                 assert told[0] == "dead", "the home before has sent it, sealed otherwise; it does not go twice"
                 assert told[1].startswith("idempotency_key_reused")
+                refused = await _requeued(a, waiting)
+                assert isinstance(refused, Refused)
+                assert refused.refusal is Refusal.REQUEUE_OF_DONE, "nor does it by hand"
+                named = "SELECT client_message_id FROM operation_log WHERE status = 'dead' AND broker_message_id IS NOT NULL"
+                assert a.rows(named) == [(waiting,)]
                 assert a.rows("SELECT count(*) FROM history WHERE kind = 'restored'") == [(1,)]
 
     asyncio.run(meet())
+
+
+async def _requeued(friend: Friend, name: str) -> object:
+    """What a requeue comes to, as the daemon does it."""
+    daemon, device = friend.daemon, friend.device
+    doubt = daemon.look(lambda tx: requeue.doubt(tx, name))
+    assert doubt is not None
+    word, committed = await daemon.committed(doubt)
+    return await daemon.do(
+        lambda tx: requeue.requeue(
+            tx, daemon.facts, device.clock(), device.random, name, doubt=doubt, word=word, committed=committed
+        )
+    )
 
 
 class _NoNetwork:

@@ -287,7 +287,7 @@ class Daemon:
             found = await self.client.committed(self.membership.mesh, doubt.client_message_id)
         except (Unreachable, Refused):
             return RelayWord.UNREACHABLE, None
-        is_it = doubt.event_id is not None and found.event_id == doubt.event_id.hex()
+        is_it = doubt.is_older_than_epoch or (doubt.event_id is not None and found.event_id == doubt.event_id.hex())
         if not (found.committed and is_it) or found.broker_message_id is None:
             return RelayWord.NOT_COMMITTED, None
         known = Committed(

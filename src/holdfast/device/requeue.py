@@ -16,7 +16,7 @@ from holdfast.device.sending import StatusChanged
 from holdfast.protocol import payload, ulid
 from holdfast.protocol.fingerprint import DestinationKind, Priority
 from holdfast.protocol.history import Kind
-from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Signal, word_at_hand
+from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Signal, Status, word_at_hand
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import move
@@ -35,11 +35,16 @@ _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """What the relay is to be asked: does it have these very bytes under this id, after this many attempts?"""
+    """What the relay is to be asked: does it have these very bytes under this id, after this many attempts?
+
+    Of a row that `is_older_than_epoch` other bytes will do: the log is a copy's, and the first one may have sealed and sent it
+    in its own way. Neither gave the id to anything else, for it was used up before there were two.
+    """
 
     client_message_id: str
     event_id: bytes | None
     attempts: int
+    is_older_than_epoch: bool = False
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,9 +66,9 @@ class Requeued(msgspec.Struct, frozen=True):
 def doubt(transaction: Transaction, name: str) -> Doubt | None:
     """What to ask the relay before this operation may be requeued; None if nothing has to be asked."""
     item = outbox.find(transaction, name)
-    if item is None or item.destination_kind not in _MESSAGES or _word_at_hand(item) is not None:
+    if item is None or item.destination_kind not in _MESSAGES or _word_at_hand(transaction, item) is not None:
         return None
-    return Doubt(item.client_message_id, item.event_id, item.attempts)
+    return Doubt(item.client_message_id, item.event_id, item.attempts, _is_older_than_epoch(transaction, item))
 
 
 def requeue(
@@ -99,7 +104,7 @@ def requeue(
         return refused
     if doubt is not None and doubt.attempts != item.attempts:
         word = None
-    known = _word_at_hand(item) or word or RelayWord.UNREACHABLE
+    known = _word_at_hand(transaction, item) or word or RelayWord.UNREACHABLE
     ruling = REQUEUES[item.status, known]
     is_forced = ruling.force_helps and force
     if ruling.refusal is not None and not is_forced:
@@ -119,8 +124,15 @@ def content_of(transaction: Transaction, item: Item) -> Payload | None:
     return None if blob is None or item.destination_kind not in _MESSAGES else payload.decode(blob)
 
 
-def _word_at_hand(item: Item) -> RelayWord | None:
-    return word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
+def _word_at_hand(transaction: Transaction, item: Item) -> RelayWord | None:
+    """The word that is known without asking. That this log never offered a row says nothing if another had the row, too."""
+    known = word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
+    may_wait = item.status in (Status.PENDING, Status.DEAD)
+    return None if known is RelayWord.NOT_ASKED and may_wait and _is_older_than_epoch(transaction, item) else known
+
+
+def _is_older_than_epoch(transaction: Transaction, item: Item) -> bool:
+    return bool(transaction.rows(_SQL["older_than_epoch"], {"client_message_id": item.client_message_id}))
 
 
 def _known(item: Item) -> Committed:
