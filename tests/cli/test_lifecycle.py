@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import plistlib
 import shutil
@@ -17,13 +18,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import ci
+from holdfast.cli import ci, daemon_backup
 from holdfast.cli.app import run
 from holdfast.cli.daemon_service import service_file, service_text
-from holdfast.cli.rotated_log import RotatedLog
+from holdfast.cli.output import Failure
+from holdfast.cli.rotated_log import RotatedLog, put_aside
 from holdfast.device.home import Home
 from holdfast.device.settings import LogSettings
 from holdfast.protocol.schedule import DAY
+from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, invitation_of
 
 PASSPHRASE = "a horse, a cork, a nail"
@@ -221,7 +224,8 @@ def test_a_unit_is_what_systemd_takes_and_restarts_only_what_that_helps(tmp_path
 def test_an_agent_is_what_launchd_takes(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     found = plistlib.loads(service_text(home, "darwin", "/usr/bin/python3").encode())
-    assert found["ProgramArguments"][-2:] == ["--home", str(home.path)]
+    assert found["ProgramArguments"][-4:-2] == ["--home", str(home.path)]
+    assert found["ProgramArguments"][-2:] == ["--log-file", found["StandardErrorPath"]], "it is put aside as it grows"
     assert found["KeepAlive"] == {"SuccessfulExit": False}
     assert service_file(home, "darwin", tmp_path).name == f"{found['Label']}.plist"
 
@@ -276,7 +280,8 @@ def test_a_log_is_put_aside_when_it_is_large_or_old_and_goes_in_the_end(tmp_path
 _TALKER = """
 import logging, sys
 from pathlib import Path
-from holdfast.cli.rotated_log import RotatedLog
+from holdfast.cli.output import Failure
+from holdfast.cli.rotated_log import RotatedLog, put_aside
 from holdfast.device.settings import LogSettings
 from holdfast.store.world import wall_clock
 handler = RotatedLog(Path(sys.argv[1]), LogSettings(bytes_max=1_048_576, files_max=2), wall_clock)
@@ -301,3 +306,47 @@ def test_an_old_log_is_put_aside_at_the_next_look(tmp_path: Path, monkeypatch: p
     assert log.read_text() == ""
     assert (tmp_path / "daemon.log.1").read_text().startswith('{"timestamp"')
     assert (tmp_path / "daemon.log.2").exists() is False, "it was older still"
+
+
+def test_a_log_that_somebody_took_away_is_begun_anew_and_one_that_cannot_be_disturbs_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "daemon.log"
+    log.touch()
+    monkeypatch.setattr(os, "dup2", lambda *descriptors: None)
+    handler = RotatedLog(log, LogSettings(), wall_clock)
+    log.unlink()
+    handler.look()
+    assert log.exists()
+    log.unlink()
+    tmp_path.rename(tmp_path.with_name("elsewhere"))
+    told: list[logging.LogRecord] = []
+    monkeypatch.setattr(handler, "handleError", told.append)
+    record = logging.LogRecord("daemon", logging.INFO, "", 0, "a line", None, None)
+    for _ in range(256):
+        handler.emit(record)
+    assert told == [record]
+
+
+def test_who_follows_a_log_sees_every_line_though_it_is_put_aside(tmp_path: Path) -> None:
+    log = tmp_path / "daemon.log"
+    log.write_text("1\n")
+    command = [sys.executable, "-P", "-m", "holdfast.cli", "daemon", "logs", "--follow", "--home", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
+        try:
+            assert following.stdout.readline() == "1\n"
+            for number in range(2, 5):
+                with log.open("a") as file:
+                    file.write(f"{number}\n")
+                put_aside(log, 5)
+                log.write_text(f"{number} anew\n")
+                assert [following.stdout.readline() for _ in range(2)] == [f"{number}\n", f"{number} anew\n"]
+        finally:
+            following.kill()
+
+
+def test_a_passphrase_that_is_no_text_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(daemon_backup.VARIABLE, "a horse, a c\udcffrk")  # as a byte comes that is not UTF-8
+    with pytest.raises(Failure, match="not text"):
+        daemon_backup._passphrase(None, is_new=False)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import msgspec
 import typer
@@ -175,13 +175,25 @@ def logs(
             for line in file.read().splitlines(keepends=True)[-lines:] if lines else ():
                 sys.stdout.buffer.write(line)
             sys.stdout.flush()
-            while follow:
-                sys.stdout.buffer.write(file.read())
-                sys.stdout.flush()
-                time.sleep(FOLLOW_POLL_S)
+            if follow:
+                _follow(file, path)
     except FileNotFoundError:
         message = f"there is no {path}; only a daemon that `holdfast daemon up` started writes it."
         raise Failure(ExitCode.NOT_FOUND, "no_log", message) from None
+
+
+def _follow(file: BinaryIO, path: Path) -> None:
+    """Write what comes, without end; when the log was put aside, the rest of it and then the new one."""
+    while True:
+        is_aside = not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino
+        sys.stdout.buffer.write(file.read())
+        sys.stdout.flush()
+        if is_aside and path.exists():
+            with path.open("rb") as following:
+                os.dup2(following.fileno(), file.fileno())
+            file.seek(0)
+        else:
+            time.sleep(FOLLOW_POLL_S)
 
 
 def _is_for_one_job(persistent: bool) -> bool:

@@ -98,6 +98,8 @@ def _passphrase(file: Path | None, *, is_new: bool) -> str:
         passphrase = _asked(is_new)
     else:
         raise Failure(ExitCode.USAGE, "usage", f"no passphrase: name a file that has it, or set {VARIABLE}.")
+    if any("\ud800" <= character <= "\udfff" for character in passphrase):
+        raise Failure(ExitCode.USAGE, "usage", "the passphrase is not text in UTF-8.")
     if is_new and len(passphrase) < PASSPHRASE_CHARACTERS_MIN:
         message = f"the passphrase has {len(passphrase)} characters; it takes at least {PASSPHRASE_CHARACTERS_MIN}."
         raise Failure(ExitCode.USAGE, "usage", message)

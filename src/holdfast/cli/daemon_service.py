@@ -149,10 +149,11 @@ def service_text(home: Home, platform: str, python: str) -> str:
 
 def _plist(home: Home, words: list[str]) -> str:
     """launchd knows no exit code that means no: it starts again whatever is not a success, and not too fast."""
+    log = str(home.path / "daemon.log")
     return plistlib.dumps(
         {
             "Label": service_file(home, "darwin", Path()).stem,
-            "ProgramArguments": words,
+            "ProgramArguments": [*words, "--log-file", log],  # else nobody would ever put it aside
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "ThrottleInterval": RESTART_S,
@@ -160,7 +161,7 @@ def _plist(home: Home, words: list[str]) -> str:
             "Umask": 0o077,
             "ProcessType": "Background",
             "SoftResourceLimits": {"NumberOfFiles": OPEN_FILES_MAX},
-            "StandardErrorPath": str(home.path / "daemon.log"),
+            "StandardErrorPath": log,
         }
     ).decode()
 

@@ -36,13 +36,20 @@ class RotatedLog(logging.StreamHandler):  # type: ignore[type-arg]  # its stream
         super().emit(record)
         self._lines += 1
         if self._lines % _LOOK_LINES == 0:
-            self.look()
+            try:
+                self.look()
+            except OSError:  # whoever logs has other work; the lines go on into the file that is open
+                self.handleError(record)
 
     def look(self) -> None:
-        """Put the file aside if it is large or old, and remove what was put aside long ago."""
+        """Put the file aside if it is large or old, and remove what was put aside long ago.
+
+        A file that is gone is begun anew: somebody has moved it away, or there was no room for it the last time.
+        """
         now = self._clock()
         if self._is_over(now):
             put_aside(self._path, self.settings.files_max)
+        if not self._path.exists():
             self._open()
         for aside in self._path.parent.glob(f"{self._path.name}.*"):
             with suppress(OSError):
