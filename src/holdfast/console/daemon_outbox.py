@@ -1,5 +1,6 @@
 """What was sent, on a daemon's console: by state, one row with all that became of it, and sending again what was given up."""
 
+import math
 from collections.abc import Awaitable
 from typing import Any, Protocol, TypeVar
 from urllib.parse import quote
@@ -131,6 +132,8 @@ class OutboxPages:
             return self._back(visit, "Messages are being sent again already; wait, or stop that first.", is_bad=True)
         try:
             rate = min(max(float(visit.field("rate") or RATE_PER_S), 0.1), RATE_PER_S_MAX)
+            if math.isnan(rate):
+                raise ValueError  # no event loop knows when that is over
         except ValueError:
             return self._back(visit, "The pace is a number of messages a second.", is_bad=True)
         ids = list(visit.form.get("id", ())) if visit.field("which") == "chosen" else self._all_dead()

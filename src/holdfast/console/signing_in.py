@@ -139,7 +139,8 @@ class SigningIn:
 def check_form(session: Session, shown: str, headers: Mapping[str, str], own: Container[str]) -> None:
     """Refuse a form that no page of this console has sent: another site's, or another port's. `own` is how we are called."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
-    is_foreign = origin is not None and origin.partition("://")[2] not in own
+    called = None if origin is None else origin.partition("://")[2]
+    is_foreign = called is not None and (not called or called not in own)  # `null` is whoever hides what it is
     if is_foreign or site not in ("same-origin", "none"):
         raise Refused(Refusal.ORIGIN_NOT_ALLOWED, "the form comes from another site")
     if not hmac.compare_digest(shown.encode("utf-8", "replace"), session.csrf.encode()):
