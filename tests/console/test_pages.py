@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.console.diff import LINES_MAX, side_by_side
 from holdfast.device import author as authors
 from holdfast.device.database import open_to_read
 from holdfast.relay.database import open_to_read as open_relay
@@ -176,6 +177,25 @@ def test_an_address_that_says_something_unknown_is_refused(operator: Visitor, pa
     answer = operator.ask("GET", path)
     assert answer.status == 400
     assert "the address of this page" in unescape(answer.body.decode())
+
+
+@pytest.mark.parametrize("path", ["/messages", "/queues", "/history"])
+def test_a_position_beyond_what_a_store_can_count_is_refused(operator: Visitor, path: str) -> None:
+    for at in (2**63, -1, 10**30):
+        assert operator.ask("GET", f"{path}?at={at}").status == 400
+    assert operator.ask("GET", f"{path}?at={2**63 - 1}").status == 200
+
+
+@pytest.mark.parametrize("path", ["/outbox", "/inbox", "/agents"])
+def test_so_it_is_at_a_daemon(owner: Visitor, path: str) -> None:
+    assert [owner.ask("GET", f"{path}?at={at}").status for at in (2**63, 2**63 - 1)] == [400, 200]
+
+
+def test_lines_that_are_too_many_to_be_compared_are_still_shown() -> None:
+    many = [str(number) for number in range(LINES_MAX)]
+    lines = side_by_side("\n".join([*many, "old", "gone"]), "\n".join(["new", *many]))
+    assert [line.left for line in lines if line.left is not None] == [*many, "old", "gone"]
+    assert [line.right for line in lines if line.right is not None] == ["new", *many]
 
 
 def test_the_overview_tells_the_ladder_and_every_refusal(operator: Visitor) -> None:

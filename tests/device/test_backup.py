@@ -384,8 +384,8 @@ def test_a_restore_that_dies_while_homes_change_places_has_not_happened(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", dying)
-        patch.setattr(backup.shutil, "rmtree", lambda *arguments, **options: None)  # the dead do not clean up
-        patch.setattr(backup.os, "getpid", lambda: 999_999_999)
+        patch.setattr(shutil, "rmtree", lambda *arguments, **options: None)  # the dead do not clean up
+        patch.setattr(os, "getpid", lambda: 999_999_999)
         with pytest.raises(_Killed):
             _restore(bob, tmp_path / "file", replace=True)
     with pytest.raises(HomeThere):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.console.listing import PAGE_ROWS, cut
+from holdfast.console.listing import PAGE_ROWS, Position, cut
 from holdfast.hook import database as hook_database
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import INTEGER_MAX
@@ -51,7 +51,7 @@ class OutboxQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     show: Literal["sent", "waiting", "dead", "done", "aborted", "everything"] = "sent"
     to: str | None = None
     order: Order = "newest"
-    at: int | None = None
+    at: Position | None = None
 
 
 class InboxQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,19 +61,19 @@ class InboxQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sender: str | None = msgspec.field(name="from", default=None)
     topic: str | None = None
     order: Order = "newest"
-    at: int | None = None
+    at: Position | None = None
 
 
 class SessionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which sessions: `at` is how many come before."""
 
-    at: int | None = None
+    at: Position | None = None
 
 
 class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which events of a session."""
 
-    at: int | None = None
+    at: Position | None = None
 
 
 class Operation(msgspec.Struct, frozen=True):

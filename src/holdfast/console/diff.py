@@ -5,7 +5,9 @@ from itertools import zip_longest
 
 import msgspec
 
-LINES_MAX = 2_000  # of each text that are compared; further ones are shown as they are
+LINES_MAX = (
+    1_000  # of each text that are compared, which nothing else happens during; further ones stand beside each other
+)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -21,9 +23,10 @@ class Line(msgspec.Struct, frozen=True):
 
 def side_by_side(left: str, right: str) -> list[Line]:
     """The lines of both, each beside what took its place."""
-    before, after = left.splitlines()[:LINES_MAX], right.splitlines()[:LINES_MAX]
+    before, after = left.splitlines(), right.splitlines()
+    compared = SequenceMatcher(None, before[:LINES_MAX], after[:LINES_MAX], autojunk=False)
     found: list[Line] = []
-    for _, start, end, other_start, other_end in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+    for _, start, end, other_start, other_end in compared.get_opcodes():
         pairs = zip_longest(before[start:end], after[other_start:other_end])
         found += [Line(one, other) for one, other in pairs]
-    return found
+    return found + [Line(one, other) for one, other in zip_longest(before[LINES_MAX:], after[LINES_MAX:])]

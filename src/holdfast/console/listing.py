@@ -5,14 +5,18 @@ is refused, for a misspelt filter would be none.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.protocol.refusal import Refusal, Refused
 
 PAGE_ROWS = 50
+
+Position = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""Where a page begins, as far as a store can count."""
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 T = TypeVar("T")

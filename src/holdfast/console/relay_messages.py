@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.console.listing import PAGE_ROWS, cut
+from holdfast.console.listing import PAGE_ROWS, Position, cut
 from holdfast.console.relay_names import SQL, names
 from holdfast.protocol.envelope import MESSAGE_KIND
 from holdfast.protocol.receipt import RECEIPT_KIND
@@ -31,7 +31,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     state: Literal["waiting"] | None = None
     kind: Literal["message", "receipt"] = "message"
     order: Literal["newest", "oldest"] = "newest"
-    at: int | None = None
+    at: Position | None = None
 
 
 class Listed(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.console import relay_names
-from holdfast.console.listing import PAGE_ROWS, cut
+from holdfast.console.listing import PAGE_ROWS, Position, cut
 from holdfast.console.relay_names import SQL
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import shown
@@ -25,7 +25,7 @@ class QueueQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     mesh: str | None = None
     sort: Literal["length", "name"] = "length"
-    at: int | None = None  # how many come before: a queue's length has no place of its own
+    at: Position | None = None  # how many come before: a queue's length has no place of its own
 
 
 class MeshQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -54,7 +54,7 @@ class DocumentQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class SeqQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where in a history."""
 
-    at: int | None = None
+    at: Position | None = None
 
 
 def queues(transaction: Transaction, query: QueueQuery) -> dict[str, Any]:
