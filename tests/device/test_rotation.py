@@ -1,6 +1,7 @@
 """A member gets another key: what was sealed to the old one opens, what is sealed to it anew is put right, nobody is locked out."""
 
 import asyncio
+import os
 import shutil
 import signal
 import stat
@@ -336,6 +337,19 @@ def test_an_archive_that_cannot_be_read_is_put_aside_and_not_overwritten(tmp_pat
     assert member_keys.archived(home, 7) == ()
     assert (home.path / f"{ARCHIVE_NAME}.malformed-7").read_bytes() == content
     assert not (home.path / ARCHIVE_NAME).exists()
+
+
+def test_an_archive_stays_small_though_no_daemon_ever_drops_a_key(tmp_path: Path) -> None:
+    home, now = Home(tmp_path), 0
+    secret = home.secret(os.urandom)
+    for number in range(80):
+        now += DAY
+        member_keys.begin(home, now, os.urandom, f"rotation-{number}", ttl_days=3)
+        asked = member_keys.asked_for(home)
+        assert asked is not None
+        secret = member_keys.finish(home, now, secret, asked)
+        assert 1 <= len(member_keys.archived(home, now)) <= ARCHIVED_MAX
+    assert [path.name for path in tmp_path.glob("member-keys*")] == ["member-keys.json"], "none was put aside"
 
 
 def test_an_archive_whose_secret_is_another_keys_is_put_aside(tmp_path: Path) -> None:

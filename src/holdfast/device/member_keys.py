@@ -114,7 +114,8 @@ def finish(home: Home, now: int, secret: bytes, asked: Next) -> bytes:
             rotated_out_at=now,
             expires_at=now + asked.kept_days * DAY,
         )
-        before = [one for one in archived(home, now) if one.pubkey != old.pubkey]
+        # A home without a daemon has nobody else who lets go of them, and the file must stay one that can be read whole.
+        before = [one for one in archived(home, now) if one.pubkey != old.pubkey and one.expires_at > now]
         _write(home, (*before, old))
         files.replace(home.path / "member.key", keys.nsec(following).encode() + b"\n")
     _remove(home.path / NEXT_NAME)
