@@ -419,3 +419,20 @@ def test_a_key_file_that_goes_while_it_is_copied_does_not_end_the_backup(
     exists = Path.exists
     monkeypatch.setattr(Path, "exists", lambda path: path == gone or exists(path))  # it was, a moment ago
     assert "member.key.next" not in {one.name for one in _back_up(ann, tmp_path / "file").files}
+
+
+def test_a_home_below_a_directory_that_may_not_be_listed_is_restored(
+    quick: None, homes: tuple[Home, Home], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, _ = homes
+    _back_up(ann, tmp_path / "file")
+    place, iterdir = tmp_path / "place", Path.iterdir
+    place.mkdir()
+
+    def forbidden(path: Path) -> Iterator[Path]:
+        if path == place:
+            raise PermissionError(13, "Permission denied")
+        return iter(iterdir(path))
+
+    monkeypatch.setattr(Path, "iterdir", forbidden)
+    assert _restore(Home(place / "home"), tmp_path / "file").waiting == 0

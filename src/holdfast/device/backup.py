@@ -332,7 +332,9 @@ def _staging(place: Path, stem: str, name: str) -> Iterator[Path]:
 
 def _left_by_the_dead(place: Path, stem: str) -> list[Path]:
     """Directories of this kind whose process is gone."""
-    found = [path for path in place.iterdir() if path.name.startswith(stem)] if place.is_dir() else []
+    found: list[Path] = []
+    with suppress(FileNotFoundError, PermissionError):  # a home may lie where we may not list who else is there
+        found = [path for path in place.iterdir() if path.name.startswith(stem)]
     numbers = {path: path.name.rpartition("-")[2] for path in found}
     return [
         path
