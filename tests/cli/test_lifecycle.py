@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
@@ -334,6 +335,10 @@ def test_who_follows_a_log_sees_every_line_though_it_is_put_aside(tmp_path: Path
     command = [sys.executable, "-P", "-m", "holdfast.cli", "daemon", "logs", "--follow", "--home", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
+        patience = threading.Timer(
+            PATIENCE_S, following.kill
+        )  # then no line comes any more, rather than one that never does
+        patience.start()
         try:
             assert following.stdout.readline() == "1\n"
             for number in range(2, 5):
@@ -343,6 +348,7 @@ def test_who_follows_a_log_sees_every_line_though_it_is_put_aside(tmp_path: Path
                 log.write_text(f"{number} anew\n")
                 assert [following.stdout.readline() for _ in range(2)] == [f"{number}\n", f"{number} anew\n"]
         finally:
+            patience.cancel()
             following.kill()
 
 
