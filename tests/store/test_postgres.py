@@ -1,8 +1,9 @@
 """What is PostgreSQL's own: that it keeps its word, that a writer who stalls stops no other, that order is that of commit."""
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,13 +12,15 @@ import pytest
 
 from holdfast.relay import database as relay
 from holdfast.store import address, faults, postgres_session
-from holdfast.store.engine import Engine
+from holdfast.store.engine import ConstraintViolated, Engine, Transaction, Value
 from holdfast.store.postgres import PostgresEngine
+from holdfast.store.writer import Writer
 from tests.postgres import Server
 from tests.store.test_statements import FILES, explained
 
 WAIT_S = 60.0  # for what must come
 DATABASE = "own"
+CONSOLE = ("console", "relay.sql")  # its pages are read from the relay's database
 
 
 @pytest.fixture
@@ -41,6 +44,19 @@ def _ids(engine: Engine) -> list[int]:
 def _insert(engine: Engine, number: int) -> None:
     with engine.write() as transaction:
         transaction.run("INSERT INTO thing VALUES (:id)", {"id": number})
+
+
+def _insert_next(engine: Engine) -> None:
+    with engine.write() as transaction:
+        transaction.run("INSERT INTO thing SELECT count(*) + 1 FROM thing")
+
+
+async def _asked_together(engine: Engine, writer: Writer[Value, Value], values: Sequence[Value]) -> list[object]:
+    """What came of each; all but the first share a batch, for they wait while somebody else has the turn."""
+    with engine.write():
+        asked = [asyncio.create_task(writer.ask_soon(value)) for value in values]
+        await asyncio.sleep(0)
+    return list(await asyncio.gather(*asked, return_exceptions=True))
 
 
 UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"}
@@ -89,6 +105,46 @@ def test_a_writer_waits_for_the_one_before_it(engines: tuple[PostgresEngine, Pos
         assert _ids(first) == []
     waiting.join()
     assert _ids(first) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "setting", ["default_transaction_isolation = 'serializable'", "default_transaction_read_only = on"]
+)
+def test_a_writer_sees_what_was_written_before_its_turn_whatever_the_database_has_as_default(
+    postgres: Server, engines: tuple[PostgresEngine, PostgresEngine], setting: str
+) -> None:
+    name, _, _ = setting.partition(" ")
+    postgres.run(f"ALTER DATABASE {DATABASE} SET {setting}")
+    try:
+        first, second = engines
+        waiting = threading.Thread(target=_insert_next, args=(second,))
+        with first.write() as transaction:
+            waiting.start()
+            _wait_until(lambda: _waiters(first) == 1)
+            transaction.run("INSERT INTO thing VALUES (1)")
+        waiting.join()
+        assert _ids(first) == [1, 2]
+    finally:
+        postgres.run(f"ALTER DATABASE {DATABASE} RESET {name}")
+
+
+INSERT = "INSERT INTO thing SELECT length(CAST(id AS text)) FROM wanted"
+BAD_VALUES: dict[str, int | str] = {"NUL": "a\0b", "a huge number": 2**63}
+
+
+@pytest.mark.parametrize("bad", BAD_VALUES)
+def test_a_value_that_no_column_holds_fails_alone_and_not_the_requests_beside_it(url: str, bad: str) -> None:
+    def apply(transaction: Transaction, requests: Sequence[Value]) -> list[Value]:
+        for request in requests:
+            transaction.lookup(INSERT, ("id",), [(request,)])
+        return list(requests)
+
+    with closing(PostgresEngine(url)) as engine:
+        writer: Writer[Value, Value] = Writer(engine, apply)
+        first, worst, last = asyncio.run(_asked_together(engine, writer, ["a", BAD_VALUES[bad], "abc"]))
+        writer.close()
+        assert (first, type(worst), last) == ("a", ConstraintViolated, "abc")
+        assert _ids(engine) == [1, 3]
 
 
 def test_a_writer_that_stalls_loses_its_turn_and_what_it_did(
@@ -171,7 +227,9 @@ def test_a_sequence_in_the_place_of_the_head_row_lets_a_follower_miss_a_row(post
 
 
 @pytest.mark.parametrize(
-    "file", [file for file in FILES if file.parent.name in ("relay", "store")], ids=lambda file: file.name
+    "file",
+    [file for file in FILES if file.parent.name in ("relay", "store") or (file.parent.name, file.name) == CONSOLE],
+    ids=lambda file: f"{file.parent.name}/{file.name}",
 )
 def test_every_statement_of_a_relay_is_understood(url: str, postgres: Server, file: Path) -> None:
     postgres.run("DROP SCHEMA public CASCADE; CREATE SCHEMA public", DATABASE)

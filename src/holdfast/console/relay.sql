@@ -141,7 +141,7 @@ SELECT member.mesh, mesh.name, member.member, member.name, member.queue_count,
         WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open' AND delivery.is_receipt = 0
         ORDER BY delivery.seq LIMIT 1)
 FROM member JOIN mesh ON mesh.mesh = member.mesh
-WHERE member.queue_count > 0 AND (:mesh IS NULL OR member.mesh = :mesh)
+WHERE member.queue_count > 0 AND (CAST(:mesh AS TEXT) IS NULL OR member.mesh = :mesh)
 ORDER BY member.queue_count DESC, member.mesh, member.member
 LIMIT :limit OFFSET :skip
 
@@ -151,7 +151,7 @@ SELECT member.mesh, mesh.name, member.member, member.name, member.queue_count,
         WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open' AND delivery.is_receipt = 0
         ORDER BY delivery.seq LIMIT 1)
 FROM member JOIN mesh ON mesh.mesh = member.mesh
-WHERE member.queue_count > 0 AND (:mesh IS NULL OR member.mesh = :mesh)
+WHERE member.queue_count > 0 AND (CAST(:mesh AS TEXT) IS NULL OR member.mesh = :mesh)
 ORDER BY member.name, member.mesh, member.member
 LIMIT :limit OFFSET :skip
 
@@ -164,7 +164,7 @@ SELECT mesh.mesh, mesh.name, mesh.created_at, mesh.revision,
        (SELECT count(*) FROM topic WHERE topic.mesh = mesh.mesh),
        (SELECT coalesce(sum(queue_count), 0) FROM member WHERE member.mesh = mesh.mesh)
 FROM mesh
-WHERE mesh.mesh > :at AND (:name IS NULL OR lower(mesh.name) LIKE :name ESCAPE '!')
+WHERE mesh.mesh > :at AND (CAST(:name AS TEXT) IS NULL OR lower(mesh.name) LIKE :name ESCAPE '!')
 ORDER BY mesh.mesh LIMIT :limit
 
 -- name: mesh
@@ -176,7 +176,7 @@ SELECT member.member, member.name, member.role, member.status, member.joined_at,
 FROM member
 LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL
 WHERE member.mesh = :mesh AND member.member > :at
-  AND (:status IS NULL OR member.status = :status) AND (:name IS NULL OR lower(member.name) LIKE :name ESCAPE '!')
+  AND (CAST(:status AS TEXT) IS NULL OR member.status = :status) AND (CAST(:name AS TEXT) IS NULL OR lower(member.name) LIKE :name ESCAPE '!')
 ORDER BY member.member LIMIT :limit
 
 -- name: member

@@ -13,7 +13,7 @@ Row = tuple[Any, ...]
 
 
 class ConstraintViolated(Exception):
-    """A row broke a constraint. The transaction cannot go on; the store is fine."""
+    """A row broke a constraint, or has a value that the database cannot hold. The transaction cannot go on; the store is fine."""
 
 
 class Transaction(Protocol):

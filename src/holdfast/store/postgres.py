@@ -27,7 +27,8 @@ from holdfast.store.statements import Statement
 READERS_IDLE_MAX = 4
 """How many connections for reading are kept open while nobody reads."""
 
-_BEGIN_WRITE = f"BEGIN; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
+# Whatever the database has as its default: with any other level it would see what was there before its turn came.
+_BEGIN_WRITE = f"BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
 _COMMIT_WRITE = f"NOTIFY {WRITERS_CHANNEL}; COMMIT"  # told iff it is committed; all of one commit are one
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 

@@ -115,7 +115,8 @@ def _check(connection: "psycopg.Connection[Row]", where: str, durable: bool) -> 
 
 def meaning(error: psycopg.Error, where: str) -> Exception:
     """What an error of PostgreSQL means to whoever asked."""
-    if isinstance(error, psycopg.IntegrityError):
+    # A value that no column can hold is the fault of whoever brought it, as a row that breaks a rule is.
+    if isinstance(error, psycopg.IntegrityError | psycopg.DataError | psycopg.errors.ProgramLimitExceeded):
         return ConstraintViolated(str(error))
     return _fault(error)(where, str(error).strip().partition("\n")[0])
 

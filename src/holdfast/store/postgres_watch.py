@@ -54,6 +54,7 @@ class PostgresWatch:
             with suppress(faults.Fault):  # whoever reads or writes meets it too, and tells
                 self._hear()
             self.has_duty = False
+            self._took.clear()
             self._ended.wait(RECONNECT_S)
 
     def _hear(self) -> None:
