@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.protocol import keys
+from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay import neighbours
 from holdfast.relay.database import open_relay
 from holdfast.relay.neighbours import OtherRelay
 from holdfast.relay.relay import Relay
 from holdfast.relay.settings import Settings
+from holdfast.store import faults, history
 from holdfast.store.engine import Engine
 from tests.people import secret_of
 from tests.postgres import Server
@@ -195,6 +197,38 @@ def test_a_state_that_is_handed_over_at_one_relay_holds_back_compaction_at_the_o
         assert not held()
 
     asyncio.run(hand_over())
+
+
+def test_the_end_of_a_hand_over_that_the_store_did_not_take_is_told_again(engine: Engine) -> None:
+    clock = [1_800_000_000 * SECOND]
+    relay = Relay(engine, Settings(), Whose, clock=lambda: clock[0], inline=True)
+
+    async def hand_over() -> None:
+        await relay.begin_bootstrap("one", clock[0])
+        relay.end_bootstrap("one")
+        _rename(engine, "bootstrap", "away")
+        with pytest.raises(faults.Fault):
+            await relay.tell_ended()
+        _rename(engine, "away", "bootstrap")
+        await relay.tell_ended()
+        with engine.write() as transaction:
+            assert not neighbours.is_bootstrapping(transaction, 0)
+
+    asyncio.run(hand_over())
+
+
+def _rename(engine: Engine, table: str, name: str) -> None:
+    with engine.write() as transaction:
+        transaction.script(f"ALTER TABLE {table} RENAME TO {name}")
+
+
+def test_an_action_that_only_a_newer_relay_knows_stops_nobody(engine: Engine) -> None:
+    with engine.write() as transaction:
+        before = neighbours.seen(transaction)
+        details = (b'{"action":"of_tomorrow"}', b'{"action":"revoke_member","member":"bob"}')
+        history.append(transaction, 0, [Draft(kind=Kind.ADMIN, mesh="home", detail=detail) for detail in details])
+    with engine.read() as transaction:
+        assert neighbours.changed_since(transaction, before)[1] == [("home", "bob")]
 
 
 def test_a_database_is_one_relays(engine: Engine) -> None:

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.protocol.action import RevokeMember, RotateMemberKey, read_action
+from holdfast.protocol.action import Action, RevokeMember, RotateMemberKey, read_action
+from holdfast.protocol.refusal import Refused
 from holdfast.store import faults, history
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -87,5 +88,13 @@ def _last_number(transaction: Transaction) -> int:
 
 
 def _ended(decided: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
-    actions = [(mesh, read_action(detail.decode())) for mesh, detail in decided if detail]
+    actions = [(mesh, _read(detail)) for mesh, detail in decided if detail]
     return [(mesh, action.member) for mesh, action in actions if isinstance(action, RevokeMember | RotateMemberKey)]
+
+
+def _read(detail: bytes) -> Action | None:
+    """An action that another relay carried out; None of one that only a newer relay knows."""
+    try:
+        return read_action(detail.decode())
+    except Refused:
+        return None

@@ -209,8 +209,9 @@ class Relay:
     async def tell_ended(self) -> None:
         """Let the other relays know what has ended here."""
         if self._ended_bootstraps:
-            keys, self._ended_bootstraps = self._ended_bootstraps, []
+            keys = tuple(self._ended_bootstraps)
             await self._do(lambda tx: neighbours.end_bootstraps(tx, keys))
+            del self._ended_bootstraps[: len(keys)]  # only now: what the store did not take is told again
 
     def now(self) -> int:
         """What the relay's clock says, in microseconds."""
