@@ -52,6 +52,14 @@ def test_a_moderated_message_is_closed_for_those_who_lack_it_and_for_them_alone(
         assert ids(bob.until_live()) == [kept.id]
 
 
+def test_a_reason_that_not_every_database_can_hold_is_refused(friends: Friends) -> None:
+    (answer,) = friends.taken(friends.alice.message(friends.bob))
+    refused = friends.moderate(answer["broker_message_id"], "a\0b")
+    assert (refused.status, refused.document["code"]) == (400, "malformed")
+    assert friends.entries(Kind.MODERATED) == []
+    assert friends.moderate(answer["broker_message_id"], "two\nlines").status == 200
+
+
 def test_a_decision_is_on_record_though_nobody_waits_for_the_message(friends: Friends) -> None:
     (answer,) = friends.taken(friends.alice.message(friends.bob))
     friends.drain(friends.bob)

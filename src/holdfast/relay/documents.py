@@ -128,7 +128,9 @@ class Send(msgspec.Struct):
 class Moderation(msgspec.Struct, forbid_unknown_fields=True):
     """Why a message is taken down."""
 
-    reason: Annotated[str, Meta(min_length=1, max_length=500)]
+    reason: Annotated[
+        str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")
+    ]  # no NUL: PostgreSQL has no text with it
 
 
 class Moderated(msgspec.Struct):
