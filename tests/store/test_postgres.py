@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast.relay import database as relay
-from holdfast.store import address, faults, postgres_session
+from holdfast.store import address, faults, postgres_session, postgres_watch
 from holdfast.store.engine import ConstraintViolated, Engine, Transaction, Value
 from holdfast.store.postgres import PostgresEngine
 from holdfast.store.writer import Writer
@@ -213,6 +213,19 @@ def test_the_duty_is_ones_and_the_next_ones_when_it_goes(engines: tuple[Postgres
         second.close()
 
 
+def test_a_duty_that_was_lost_is_not_thought_to_be_there(
+    postgres: Server, engines: tuple[PostgresEngine, PostgresEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(engines[0].watch(lambda: None)) as first:
+        assert first.wait_for_duty()
+        with closing(engines[1].watch(lambda: None)) as second:
+            holder = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
+            postgres.run(f"SELECT pg_terminate_backend(pid, 10000) FROM ({holder}) AS holding", DATABASE)
+            _wait_until(lambda: second.has_duty and not first.has_duty)
+            monkeypatch.setattr(postgres_watch, "DUTY_WAIT_S", 0.01)
+            assert not first.wait_for_duty()
+
+
 def test_a_sequence_in_the_place_of_the_head_row_lets_a_follower_miss_a_row(postgres: Server, url: str) -> None:
     """Why positions are taken under the lock: a number is given before its commit, and commits come in another order."""
     postgres.run("CREATE TABLE numbered (seq bigserial PRIMARY KEY)", DATABASE)
@@ -246,11 +259,29 @@ def test_every_statement_of_a_relay_is_understood(url: str, postgres: Server, fi
         ("postgres://:pass@/db", "postgres:///db"),
         ("postgresql://user@host/db?password=pass&sslmode=require", "postgresql://user@host/db?sslmode=require"),
         ("postgresql://user@host/db?password=pass", "postgresql://user@host/db"),
+        ("postgresql://user:pass@host?application_name=a@b", "postgresql://user@host?application_name=a@b"),
+        ("postgresql://host:5432/db?application_name=a@b", "postgresql://host:5432/db?application_name=a@b"),
+        ("postgresql://one:1,two:2/db?application_name=a@b", "postgresql://one:1,two:2/db?application_name=a@b"),
+        ("postgresql://[::1]:5432/db?application_name=a@b", "postgresql://[::1]:5432/db?application_name=a@b"),
     ],
 )
 def test_a_password_is_never_shown(url: str, told: str) -> None:
     assert address.shown(url) == told
     assert address.password(url) == ("pass" if "pass" in url else None)
+
+
+@pytest.mark.parametrize("secret", ["se#cret", "se?cret", "se@cret", "se/cret", "#"])
+def test_a_password_with_any_sign_is_hidden_and_used(secret: str) -> None:
+    url = f"postgresql://user:{secret}@host/db"
+    assert (address.shown(url), address.password(url)) == ("postgresql://user@host/db", secret)
+
+
+@pytest.mark.parametrize("secret", ["se%zzcret", "se cret"])
+def test_a_url_that_cannot_be_read_is_refused_without_a_word_of_it(secret: str) -> None:
+    with pytest.raises(faults.NotLetIn, match="URL cannot be read") as raised:
+        PostgresEngine(f"postgresql://user:{secret}@localhost/db")
+    assert "cret" not in str(raised.value)
+    assert raised.value.__suppress_context__
 
 
 def _waiters(engine: Engine) -> int:

@@ -5,8 +5,12 @@ from urllib.parse import unquote
 
 SCHEMES = ("postgresql", "postgres")
 
-# A password stands behind the user's name, or among the parameters.
-_BEHIND_USER = re.compile(r"\A(?P<scheme>\w+://)(?P<user>[^:/?#@]*):(?P<password>[^/?#]*)@")
+# A password stands behind the user's name, or among the parameters. PostgreSQL's library reads it up to the first @ and lets
+# it have any character but a slash. What somebody forgot to write as %40 or %2F belongs to it, too: no port has letters.
+_BEHIND_USER = re.compile(
+    r"\A(?P<scheme>\w+://)(?P<user>[^:/@\[]*):"
+    r"(?P<password>[^/@]*(?:@[^/?#@]*)*|(?!\d*(?:[/?,]|\Z))[^@]*)@"
+)
 _PARAMETER = re.compile(r"(?P<mark>[?&])password=(?P<password>[^&]*)&?")
 
 

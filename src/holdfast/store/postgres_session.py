@@ -78,6 +78,8 @@ def connect(url: str, *, durable: bool = False) -> "psycopg.Connection[Row]":
             cursor_factory=psycopg.RawCursor,
             **settings,  # type: ignore[arg-type]  # stubs know one type of value
         )
+    except psycopg.ProgrammingError:  # what it says may quote a password
+        raise faults.NotLetIn(where, "the URL cannot be read: write % in it as %25, a space as %20") from None
     except psycopg.Error as error:
         raise meaning(error, where) from error
     try:
