@@ -1,6 +1,9 @@
 """What is PostgreSQL's own: that it keeps its word, that a writer who stalls stops no other, that order is that of commit."""
 
 import asyncio
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -159,6 +162,33 @@ def test_a_writer_that_stalls_loses_its_turn_and_what_it_did(
     assert _ids(first) == [2]
     _insert(first, 4)
     assert _ids(second) == [2, 4]
+
+
+DEAF = """
+import sys
+from holdfast.store.postgres import PostgresEngine
+with PostgresEngine(sys.argv[1]).write() as transaction:
+    transaction.run("INSERT INTO thing VALUES (1)")
+    transaction.rows("SELECT repeat('x', 1000000) FROM generate_series(1, 1000)")
+"""
+
+
+def test_a_writer_that_is_stopped_while_much_is_sent_to_it_loses_its_turn_too(
+    postgres: Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_session, "TURN_TIMEOUT_S", 2)
+    monkeypatch.setattr(postgres_session, "STALL_TIMEOUT_S", 1)
+    process = subprocess.Popen([sys.executable, "-c", DEAF, url], stderr=subprocess.DEVNULL)
+    try:
+        sending = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'ClientWrite'"
+        _wait_until(lambda: bool(postgres.run(sending)))
+        process.send_signal(signal.SIGSTOP)
+        with closing(PostgresEngine(url)) as engine:
+            _insert(engine, 2)
+            assert _ids(engine) == [2]
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_commit_whose_answer_is_lost_is_not_called_undone(

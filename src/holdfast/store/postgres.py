@@ -20,7 +20,7 @@ from psycopg import pq
 from holdfast.store import faults
 from holdfast.store.address import shown
 from holdfast.store.engine import Row, Transaction, Value, Watch
-from holdfast.store.postgres_session import WRITE_LOCK, WRITERS_CHANNEL, connect, meaning
+from holdfast.store.postgres_session import WRITE_LOCK, WRITERS_CHANNEL, connect, end_deaf, meaning
 from holdfast.store.postgres_watch import PostgresWatch
 from holdfast.store.statements import Statement
 
@@ -146,7 +146,10 @@ class PostgresEngine:
         return connect(self._url)
 
     def _begun(self, take: "Callable[[], psycopg.Connection[Row]]", begin: str) -> "psycopg.Connection[Row]":
-        """A connection in a new transaction. One that died while it lay idle is replaced, as often as there are such."""
+        """A connection in a new transaction. One that died while it lay idle is replaced, as often as there are such.
+
+        A writer whose turn does not come looks whether the one before it has stopped in the middle.
+        """
         while True:
             is_new = self._writer is None if begin == _BEGIN_WRITE else not self._idle
             connection = take()
@@ -154,6 +157,8 @@ class PostgresEngine:
                 connection.execute(begin)
             except psycopg.Error as error:
                 if connection.closed and not is_new:
+                    continue
+                if isinstance(error, psycopg.errors.LockNotAvailable) and end_deaf(connection):
                     continue
                 connection.close()
                 raise meaning(error, self.where) from error

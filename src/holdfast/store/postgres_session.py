@@ -31,6 +31,18 @@ WRITE_LOCK = 0x686F6C64_66617374  # "holdfast": what all writers of a database t
 DUTY_LOCK = WRITE_LOCK + 1  # what the one holds that does the work of all
 WRITERS_CHANNEL = "holdfast"
 
+# Who has its turn at writing and does not read what the server sends it. To the server that one is not silent, but busy.
+_END_DEAF = f"""
+SELECT count(*) FROM (
+    SELECT pg_terminate_backend(activity.pid, {1000 * CONNECT_TIMEOUT_S}) AS is_ended
+    FROM pg_catalog.pg_locks AS held
+    JOIN pg_catalog.pg_stat_activity AS activity ON activity.pid = held.pid AND activity.datname = current_database()
+    WHERE held.locktype = 'advisory' AND held.granted
+      AND held.classid = {WRITE_LOCK >> 32} AND held.objid = {WRITE_LOCK & 0xFFFFFFFF} AND held.objsubid = 1
+      AND activity.wait_event = 'ClientWrite' AND activity.query_start < now() - $1 * interval '1 second'
+) AS deaf WHERE is_ended
+"""  # noqa: S608 - numbers of ours
+
 _DURABLE = {
     "fsync": ("on",),
     "full_page_writes": ("on",),
@@ -113,6 +125,16 @@ def _check(connection: "psycopg.Connection[Row]", where: str, durable: bool) -> 
             raise faults.NotDurable(where, f"{name} is {settings.get(name)}")
     if is_standby:
         raise faults.ServerUnfit(where, "it is a standby and takes no writes; name its primary")
+
+
+def end_deaf(connection: "psycopg.Connection[Row]") -> bool:
+    """Take the turn from a writer that has stopped reading in it; says whether there was one. We waited for it in vain."""
+    try:
+        connection.execute("ROLLBACK")
+        ((ended,),) = connection.execute(_END_DEAF, [STALL_TIMEOUT_S]).fetchall()
+    except psycopg.Error:  # the one that brought us here is told
+        return False
+    return bool(ended)
 
 
 def meaning(error: psycopg.Error, where: str) -> Exception:
