@@ -106,7 +106,7 @@ def test_what_the_lake_proves_is_shown(public: tuple[Window, RelayConsole]) -> N
         "&lt;b&gt;k&lt;/b&gt;",
         "&lt;i&gt;d&lt;/i&gt;",
         "abababababab",
-        "0.01 s",
+        "10 ms",
         "relay and 1 device",
     ):
         assert word in page
