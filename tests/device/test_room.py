@@ -29,6 +29,14 @@ class Disk:
         return self.free
 
 
+EDITS = {
+    "put": {"name": "note", "body": "two"},
+    "delete": {"name": "note"},
+    "resolve": {"name": "note", "body": "two"},
+    "share": {"member": "bob"},
+}
+
+
 def _send(house: House, name: str) -> str:
     return str(house.ask("POST", "/v1/send", {"to": "bob", "message": "hello", "client_message_id": name}))
 
@@ -45,6 +53,8 @@ def test_it_is_said_then_sends_are_refused_then_nothing_new_is_begun_and_all_of_
     disk = Disk()
     with _tight(tmp_path / "home", disk) as house, house.client() as client:
         assert _send(house, "one").startswith("202")
+        assert str(house.ask("POST", "/v1/feed/init", {})).startswith("200")
+        assert str(house.ask("POST", "/v1/feed/put", {"name": "note", "body": "one"})).startswith("200")
         events = client.events()
         kinds: list[str] = []
 
@@ -61,6 +71,9 @@ def test_it_is_said_then_sends_are_refused_then_nothing_new_is_begun_and_all_of_
         until("outbox_pressure_full")
         assert _send(house, "three") == "507 insufficient_storage"
         assert _send(house, "two").startswith("202"), "a repetition is answered from its row"
+        for verb, asked in EDITS.items():
+            assert str(house.ask("POST", f"/v1/feed/{verb}", asked)) == "507 insufficient_storage", verb
+        assert house.ask("GET", "/v1/feed/documents/note").document["versions"][0]["body"] == "one"
         disk.free = 0
         until("outbox_pressure_degraded")
         assert str(house.ask("GET", "/v1/events")) == "507 insufficient_storage"

@@ -190,6 +190,7 @@ class FeedHandlers:
     async def post_share(self, request: Request) -> Reply:
         daemon, device = self._daemon, self._daemon.device
         member = self._member(_read(request.body, Share).member)
+        self._check_room()
         if member == daemon.facts.member:
             raise Refused(Refusal.MALFORMED, "that is this home itself; share with another one")
         pubkey = daemon.directory.sealing_key_of(member)
@@ -233,16 +234,19 @@ class FeedHandlers:
 
     async def post_put(self, request: Request) -> Reply:
         asked = _read(request.body, Put)
+        self._check_room()
         return json_reply(await self._feed.put(asked.name, asked.body, seen=asked.seen))
 
     async def post_delete(self, request: Request) -> Reply:
         asked = _read(request.body, Delete)
+        self._check_room()
         return json_reply(await self._feed.delete(asked.name, seen=asked.seen))
 
     async def post_resolve(self, request: Request) -> Reply:
         asked = _read(request.body, Resolve)
         if sum((asked.body is not None, asked.keep is not None, asked.delete)) != 1:
             raise Refused(Refusal.MALFORMED, "resolve: give a body, a version to keep, or delete, and one of them only")
+        self._check_room()
         if asked.keep is not None:
             return json_reply(await self._keep(asked, asked.keep))
         return json_reply(await self._feed.resolve(asked.name, asked.body, seen=asked.seen))
@@ -255,6 +259,12 @@ class FeedHandlers:
             raise Refused(Refusal.NOT_FOUND, f"document {asked.name} has no readable version {shown(keep)}")
         seen = tuple(version.id for version in found.versions) if asked.seen is None else asked.seen
         return await self._feed.resolve(asked.name, kept[0].body, seen=seen)
+
+    def _check_room(self) -> None:
+        """An edit is a send like any other, and waits in the same log."""
+        no_room = self._daemon.room.for_send()
+        if no_room is not None:
+            raise no_room
 
     def _member(self, who: str) -> str:
         kind, ref = self._daemon.directory.resolve(who)
