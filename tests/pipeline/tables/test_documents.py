@@ -1,5 +1,6 @@
 """Documents: what is current, and what is in conflict, is found whatever the order and the batches; and so is what was tampered with."""
 
+import json
 from collections.abc import Callable
 from random import Random
 
@@ -130,3 +131,23 @@ def test_snapshots_that_are_what_the_history_says_are_not_told(spark: SparkSessi
     state = {"snapshot": [{**page, **row} for row in feed.snapshot.values()]}
     lake.run(_parts(log, []), full=True, state=state)
     assert lake.rows["orphan"] == []
+
+
+def _snapshot_of(d: str) -> Draft:
+    said = {"author": "a" * 64, "c": None, "created_at": 1, "d": d, "kind": 40000, "o": "put", "vc": [["desk", 1]]}
+    detail = json.dumps(said, separators=(",", ":")).encode()
+    return Draft(kind=Kind.SNAPSHOT, event_id=d.encode() * 32, size=9, destination_ref="a" * 64, detail=detail)
+
+
+def test_a_document_that_its_relay_forgot_is_gone_though_another_has_its_place(spark: SparkSession) -> None:
+    old = Log(b"A" * 16)
+    old.say(_snapshot_of("a"))
+    new = old.forked(b"B" * 16)
+    for d in ("b", "c"):
+        old.say(_snapshot_of(d), 1)
+    new.say(_snapshot_of("d"), 5)  # the third entry, as `c` was
+    lake = MemoryLake(spark, ("current_snapshot",))
+    lake.run([Part(ORIGIN, old.log_id, 0, 3, old.entries)])
+    assert sorted(row["d"] for row in lake.rows["current_snapshot"]) == ["a", "b", "c"]
+    lake.run([Part(ORIGIN, new.log_id, 1, 3, new.entries[1:], new.entries[0].chain)])
+    assert sorted(row["d"] for row in lake.rows["current_snapshot"]) == ["a", "d"]
