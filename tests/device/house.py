@@ -60,6 +60,9 @@ def asked(
         connection.close()
 
 
+BEGIN_POLL_S = 0.005
+
+
 class House(Desk):
     """A daemon that answers on its sockets; what is asked of its database goes through its own writer."""
 
@@ -179,6 +182,8 @@ def _run(
         house.service = Service(Daemon(house.device, **options), port=port)
         try:
             await house.service.start(SystemNetwork())
+            while not house.service.daemon.sender.has_begun:  # or it would take back what a test claims
+                await asyncio.sleep(BEGIN_POLL_S)
             ready.set()
             await house.loop.run_in_executor(None, stop.wait)
         finally:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -187,6 +188,15 @@ def test_a_receiver_that_is_stopped_in_the_middle_is_in_nobodys_way(home: Path) 
     assert stored(home, "session_id") == ["early", "late"]
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Programs that we start heed them, though we may have been started in the background of something."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_at_the_terminal_is_not_meant_for_a_receiver(home: Path) -> None:
     script = (
         "import os, signal, sys; from holdfast.hook import spool; append = spool.append\n"

@@ -147,6 +147,16 @@ def test_a_key_is_one_members_for_ever(place: Place) -> None:
     place.refused(Refusal.KEY_TAKEN, place.alice.administer(again))
 
 
+def test_nothing_under_a_new_key_overtakes_what_waits_under_the_old_one(place: Place) -> None:
+    """A sender that rotates its key has both in one batch, for what it signed before is signed anew only when it must be."""
+    place.settle()
+    new = Person("bobs-new-key", epoch=place.bob.head().epoch)
+    place.expect(201, place.bob.administer(rotate_member_key(new.secret, MESH, place.bob.member, bytes(32))))
+    batch = (place.bob.message(place.carol), new.message(place.carol), new.message(place.alice))
+    refusals = [answer.refusal for answer in place.publish(*batch)]
+    assert refusals == [Refusal.STALE_KEY, Refusal.HELD_BACK, None]
+
+
 def test_a_revoked_member_loses_its_queue_its_key_and_its_topics_at_once(place: Place) -> None:
     place.settle()
     make_topic(place, place.bob, place.carol)

@@ -73,10 +73,12 @@ class Sender:
         self._unanswered: set[int] = set()
         self.max_age_hours = MAX_AGE_HOURS
         self.counts = {"relayed": 0, "put_off": 0, "dead": 0}
+        self.has_begun = False  # what a dead process had claimed is taken back
 
     async def run(self) -> None:
         """Send until `end`. What a dead process had claimed is taken back first."""
         await self._take_back()
+        self.has_begun = True
         self._lanes.start_over()
         self._in_flight = 0
         async with asyncio.TaskGroup() as batches:

@@ -85,7 +85,7 @@ class Acceptance:
         for (number, offer), local in zip(pairs, locals_, strict=True):
             outcome = self._decide(offer, local, held[number])
             if isinstance(outcome, Answer) and outcome.refusal and not REFUSALS[outcome.refusal].is_permanent:
-                held[number].add(offer.lane)
+                held[number] |= offer.lanes
             outcomes.append(outcome)
         entries = rows.write(self._transaction, self._now, self._settings.retention, self._accepted)
         created = {
@@ -98,7 +98,7 @@ class Acceptance:
         if earlier is not None:
             return Repetition(offer, earlier)
         try:
-            if offer.lane in held:
+            if not held.isdisjoint(offer.lanes):
                 raise Refused(Refusal.HELD_BACK, HELD_BACK_DETAIL)
             accepted = self._judge(offer, local)
         except NoRoom as full:

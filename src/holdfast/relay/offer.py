@@ -30,7 +30,7 @@ _READERS: dict[int, Callable[[Event], Said]] = {
 
 
 Lane = tuple[str, str, str, str]
-"""Where order counts: one signer and, in one mesh, one destination of one kind."""
+"""Where order counts: one sender and, in one mesh, one destination of one kind."""
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -50,12 +50,21 @@ class Offer(msgspec.Struct, frozen=True):
 
     @property
     def lane(self) -> Lane:
+        """By the sender's device: its key may be another one from one send to the next."""
+        return self._lane_of(self.head.epoch.hex())
+
+    @property
+    def lanes(self) -> frozenset[Lane]:
+        """By its key, too: a device that was restored goes on under another epoch."""
+        return frozenset({self.lane, self._lane_of(self.event.pubkey)})
+
+    def _lane_of(self, sender: str) -> Lane:
         if isinstance(self.said, Administration):
-            return self.event.pubkey, self.head.mesh, "admin", ""
+            return sender, self.head.mesh, "admin", ""
         destination = self.said.destination
         if isinstance(self.said, Receipt):  # a full queue must not hold up receipts
-            return self.event.pubkey, self.head.mesh, "receipt", destination.ref
-        return self.event.pubkey, self.head.mesh, destination.kind.value, destination.ref
+            return sender, self.head.mesh, "receipt", destination.ref
+        return sender, self.head.mesh, destination.kind.value, destination.ref
 
 
 def read(raw: bytes) -> Offer | SnapshotOffer:

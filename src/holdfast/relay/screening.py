@@ -129,7 +129,7 @@ class Screening:
             if answer is not None:
                 answers[number] = answer
             if answer is not None and answer.refusal and not REFUSALS[answer.refusal].is_permanent:
-                put_off.add(offer.lane)
+                put_off |= offer.lanes
         return answers
 
     def _repeated(self, offer: Offer, earlier: Earlier, head: history.Head) -> Answer:
@@ -157,7 +157,7 @@ class Screening:
                 seen.check_stranger(offer)
         except Refused as refused:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
-        if offer.lane in put_off:
+        if not put_off.isdisjoint(offer.lanes):
             return refuse(Refusal.HELD_BACK, HELD_BACK_DETAIL, event_id=offer.event.id)
         if isinstance(offer.said, Receipt):  # there are no more good ones than deliveries; the others are counted
             return self._slow_down(offer.event, self._limiter.debt_s(offer.event.pubkey, now))
