@@ -174,6 +174,7 @@ def test_a_key_rotates_under_traffic_both_ways_and_nothing_is_lost_or_doubled(ho
     async def meet() -> None:
         async with at_home(ann) as a, at_home(bob) as b:
             await until(lambda: a.is_connected, lambda: b.is_connected)
+            await until(lambda: a.daemon.sightings > 0, lambda: b.daemon.sightings > 0)  # each knows of the other
             talking = asyncio.gather(talk(a, "bob", 60), talk(b, "ann", 60))
             used = {b.device.pubkey}
             for _ in range(2):
