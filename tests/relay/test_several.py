@@ -11,19 +11,20 @@ import pytest
 from holdfast.protocol import keys
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import SECOND
-from holdfast.relay import neighbours
+from holdfast.relay import directory, neighbours, offer
 from holdfast.relay.database import open_relay
 from holdfast.relay.neighbours import OtherRelay
 from holdfast.relay.relay import Relay
-from holdfast.relay.settings import Settings
+from holdfast.relay.settings import Limits, Settings
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine
-from tests.people import secret_of
+from holdfast.store.postgres import PostgresEngine
+from tests.people import raw, secret_of
 from tests.postgres import Server
 from tests.relay import store
 from tests.relay.feed_client import Author, Feed, tail
 from tests.relay.pair import Pair, two_relays
-from tests.relay.place import Whose
+from tests.relay.place import Place, Whose
 from tests.relay.queue_client import Friends, QueueClient, eventually, following, ids
 from tests.relay.running import command
 
@@ -41,6 +42,24 @@ def pair(tmp_path_factory: pytest.TempPathFactory, postgres: Server) -> Iterator
 @pytest.fixture
 def friends(pair: Pair) -> Friends:
     return Friends(pair[0])
+
+
+def test_a_relay_looks_up_ids_by_their_key_though_the_server_has_no_figures_about_the_table(
+    tmp_path: Path, postgres: Server
+) -> None:
+    """The table was empty when the statement was planned, nobody analysed it since, and it has grown."""
+    with closing(PostgresEngine(store.database(postgres))) as engine:
+        limits = Limits(queue_messages_max=1000, messages_burst=1000)
+        place = Place(tmp_path / "unused", Settings(limits=limits), engine).settle()
+        for _ in range(6):  # more often than a server plans anew
+            place.expect(201, *(place.alice.message(place.bob) for _ in range(50)))
+        read = [offer.read(raw(place.alice.message(place.bob))) for _ in range(20)]
+        offers = [offered for offered in read if isinstance(offered, offer.Offer)]
+        with engine.read() as transaction:
+            assert directory.load_earlier(transaction, offers, {}) == {}
+            whole = transaction.rows("SELECT seq_tup_read FROM pg_stat_xact_user_tables WHERE relname = 'dedupe'")
+        assert whole == [(0,)]
+        asyncio.run(place.relay.close())
 
 
 def test_what_was_sent_at_one_relay_is_handed_over_by_the_other_then_and_live(pair: Pair, friends: Friends) -> None:

@@ -135,7 +135,7 @@ class PostgresEngine:
         if self._closed:
             raise faults.Closed(self.where)
         if self._writer is None or self._writer.closed:
-            self._writer = connect(self._url, durable=True)
+            self._writer = connect(self._url, durable=True, by_key=True)
         return self._writer
 
     def _reading(self) -> "psycopg.Connection[Row]":
@@ -143,7 +143,7 @@ class PostgresEngine:
             raise faults.Closed(self.where)
         with suppress(IndexError):
             return self._idle.pop()
-        return connect(self._url)
+        return connect(self._url, by_key=not self._read_only)
 
     def _begun(self, take: "Callable[[], psycopg.Connection[Row]]", begin: str) -> "psycopg.Connection[Row]":
         """A connection in a new transaction. One that died while it lay idle is replaced, as often as there are such.

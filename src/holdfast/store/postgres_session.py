@@ -70,8 +70,12 @@ _FAULTS: tuple[tuple[str, type[faults.Fault]], ...] = (
     ("25P03", faults.ServerGone),  # silent for too long in a transaction
 )
 
+_BY_KEY = " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+"""For whoever serves: it asks for a few rows by their key. The server plans a statement once, when its tables are young and it
+has no figures about them, and would go on reading the whole of tables that have grown since."""
 
-def connect(url: str, *, durable: bool = False) -> "psycopg.Connection[Row]":
+
+def connect(url: str, *, durable: bool = False, by_key: bool = False) -> "psycopg.Connection[Row]":
     """A connection; one that is to write is refused by a server that may forget what it has said yes to."""
     where = shown(url)
     stall_s = STALL_TIMEOUT_S if durable else READ_STALL_TIMEOUT_S
@@ -81,7 +85,8 @@ def connect(url: str, *, durable: bool = False) -> "psycopg.Connection[Row]":
         "connect_timeout": CONNECT_TIMEOUT_S,
         "keepalives_idle": 10,
         "tcp_user_timeout": 1000 * READ_STALL_TIMEOUT_S,
-        "options": f"-c lock_timeout={TURN_TIMEOUT_S}s -c idle_in_transaction_session_timeout={stall_s}s",
+        "options": f"-c lock_timeout={TURN_TIMEOUT_S}s -c idle_in_transaction_session_timeout={stall_s}s"
+        + (_BY_KEY if by_key else ""),
     }
     try:
         connection: psycopg.Connection[Row] = psycopg.Connection.connect(
