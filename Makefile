@@ -1,6 +1,7 @@
 # Every target sets up what it needs on a machine that has Python 3.11 and make, and nothing else.
 PYTHON ?= python3
 CYCLES ?= 200
+WORKERS ?= 3
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,15 +26,16 @@ test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: f
 test-spark:
 	@$(BIN)/python -m pytest -m spark
 
+# Much of their time these wait, for disks, processes and each other: several at once fill it. A file's tests stay together.
 test-others:
-	@$(BIN)/python -m pytest -m 'not spark and not cluster'
+	@$(BIN)/python -m pytest -m 'not spark and not cluster' -n $(WORKERS) --dist loadfile
 
 test-cluster: $(VENV)/dev $(VENV)/pipeline ## the pipeline on a Spark cluster and on a Connect server, both started for it
 	@$(BIN)/python -m pytest -m cluster tests/cluster
 
 check: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -q --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
 
 .PHONY: lint
 lint: $(VENV)/dev $(VENV)/pipeline
