@@ -5,12 +5,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from holdfast import OperationLog
 from tests.postgres import Server, running_server
 
 # Daemons of the tests are meant to stay for as long as a test, wherever the tests run.
 os.environ["HOLDFAST_PERSISTENT"] = "1"
+
+# How long an example takes says something about the machine, not about what is tested.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import re
-import time
 import unicodedata
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -436,10 +435,9 @@ def test_the_length_of_a_name_is_counted_with_its_joiners() -> None:
 
 
 def test_a_long_name_that_does_not_fit_is_refused_at_once() -> None:
-    started = time.process_time()
-    for name in ("x\u200d" * 20_000, "\ufe0f" * 40_000, "x" * 40_000 + " ", "\u200d" * 40_000):
+    """A pattern that went back over it again and again would still be at it when the test's time is up."""
+    for name in ("x\u200d" * 500_000, "\ufe0f" * 1_000_000, "x" * 1_000_000 + " ", "\u200d" * 1_000_000):
         assert not takes_name(name)
-    assert time.process_time() - started < 0.5
 
 
 def test_a_refusal_does_not_carry_a_strangers_text_at_length() -> None:

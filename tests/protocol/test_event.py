@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from holdfast.protocol import event as events
 from holdfast.protocol import keys
 from holdfast.protocol.event import Event
 from holdfast.protocol.refusal import Refusal, Refused
+from tests.effort import lines_run
 
 SECRET = hashlib.sha256(b"a secret for tests").digest()
 AUX = bytes(32)
@@ -298,9 +298,8 @@ def test_what_would_be_refused_is_not_signed(fields: dict[str, Any]) -> None:
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'{"tags":[[[', b'{"tags":[[{"a":', b'{"x":[', b'{"id":{"a":'])
 def test_hostile_nesting_is_refused_quickly_and_without_deep_recursion(opening: bytes) -> None:
     raw = (opening * events.EVENT_BYTES_MAX)[: events.EVENT_BYTES_MAX]
-    start = time.perf_counter()
     assert refusal_of(raw).refusal is Refusal.MALFORMED
-    assert time.perf_counter() - start < 1
+    assert lines_run(lambda: refusal_of(raw)) < 1000
 
 
 def test_a_strangers_text_is_told_back_short_and_in_ascii() -> None:
