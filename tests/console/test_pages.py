@@ -126,16 +126,41 @@ def test_messages_are_paged_both_ways_and_each_is_listed_once(operator: Visitor)
         while path:
             page = shown(operator, path)
             ids += [one.rpartition("/")[2] for one in hrefs(page, "/messages/")]
-            path = next(iter(re.findall(r'href="/console([^"]+)" rel="next"', unescape(page))), "")
+            path = way(page, "next")
         found[order] = ids
     assert len(set(found["newest"])) == len(found["newest"]) > QUEUED
     assert found["newest"] == found["oldest"][::-1]
 
 
+def test_a_page_leads_to_the_one_before(operator: Visitor) -> None:
+    """And those on the way back are the ones on the way there, with their own ways on."""
+    there, path = [], "/messages?kind=message&order=oldest"
+    while path:
+        there.append(path)
+        path = way(shown(operator, path), "next")
+    assert len(there) > 1
+    back, path = [], there[-1]
+    while path:
+        back.append(path)
+        path = way(shown(operator, path), "prev")
+    assert back == there[::-1]
+    assert operator.ask("GET", there[-1] + "&trail=!").status == 400  # a trail is read, not believed
+
+
+def way(page: str, rel: str) -> str:
+    """Where a page leads to; nowhere is empty."""
+    return next(iter(re.findall(rf'href="/console([^"]+)" rel="{rel}"', unescape(page))), "")
+
+
+def test_a_page_that_refreshes_itself_stays_where_it_is(seeded: Town, operator: Visitor) -> None:
+    page = shown(operator, "/queues?sort=length&at=50")
+    assert 'hx-get="/console/queues?sort=length&amp;at=50"' in page
+
+
 def test_a_list_keeps_its_filters_from_page_to_page(seeded: Town, operator: Visitor) -> None:
     mesh = hrefs(shown(operator, "/meshes"), "/meshes/")[0].rpartition("/")[2]
     page = shown(operator, f"/messages?mesh={mesh}&order=oldest")
-    following = unescape(re.findall(r'href="/console([^"]+)" rel="next"', page)[0])
+    following = way(page, "next")
     assert f"mesh={mesh}" in following
     assert "order=oldest" in following
     assert "at=" in following

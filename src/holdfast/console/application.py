@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 import msgspec
 
-from holdfast.console.listing import Page
+from holdfast.console.listing import TRAIL, Page
 from holdfast.console.live import Change, Live
 from holdfast.console.rendering import HTML, SECURITY_HEADERS, STATIC, STATIC_VERSION, Templates, static_file
 from holdfast.console.signing_in import SIGNED_OUT, Role, Session, SigningIn, check_form
@@ -141,7 +141,7 @@ class Console:
         return Reply(status=HTTPStatus.SEE_OTHER, content_type="", headers={"location": BASE + quote(path, safe="/")})
 
     def list(self, visit: Visit, query: msgspec.Struct, rows: Sequence[Any], following: object | None) -> Page[Any]:
-        return Page(visit.request.path, query, rows, following)
+        return Page(visit.request.path, query, rows, following, visit.query.get(TRAIL, ""))
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

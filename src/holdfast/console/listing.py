@@ -14,6 +14,8 @@ from msgspec import Meta
 from holdfast.protocol.refusal import Refusal, Refused
 
 PAGE_ROWS = 50
+TRAIL_PAGES_MAX = 40  # back to which an address remembers; from there one begins anew
+TRAIL = "trail"
 
 Position = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 """Where a page begins, as far as a store can count."""
@@ -24,7 +26,7 @@ T = TypeVar("T")
 
 def read(query: Mapping[str, str], shape: type[Q]) -> Q:
     """The parameters of a list; a field of a form that was left empty says nothing."""
-    given = {name: value.strip() for name, value in query.items() if value.strip()}
+    given = {name: value.strip() for name, value in query.items() if value.strip() and name != TRAIL}
     try:
         return msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
@@ -34,15 +36,27 @@ def read(query: Mapping[str, str], shape: type[Q]) -> Q:
 class Page(Generic[T]):
     """Rows, and the addresses of what lies around them."""
 
-    def __init__(self, path: str, query: msgspec.Struct, rows: Sequence[T], following: object | None) -> None:
+    def __init__(
+        self, path: str, query: msgspec.Struct, rows: Sequence[T], following: object | None, trail: str = ""
+    ) -> None:
+        """`trail` is where the pages before this one began, the first of all left out, as the last address had it."""
         self.path = path
         self.rows = rows
         self._query = {
             name: value for name, value in msgspec.to_builtins(query).items() if value not in (None, "", False)
         }
-        self.following = None if following is None else self.address(at=following)
         self.is_first = "at" not in self._query
+        self.here = self.address(at=self._query.get("at"), trail=trail)
         self.first = self.address(at=None)
+        passed = _trail(trail)
+        self.previous = None if self.is_first else self._back(passed)
+        here = [] if self.is_first else [*passed, str(self._query["at"])]
+        self.following = None if following is None else self.address(at=following, trail=_written_trail(here))
+
+    def _back(self, passed: Sequence[str | None]) -> str | None:
+        """The page before; none where the trail has been cut."""
+        *earlier, last = passed or [""]
+        return None if last is None else self.address(at=last, trail=_written_trail(earlier))
 
     def address(self, **changed: Any) -> str:
         """This list, with something about it changed; a change begins at the first page."""
@@ -54,6 +68,19 @@ class Page(Generic[T]):
 def cut(rows: Sequence[T], limit: int = PAGE_ROWS) -> tuple[Sequence[T], T | None]:
     """The rows of one page out of one more than it has, and the last of them if there are more."""
     return (rows[:limit], rows[limit - 1]) if len(rows) > limit else (rows, None)
+
+
+def _trail(written: str) -> list[str | None]:
+    """Where pages began, the latest last; None stands for those that were too many."""
+    try:
+        return msgspec.json.decode(written or "[]", type=list[str | None])[-TRAIL_PAGES_MAX:]
+    except msgspec.MsgspecError as error:
+        raise Refused(Refusal.MALFORMED, f"the address of this page: {TRAIL}: {error}") from error
+
+
+def _written_trail(passed: Sequence[str | None]) -> str:
+    kept = passed if len(passed) <= TRAIL_PAGES_MAX else [None, *passed[1 - TRAIL_PAGES_MAX :]]
+    return msgspec.json.encode(kept).decode() if kept else ""
 
 
 def _written(value: object) -> str:
