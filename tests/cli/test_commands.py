@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,28 +170,3 @@ def test_a_reader_that_stops_early_is_no_error_message(filled: Path) -> None:
     command = f"{sys.executable} -m holdfast.cli log list {filled} --limit 2000 --json | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(900)  # Spark starts twice in it
-def test_the_demo_tells_its_whole_story() -> None:
-    done = subprocess.run([sys.executable, "-m", "holdfast.cli", "demo", "--keep"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = " ".join(done.stdout.split())  # a narrow terminal breaks lines
-    for line in (
-        "✓ every append that returned is there",
-        "✓ the other end got every one",
-        "✓ 60 messages wait for Bob at the relay, each on its disk",
-        "✓ started again, the relay still has every message it said yes to",
-        "✓ 100 messages, each once, in the order of sending",
-        "✓ Alice holds Bob's signed receipt for every one",
-        "✓ the same request again: answered as before, sent once",
-        "✓ every rule of the relay's database holds, and every entry is in its chain",
-        "✓ no violation, and the balance holds",
-        "✓ the signed certificate verifies against the lake's own rows",
-        "✓ found, and nothing else",
-    ):
-        assert line in told
-    folder = Path(re.findall(r"(\S+/holdfast-demo-\w+)/", done.stdout)[0])
-    assert _json("log", "outbox", str(folder / "operations.db"))["outbox"] == 0
-    shutil.rmtree(folder)

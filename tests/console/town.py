@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.device import administration, feed_documents, feed_relays, send
+from holdfast.device import administration, feed_documents, feed_relays, ipc_administration, send
 from holdfast.device import author as authors
 from holdfast.device import database as device_database
 from holdfast.device import directory as directories
@@ -142,10 +142,10 @@ def _seed_ann(ann: Person, cast: Cast) -> None:
 
         async def decide() -> None:
             async with in_session(device) as session:
-                await administration.run(session, "revoke", administration.WhoArguments(who="carl"))
-                rename = administration.RenameArguments(who="ben", name=cast.ben)
+                await administration.run(session, "revoke", ipc_administration.WhoArguments(who="carl"))
+                rename = ipc_administration.RenameArguments(who="ben", name=cast.ben)
                 await administration.run(session, "rename", rename)
-                await administration.run(session, "create_topic", administration.TopicArguments(topic="news"))
+                await administration.run(session, "create_topic", ipc_administration.TopicArguments(topic="news"))
 
         asyncio.run(decide())
         _write_documents(device, cast)
@@ -156,7 +156,7 @@ def _look_around(device: Device) -> None:
 
     async def look() -> None:
         async with in_session(device) as session:
-            await administration.run(session, "list_members", administration.Arguments())
+            await administration.run(session, "list_members", ipc_administration.Arguments())
 
     asyncio.run(look())
 

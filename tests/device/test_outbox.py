@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.device import operations, outbox, requeue
 from holdfast.device.forks import Fork
+from holdfast.device.ipc_documents import Patch
 from holdfast.device.operations import Address
 from holdfast.device.outbox import Committed, Inspection, Item, RolledBack
-from holdfast.device.requeue import Doubt, Patch, Requeued
+from holdfast.device.requeue import Doubt, Requeued
 from holdfast.protocol.fingerprint import DestinationKind, Request, fingerprint
 from holdfast.protocol.history import Kind
 from holdfast.protocol.outbox import REQUEUES, RelayWord, Status

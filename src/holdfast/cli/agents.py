@@ -13,8 +13,17 @@ import typer
 
 from holdfast.cli import asking
 from holdfast.cli.daemon import AtHome, find_home
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
-from holdfast.cli.session import plain, print_list
+from holdfast.cli.output import (
+    AsJson,
+    ExitCode,
+    Failure,
+    console,
+    plain,
+    print_json,
+    print_list,
+    print_table,
+    show_time,
+)
 from holdfast.device.home import Home
 from holdfast.hook import agent_sessions, agent_settings, database, doctor
 from holdfast.hook.agent_service import adapter_names

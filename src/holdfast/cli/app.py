@@ -3,11 +3,15 @@
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+from typer.models import CommandInfo
 
+from holdfast import __version__
 from holdfast.cli.output import ExitCode, Failure, say_failure
 from holdfast.store import faults
 
@@ -32,31 +36,82 @@ COMMANDS = {
     "generate": "generate:generate",
     "log": "log:app",
     "check": "check:check",
+    "doctor": "doctor:doctor",
 }
 """Every command, in the order of the help page, and where it is: a file of this folder, and in it an app or a function."""
+
+MORE = {
+    "daemon": {
+        "backup": "daemon_backup:backup",
+        "restore": "daemon_backup:restore",
+        "accept-host": "daemon_host:accept_host",
+        "remint": "daemon_host:remint",
+        "install-service": "daemon_service:install_service",
+        "uninstall-service": "daemon_service:uninstall_service",
+    },
+}
+"""Commands of a group that are in files of their own, behind those that are in the group's."""
 
 
 def assembled(words: Sequence[str]) -> typer.Typer:
     """The command line for these words. Only what they name is imported: all of it takes longer than most commands."""
     app = typer.Typer(
         name="holdfast",
-        help="Carries messages between devices and agents, never loses one silently, and can prove it.",
+        cls=_InOrder,
+        epilog="Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 4 conflict or violation, 5 not available now.",
         no_args_is_help=True,
+        rich_markup_mode=None,  # plain text: it fits on a screen, and is there at once
         pretty_exceptions_enable=False,  # a bug shows its whole traceback; everything expected is handled below
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_nothing)  # or a single command would be the whole program, and take its own name for an argument
+    app.callback()(_everything)  # or a single command would be the whole program, and take its own name for an argument
     for name in [words[0]] if words and words[0] in COMMANDS else COMMANDS:
-        file, _, member = COMMANDS[name].partition(":")
-        found = getattr(import_module(f"holdfast.cli.{file}"), member)
+        found = _found(COMMANDS[name])
         if isinstance(found, typer.Typer):
-            app.add_typer(found, name=name)
+            app.add_typer(_group(found, MORE.get(name, {}), words[1:2]), name=name)
         else:
             app.command(name)(found)
     return app
 
 
-def _nothing() -> None:
+def _found(place: str) -> Any:
+    file, _, member = place.partition(":")
+    return getattr(import_module(f"holdfast.cli.{file}"), member)
+
+
+def _group(group: typer.Typer, more: Mapping[str, str], words: Sequence[str]) -> typer.Typer:
+    """A group with the command that is named, or all of them: each one that is made ready takes its time."""
+    named = [command for command in group.registered_commands if words == [_name(command)]]
+    group.registered_commands[:] = named or group.registered_commands
+    for name in () if named else more:
+        if words == [name] or not more.keys() & set(words):
+            group.command(name)(_found(more[name]))
+    return group
+
+
+def _name(command: CommandInfo) -> str | None:
+    called = "" if command.callback is None else command.callback.__name__
+    return command.name or called.lower().replace("_", "-")
+
+
+class _InOrder(TyperGroup):
+    """The commands of the overview in the order of the table."""
+
+    def list_commands(self, context: Any) -> list[str]:
+        return [name for name in COMMANDS if name in self.commands]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+def _everything(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
     """Carries messages between devices and agents, never loses one silently, and can prove it."""
 
 

@@ -12,15 +12,13 @@ from typing import Annotated, Any, BinaryIO, Literal
 import msgspec
 import typer
 
-from holdfast.cli import ci, daemon_backup, daemon_host, daemon_service, daemon_status
+from holdfast.cli import ci, daemon_status
 from holdfast.cli import session as sessions
 from holdfast.cli.at_home import AtHome, find_home
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, print_table, show_time
 from holdfast.device import holder, local_token
-from holdfast.device import recover as recovery
 from holdfast.device.home import Home, InUse
 from holdfast.device.ipc_link import NoDaemon
-from holdfast.device.mesh import NoMesh
 from holdfast.store.world import wall_clock
 
 __all__ = ("AtHome", "Port", "app", "find_home")  # what other commands of a home take from here
@@ -70,8 +68,7 @@ def run(
     ci.refuse(os.environ, persistent=persistent)
     found = find_home(home)
     with sessions.failures(found):
-        if not found.exists():
-            raise NoMesh
+        sessions.check_exists(found)
         # Servers are large, and every other command starts without them.
         from holdfast.cli.daemon_process import Options, serve
 
@@ -84,8 +81,7 @@ def up(home: AtHome = None, port: Port = None, persistent: Persistent = False, a
     ci.refuse(os.environ, persistent=persistent)
     found = find_home(home)
     with sessions.failures(found):
-        if not found.exists():
-            raise NoMesh
+        sessions.check_exists(found)
     started = _start(found, port)
     if as_json:
         print_json(started)
@@ -122,7 +118,7 @@ def status(home: AtHome = None, as_json: AsJson = False) -> None:
         print_json(msgspec.to_builtins(health))
         return
     for name, text in daemon_status.lines(health, wall_clock()):
-        console().print(f"{name:<11}{sessions.plain(text)}", soft_wrap=True)
+        console().print(f"{name:<11}{plain(text)}", soft_wrap=True)
 
 
 @app.command()
@@ -271,6 +267,8 @@ def recover(
 
     The damaged file stays beside it. The home goes on as a new sender, so nothing is ever named twice.
     """
+    from holdfast.device import recover as recovery
+
     found = find_home(home)
     with sessions.failures(found), found.entered(wait_s=0.0):
         try:
@@ -286,11 +284,3 @@ def recover(
     console().print(f"The damaged file is {done.damaged}; the next `holdfast daemon up` fills the inbox again.")
     for finding in done.findings:
         console().print(f"! {finding}")
-
-
-app.command()(daemon_backup.backup)
-app.command()(daemon_backup.restore)
-app.command("accept-host")(daemon_host.accept_host)
-app.command()(daemon_host.remint)
-app.command("install-service")(daemon_service.install_service)
-app.command("uninstall-service")(daemon_service.uninstall_service)

@@ -18,7 +18,7 @@ import typer
 from holdfast.cli import ci
 from holdfast.cli import session as sessions
 from holdfast.cli.at_home import AtHome, find_home
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json
 from holdfast.device.home import Home
 from holdfast.device.mesh import NoMesh
 from holdfast.store import files
@@ -208,6 +208,6 @@ def _run(commands: list[tuple[str, ...]]) -> bool:
         except subprocess.TimeoutExpired:
             return False
         if done.returncode:
-            console().print(f"{' '.join(words)}: {sessions.plain(done.stderr.strip())}")
+            console().print(f"{' '.join(words)}: {plain(done.stderr.strip())}")
             return False
     return True

@@ -1,4 +1,4 @@
-"""The demo's first chapter: an operation log whose writer and whose reader are killed in the middle of their work."""
+"""The demo's beginning: an operation log whose writer and whose reader are killed in the middle of their work."""
 
 import os
 import random
@@ -9,54 +9,45 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast.cli.demo_story import chapter, fact, verdict
+from holdfast.cli.demo_world import NotHeld, World, hold
 from holdfast.device.operation_log import OperationLog
 from holdfast.device.operations import SequenceTaken
 
 OBJECTS = {name: name.encode().ljust(32, b"\x00") for name in ("clipboard", "shopping-list", "diary")}
 
+LOG = "operations.db"
 APPENDS = 300
 """How many appends the writer reports before it is killed."""
 
 
-def tell(path: Path) -> None:
-    """The whole chapter."""
-    chapter("A log that survives", "A process appends as fast as it can, with no relay in reach. We kill -9 it.")
+def survive(world: World) -> str:
+    """A process appends as fast as it can, and is killed."""
+    path = world.folder / LOG
     reported = _killed_after("append", path, APPENDS)
-    _reopen(path, reported)
-    pushed = _killed_after("replay", path, APPENDS // 2)
-    _replay_the_rest(path, pushed)
-    _repeat(path)
-
-
-def _reopen(path: Path, reported: list[int]) -> None:
     with OperationLog(path) as log:
         waiting = [entry.sequence for entry in log.outbox()]
-    missing = set(reported) - set(waiting)
-    fact(f"{len(reported)} appends returned; {len(waiting)} are in the file")
-    verdict(not missing, "every append that returned is there", f"lost: {sorted(missing)}")
-    verdict(waiting == list(range(len(waiting))), "once, and in order", f"found: {waiting}")
+    lost = sorted(set(reported) - set(waiting))
+    hold(not lost, f"appends that returned are lost: {lost}")
+    hold(waiting == list(range(len(waiting))), f"the log has {waiting}")
+    return f"{len(reported)} appends had returned; {len(waiting)} are in the file, in order"
 
 
-def _replay_the_rest(path: Path, pushed: list[int]) -> None:
+def replay(world: World) -> str:
+    """A process that replays the outbox is killed, too, and another one goes on; nothing is pushed into another's place."""
+    path = world.folder / LOG
+    pushed = _killed_after("replay", path, APPENDS // 2)
     with OperationLog(path) as log:
         rest = log.outbox()
         for entry in rest:
             log.mark_delivered(entry.object_id, entry.sequence)
-        received = {*pushed, *(entry.sequence for entry in rest)}
-        fact(f"a process that replays the outbox was killed after {len(pushed)}; the next one did {len(rest)}")
-        verdict(received == set(range(log.next_sequence())), "the other end got every one", "some never arrived")
-
-
-def _repeat(path: Path) -> None:
-    with OperationLog(path) as log:
+        missing = set(range(log.next_sequence())) - {*pushed, *(entry.sequence for entry in rest)}
+        hold(not missing, f"never replayed: {sorted(missing)}")
         first = log.entries_from(OBJECTS["diary"], 0)[0]
         try:
             log.append(OBJECTS["clipboard"], first.sequence, b"mine now")
-        except SequenceTaken as taken:
-            verdict(True, f"a sequence is never given to two objects: {taken}", "")
-        else:
-            verdict(False, "", "a taken sequence was given away")
+        except SequenceTaken:
+            return f"{len(pushed)} before the kill, {len(rest)} after it; a sequence that is taken is refused"
+    raise NotHeld(f"sequence {first.sequence} was given to two objects")
 
 
 def _killed_after(role: str, path: Path, count: int) -> list[int]:

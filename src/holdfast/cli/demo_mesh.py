@@ -1,181 +1,154 @@
-"""The demo's middle: a relay and two homes, one of them away, and a relay that is killed while messages are on their way."""
+"""The demo's messages: somebody is away, the relay dies, a message is said twice, and a home comes back from a backup."""
 
 import json
-import os
+import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from holdfast.cli.check import inspect
-from holdfast.cli.demo_story import chapter, fact, verdict
+from holdfast.cli.demo_world import World, command, hold
 from holdfast.device.client import Client
+from holdfast.hook import agent_settings
 from holdfast.protocol.refusal import Refusal, Refused
 
 BEFORE, AFTER = 60, 40  # messages that Alice sends before and after the relay is killed
-WAIT_S = 60.0  # for what has to happen by itself
-LOOK_S = 0.1
+TOPIC = "agents"
+LETTER = "invoice-7"
 
 
-class World:
-    """A relay, and the homes of Alice and Bob; every one a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.data = folder / "relay"
-        self.alice = folder / "alice"
-        self.bob = folder / "bob"
-        self.url = ""
-        self._relay: subprocess.Popen[str] | None = None
-
-    def start_relay(self) -> None:
-        """Start it; where it was before, if it was."""
-        port = self.url.rpartition(":")[2] or "0"
-        program = [*_HOLDFAST, "relay", "run", "--data", str(self.data), "--port", port]
-        self._relay = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)  # noqa: S603 - ours
-        assert self._relay.stdout is not None  # noqa: S101 - it is a pipe
-        self.url = str(json.loads(self._relay.stdout.readline())["url"])
-
-    def stop_relay(self, number: signal.Signals = signal.SIGKILL) -> None:
-        if self._relay is not None:
-            self._relay.send_signal(number)
-            self._relay.communicate()
-            self._relay = None
-
-    def run(self, home: Path, *words: str) -> str:
-        """What a command says in a home."""
-        return command(*words, HOLDFAST_HOME=str(home)).stdout
-
-    def client(self, home: Path) -> Client:
-        return Client(home=home)
-
-    def close(self) -> None:
-        for home in (self.alice, self.bob):
-            command("daemon", "down", HOLDFAST_HOME=str(home), check=False)
-        self.stop_relay(signal.SIGTERM)
-
-
-_HOLDFAST = (sys.executable, "-m", "holdfast.cli")
-
-
-def command(*words: str, check: bool = True, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of ours."""
-    return subprocess.run(  # noqa: S603 - ours
-        [*_HOLDFAST, *words],
-        env={**os.environ, "HOLDFAST_PERSISTENT": "1", **environment},
-        check=check,
-        capture_output=True,
-        text=True,
-    )
-
-
-@contextmanager
-def opened(folder: Path) -> Iterator[World]:
-    world = World(folder)
-    try:
-        yield world
-    finally:
-        world.close()
-
-
-def tell(world: World) -> None:
-    """The chapters of the mesh."""
-    _meet(world)
-    sent = _send_to_somebody_away(world)
-    sent += _send_without_relay(world)
-    _arrive(world, sent)
-    _say_twice(world, sent)
-
-
-def _meet(world: World) -> None:
-    chapter("A relay and two homes", "Alice makes a mesh and invites Bob. Bob joins, and goes away.")
+def meet(world: World) -> str:
+    """A relay, and a mesh of three; Alice's agents are told of in a topic that Bob follows."""
     world.start_relay()
     world.run(world.alice, "mesh", "create", "friends", "--relay", world.url, "--as", "alice")
-    invite = json.loads(world.run(world.alice, "mesh", "invite", "--json"))["invite"]
-    world.run(world.bob, "mesh", "join", invite, "--as", "bob")
+    for home in (world.bob, world.carol):
+        invite = world.ask(world.alice, "mesh", "invite")["invite"]
+        world.run(home, "mesh", "join", invite, "--as", home.name)
+    world.run(world.alice, "topic", "create", TOPIC)
+    world.run(world.bob, "topic", "subscribe", TOPIC)
+    (world.alice / agent_settings.FILE_NAME).write_text(f'{{"topics": ["@{TOPIC}"]}}')
     world.run(world.alice, "daemon", "up")
-    fact(f"the relay serves at {world.url}; Alice's daemon runs, Bob's does not")
+    members = [one["name"] for one in world.ask(world.alice, "member", "list")]
+    hold(sorted(members) == ["alice", "bob", "carol"], f"the members are {members}")
+    return f"{', '.join(members)} at {world.url}; only Alice's daemon runs"
 
 
-def _send_to_somebody_away(world: World) -> list[str]:
+def send_to_somebody_away(world: World) -> str:
     with world.client(world.alice) as alice:
-        ids = [alice.send("bob", f"message {n}").client_message_id for n in range(BEFORE)]
-    waiting = _until(lambda: _waiting(world) == BEFORE, "the relay has not got everything")
-    verdict(waiting, f"{BEFORE} messages wait for Bob at the relay, each on its disk", "")
-    return ids
+        world.sent += [alice.send("bob", f"message {n}").client_message_id for n in range(BEFORE)]
+    world.until(lambda: waiting(world) >= BEFORE, "the relay has not got everything")
+    found = waiting(world)
+    hold(found == BEFORE, f"{found} wait")
+    return f"{found} messages wait for Bob in the relay's file"
 
 
-def _send_without_relay(world: World) -> list[str]:
-    chapter("The relay dies", "We kill -9 it. Alice goes on sending: what she was told is queued, is on her own disk.")
-    world.stop_relay()
+def kill_the_relay(world: World) -> str:
+    """What was sent meanwhile is on Alice's disk; what the relay had said yes to is on its own."""
+    world.stop_relay(signal.SIGKILL)
+    found = waiting(world)
+    hold(found == BEFORE, f"of {BEFORE} messages that the relay had taken {found} are in its file")
+    _check(world.data / "relay.db")
     with world.client(world.alice) as alice:
-        answers = [alice.send("bob", f"message {BEFORE + n}") for n in range(AFTER)]
-    ids = [answer.client_message_id for answer in answers]
-    verdict(len(set(ids)) == AFTER, f"{AFTER} more were taken while there was no relay", f"found: {answers}")
+        more = [alice.send("bob", f"message {BEFORE + n}").client_message_id for n in range(AFTER)]
+        depth = alice.health().queue_depth
+    hold(depth == AFTER, f"{depth} of {AFTER} wait in Alice's outbox")
+    world.sent += more
     world.start_relay()
-    verdict(
-        _waiting(world) >= BEFORE, "started again, the relay still has every message it said yes to", "some are gone"
-    )
-    return ids
-
-
-def _arrive(world: World, sent: list[str]) -> None:
-    chapter(
-        "Bob comes back", "His daemon takes what waits, writes it down, acknowledges it, and signs receipts for Alice."
-    )
-    world.run(world.bob, "daemon", "up")
-    with world.client(world.bob) as bob, world.client(world.alice) as alice:
-        _until(lambda: len(_inbox(bob)) >= len(sent), "Bob has not got everything")
-        bodies = _inbox(bob)
-        expected = [f"message {n}" for n in range(len(sent))]
-        verdict(bodies == expected, f"{len(bodies)} messages, each once, in the order of sending", f"found: {bodies}")
-        _until(lambda: _state(alice, sent[-1]) == "delivered", "Alice has no receipt")
-        states = {_state(alice, one) for one in sent}
-        verdict(states == {"delivered"}, "Alice holds Bob's signed receipt for every one", f"found: {states}")
-
-
-def _say_twice(world: World, sent: list[str]) -> None:
-    chapter("Said twice", "The same id again is recognised, and never means two things.")
     with world.client(world.alice) as alice:
-        again = alice.send("bob", "message 0", client_message_id=sent[0])
-        verdict(bool(again.duplicate), "the same request again: answered as before, sent once", f"found: {again}")
+        world.until(lambda: not alice.health().queue_depth, "the relay that was started again has not taken the rest")
+    return f"its file still had all {found}; {AFTER} more were taken without it, and came to it when it was back"
+
+
+def come_back(world: World) -> str:
+    world.run(world.bob, "daemon", "up")
+    expected = [f"message {n}" for n in range(len(world.sent))]
+    with world.client(world.bob) as bob, world.client(world.alice) as alice:
+        world.until(lambda: len(bodies(bob)) >= len(expected), "Bob has not got everything")
+        found = bodies(bob)
+        hold(found == expected, f"Bob has {found}")
+        world.until(lambda: state(alice, world.sent[-1]) == "delivered", "Alice has no receipt")
+        states = {state(alice, one) for one in world.sent}
+        hold(states == {"delivered"}, f"Alice's messages are {states}")
+    return f"{len(found)} messages, each once, in order; {len(world.sent)} receipts, signed by Bob"
+
+
+def say_twice(world: World) -> str:
+    """The same id with the same content is the same message; with other content it is refused."""
+    first = world.sent[0]
+    with world.client(world.alice) as alice, world.client(world.bob) as bob:
+        again = alice.send("bob", "message 0", client_message_id=first)
+        hold(bool(again.duplicate), f"the repetition was answered with {again}")
         try:
-            alice.send("bob", "something else", client_message_id=sent[0])
+            other = alice.send("bob", "something else", client_message_id=first)
         except Refused as refused:
-            verdict(refused.refusal is Refusal.IDEMPOTENCY_KEY_REUSED, f"another one: {refused}", f"found: {refused}")
+            hold(refused.refusal is Refusal.IDEMPOTENCY_KEY_REUSED, f"the other one was answered with {refused}")
+            said = refused.refusal
         else:
-            verdict(False, "", "an id was used for two messages")
-    _, findings = inspect(world.data / "relay.db")
-    verdict(not findings, "every rule of the relay's database holds, and every entry is in its chain", f"{findings}")
+            hold(False, f"an id stands for two messages: {other}")
+        found = bodies(bob)
+    hold(found.count("message 0") == 1 and "something else" not in found, f"Bob has {found}")
+    return f"the same again: sent once; another text under its id: {said}"
 
 
-def _waiting(world: World) -> int:
+def requeue_a_dead_letter(world: World) -> str:
+    """Carol's home is restored from a backup that does not know what she sent since, and uses that id again."""
+    backup = world.folder / "carol.backup"
+    world.run(world.carol, "daemon", "backup", str(backup))
+    _send_first_letter(world)
+    shutil.rmtree(world.carol)
+    world.run(world.carol, "daemon", "restore", str(backup))
+    world.run(world.carol, "daemon", "up")
+    with world.client(world.carol) as carol, world.client(world.alice) as alice:
+        world.until(lambda: carol.health().connected, "Carol's daemon has not reached the relay")
+        carol.send("alice", "please pay 70", client_message_id=LETTER)
+        world.until(lambda: carol.health().dead == 1, "the letter was not given up")
+        (dead,) = carol.outbox(status="dead").items
+        hold(str(dead.last_error).startswith(Refusal.IDEMPOTENCY_KEY_REUSED), f"it died of {dead.last_error}")
+        world.run(world.carol, "outbox", "requeue", dead.id)
+        (after,) = (one for one in carol.inspect(dead.id).chain if one.superseded_by is None)
+        world.until(lambda: state(carol, after.client_message_id) == "delivered", "no receipt for the new one")
+        found = bodies(alice)
+    hold(found == ["please pay 7", "please pay 70"], f"Alice has {found}")
+    return f"the relay refused it ({Refusal.IDEMPOTENCY_KEY_REUSED}); requeued as {after.client_message_id}, delivered"
+
+
+def keep_the_rules(world: World) -> str:
+    """Every rule and every hash of three databases, while their programs run."""
+    places = [world.data / "relay.db", world.alice / "device.db", world.bob / "device.db"]
+    for place in places:
+        _check(place)
+    return "no row breaks a rule, and every entry is in its chain"
+
+
+def _check(place: Path) -> None:
+    _, findings = inspect(place)
+    hold(not findings, f"{place} breaks a rule: {[(one.check, one.found) for one in findings]}")
+
+
+def _send_first_letter(world: World) -> None:
+    """After the backup; then the home is gone."""
+    world.run(world.carol, "daemon", "up")
+    with world.client(world.carol) as carol:
+        carol.send("alice", "please pay 7", client_message_id=LETTER)
+        world.until(lambda: state(carol, LETTER) == "delivered", "Carol's first letter did not arrive")
+    world.run(world.carol, "daemon", "down")
+
+
+def waiting(world: World) -> int:
+    """How many messages the relay's file has for Bob."""
     shown = json.loads(command("relay", "queues", "--data", str(world.data), "--json").stdout)
-    return sum(int(one["messages"]) for one in shown["queues"])
+    return sum(int(one["messages"]) for one in shown["queues"] if one["name"] == world.bob.name)
 
 
-def _inbox(client: Client) -> list[Any]:
-    bodies: list[Any] = []
+def bodies(client: Client) -> list[Any]:
+    """The messages of an inbox, in the order of arrival; a topic's are no letters."""
+    found: list[Any] = []
     after = 0
     while page := client.inbox(after=after, limit=100).messages:
-        bodies += [message.body for message in page]
+        found += [message.body for message in page if message.topic is None]
         after = page[-1].arrival
-    return bodies
+    return found
 
 
-def _state(client: Client, name: str) -> str:
+def state(client: Client, name: str) -> str:
     return str(client.trace(name)["sent"]["state"])
-
-
-def _until(holds: Callable[[], bool], bad: str) -> bool:
-    """Wait for something that happens by itself."""
-    give_up_at = time.monotonic() + WAIT_S
-    while not holds():
-        if time.monotonic() > give_up_at:
-            verdict(False, "", bad)
-        time.sleep(LOOK_S)
-    return True

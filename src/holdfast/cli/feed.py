@@ -10,8 +10,17 @@ import msgspec
 import typer
 
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
-from holdfast.cli.session import plain
+from holdfast.cli.output import (
+    AsJson,
+    ExitCode,
+    Failure,
+    console,
+    plain,
+    print_json,
+    print_list,
+    print_table,
+    show_time,
+)
 from holdfast.device.home import Home
 from holdfast.protocol.refusal import Refusal
 
@@ -160,7 +169,7 @@ def history(name: Name, as_json: AsJson = False) -> None:
     with _daemon() as client:
         versions = client.history(name)
     if as_json:
-        sessions.print_list([msgspec.to_builtins(version) for version in versions])
+        print_list([msgspec.to_builtins(version) for version in versions])
     else:
         _print_versions(versions)
 
@@ -171,7 +180,7 @@ def conflicts(as_json: AsJson = False) -> None:
     with _daemon() as client:
         found = list(_conflicts(client))
     if as_json:
-        sessions.print_list([msgspec.to_builtins(one) for one in found])
+        print_list([msgspec.to_builtins(one) for one in found])
         return
     for document in found:
         console().print(plain(document.name or document.id), style="bold")

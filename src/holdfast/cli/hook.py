@@ -105,7 +105,7 @@ def uninstall(agent: Agent, scope: AtScope = Scope.USER, home: AtHome = None, as
 def status(agent: OneAgent = None, home: AtHome = None, as_json: AsJson = False) -> None:
     """What is installed where, and what is in the hook database: waiting, dead, dropped."""
     found = find_home(home)
-    told = _told(found) | {"installed": [msgspec.to_builtins(one) for one in _installed(agent)]}
+    told = numbers_of(found) | {"installed": [msgspec.to_builtins(one) for one in _installed(agent)]}
     if as_json:
         print_json(told)
         return
@@ -117,7 +117,7 @@ def status(agent: OneAgent = None, home: AtHome = None, as_json: AsJson = False)
         console().print("nothing is installed; `holdfast hook install --agent claude` does that")
     console().print(f"worker: {'at work' if told['worker'] else 'none: no daemon runs in this home'}")
     console().print("events: " + ", ".join(f"{number} {name}" for name, number in told["events"].items()))
-    for problem in _problems(told):
+    for problem in problems_of(told):
         console().print(f"! {problem}")
 
 
@@ -134,7 +134,7 @@ def examine(agent: OneAgent = None, home: AtHome = None, as_json: AsJson = False
         raise Failure(ExitCode.NOT_FOUND, "not_installed", f"no command of ours is installed; `{advice}` does that.")
     allowed = hook_event.ALLOWED | set(settings.load(found.path).allow)
     seen = [_examined(one, allowed, found) for one in installed]
-    problems = _problems(_told(found))
+    problems = problems_of(numbers_of(found))
     if as_json:
         print_json({"installed": seen, "problems": problems})
     else:
@@ -178,7 +178,7 @@ def _print_examined(seen: list[dict[str, Any]], problems: list[str]) -> None:
         console().print(f"! {problem}")
 
 
-def _told(home: Home) -> dict[str, Any]:
+def numbers_of(home: Home) -> dict[str, Any]:
     """What can be said of a home's hooks."""
     told: dict[str, Any] = {
         "worker": _is_daemon_up(home.path),
@@ -209,7 +209,7 @@ def _stuck_before(home: Home) -> int:
     return wall_clock() - int(settings.load(home.path).stuck_after_s * SECOND)
 
 
-def _problems(told: dict[str, Any]) -> list[str]:
+def problems_of(told: dict[str, Any]) -> list[str]:
     """What a person should look at, in words."""
     problems = [
         f"{one['agent']} has an event {one['event_name']} that we do not know; it was dropped {one['count']} times,"

@@ -8,8 +8,7 @@ import msgspec
 import typer
 
 from holdfast.cli import asking
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
-from holdfast.cli.session import plain
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, print_table, show_time
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, console, print_json, print_table, show_time
-from holdfast.cli.session import plain
-from holdfast.device.administration import RenameArguments, WhoArguments
+from holdfast.cli.output import AsJson, console, plain, print_json, print_list, print_table, show_time
+from holdfast.device.ipc_administration import RenameArguments, WhoArguments
 from holdfast.protocol import keys
 
 app = typer.Typer(help="Who is in the mesh.", no_args_is_help=True)
@@ -30,7 +29,7 @@ def list_members(
     found = sessions.administer("list_members", as_json=as_json)
     members = [member for member in found if all_of_them or member["status"] == "active"]
     if as_json:
-        sessions.print_list([_fields(member, with_status=all_of_them) for member in members])
+        print_list([_fields(member, with_status=all_of_them) for member in members])
     else:
         print_table(("name", "role", "member", "key"), [_row(member) for member in members])
 

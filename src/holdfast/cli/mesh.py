@@ -8,12 +8,11 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, console, print_json, print_table, show_time
-from holdfast.cli.session import plain
+from holdfast.cli.output import AsJson, console, plain, print_json, print_table, show_time
 from holdfast.device import invitation, mesh
-from holdfast.device.administration import InviteArguments, WithdrawArguments
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Home, Membership
+from holdfast.device.ipc_administration import InviteArguments, WithdrawArguments
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import HOUR

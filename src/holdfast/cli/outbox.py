@@ -11,8 +11,17 @@ import msgspec
 import typer
 
 from holdfast.cli import asking
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, say_failure, show_time
-from holdfast.cli.session import plain
+from holdfast.cli.output import (
+    AsJson,
+    ExitCode,
+    Failure,
+    console,
+    plain,
+    print_json,
+    print_table,
+    say_failure,
+    show_time,
+)
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.refusal import Refused

@@ -39,6 +39,15 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
 
 
+def print_list(rows: Sequence[dict[str, Any]]) -> None:
+    sys.stdout.write(json.dumps(rows, ensure_ascii=False) + "\n")
+
+
+def plain(text: str) -> str:
+    """Somebody else's text as a terminal may show it: nothing in it moves the cursor."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:

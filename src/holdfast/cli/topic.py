@@ -6,9 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import session as sessions
-from holdfast.cli.output import AsJson, console, print_json, print_table
-from holdfast.cli.session import plain
-from holdfast.device.administration import SomeTopicArguments, TopicArguments
+from holdfast.cli.output import AsJson, console, plain, print_json, print_list, print_table
+from holdfast.device.ipc_administration import SomeTopicArguments, TopicArguments
 from holdfast.device.topics import KeyState
 
 app = typer.Typer(help="Make topics, subscribe to them, grant their keys.", no_args_is_help=True)
@@ -53,7 +52,7 @@ def list_topics(as_json: AsJson = False) -> None:
     """The topics of the mesh, who subscribes to them, and whether you have their keys."""
     found = sessions.administer("list_topics", as_json=as_json)
     if as_json:
-        sessions.print_list(found)
+        print_list(found)
         return
     rows = [(plain(one["topic"]), str(one["key_epoch"]), one["key"], _subscribers(one)) for one in found]
     print_table(("topic", "epoch", "you", "subscribers"), rows, right=("epoch",))
@@ -70,7 +69,7 @@ def grant(
     deeds = sessions.administer("grant", SomeTopicArguments(topic=topic), as_json=as_json)
     told = [deed.pop("told") for deed in deeds]
     if as_json:
-        sessions.print_list(deeds)
+        print_list(deeds)
         return
     for text in told:
         console().print(plain(text))

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli import asking
-from holdfast.cli.output import AsJson, console, print_json, show_time
-from holdfast.cli.session import plain
+from holdfast.cli.output import AsJson, console, plain, print_json, show_time
 
 
 def trace(

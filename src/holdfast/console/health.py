@@ -6,9 +6,11 @@ import msgspec
 
 from holdfast.device.ipc_documents import Health, Report
 from holdfast.device.ipc_feed import Feed
+from holdfast.protocol.pressure import Pressure
 from holdfast.protocol.refusal import REFUSALS, Refusal
 
 WAITING_LONG_S = 300  # after which something that waits is worth a look
+ROOM_REMEDY = "Make room on the disk, or raise that setting in daemon.toml; when it is used up, sends are refused."
 
 _REPORTS = {
     "hole": (
@@ -34,7 +36,7 @@ class Sign(msgspec.Struct, frozen=True):
 
 def signs(health: Health, feed: Feed | None, reports: Sequence[Report]) -> list[Sign]:
     """Everything worth saying, the worst first."""
-    found = [*_relay(health), *_outbox(health), *_inbox(health), *_documents(feed), *_senders(reports)]
+    found = [*_relay(health), *_room(health), *_outbox(health), *_inbox(health), *_documents(feed), *_senders(reports)]
     order = {"dead": 0, "waiting": 1, "ok": 2}
     return sorted(found, key=lambda sign: order[sign.state])
 
@@ -52,6 +54,13 @@ def _relay(health: Health) -> list[Sign]:
     return [
         Sign("dead", what, "Nothing is lost: the outbox waits. See whether the relay runs, and the network is there.")
     ]
+
+
+def _room(health: Health) -> list[Sign]:
+    if health.pressure == Pressure.NORMAL:
+        return []
+    what = f"It gets tight: {health.pressure_percent} % of {health.pressure_of} is used ({health.pressure})."
+    return [Sign("waiting" if health.pressure == Pressure.HIGH else "dead", what, ROOM_REMEDY)]
 
 
 def _outbox(health: Health) -> list[Sign]:

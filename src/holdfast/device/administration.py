@@ -10,64 +10,24 @@ from typing import Any
 import msgspec
 
 from holdfast.device import invitation, rotation, topics
+from holdfast.device.ipc_administration import (
+    Arguments,
+    Done,
+    InviteArguments,
+    RenameArguments,
+    SomeTopicArguments,
+    TopicArguments,
+    WhoArguments,
+    WithdrawArguments,
+)
 from holdfast.device.mesh import NotAllowed, NotThatOne, Session, check_name
 from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
 from holdfast.protocol import action as actions
 from holdfast.protocol import keys
-from holdfast.protocol.action import Block, Key, RenameMember, RevokeMember, Role, Unblock, WithdrawInvite
+from holdfast.protocol.action import Block, RenameMember, RevokeMember, Unblock, WithdrawInvite
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.wire.client import Member, Topic, Unreachable
-
-
-class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a verb may be given."""
-
-
-class InviteArguments(Arguments, frozen=True, kw_only=True):
-    """For whom the invitation is, and until when (microseconds)."""
-
-    role: Role = Role.MEMBER
-    expires_at: int
-
-
-class WithdrawArguments(Arguments, frozen=True, kw_only=True):
-    """The invitation's public key."""
-
-    key: Key
-
-
-class WhoArguments(Arguments, frozen=True, kw_only=True):
-    """A name, a member id, an npub or a key in hex."""
-
-    who: str
-
-
-class RenameArguments(Arguments, frozen=True, kw_only=True):
-    """The new name, and whose it is to be: one's own if nobody is named."""
-
-    name: str
-    who: str | None = None
-
-
-class TopicArguments(Arguments, frozen=True, kw_only=True):
-    """A topic's name."""
-
-    topic: str
-
-
-class SomeTopicArguments(Arguments, frozen=True, kw_only=True):
-    """One topic, or all that one keeps."""
-
-    topic: str | None = None
-
-
-class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a verb, and what was done beside it, for people."""
-
-    document: Any
-    notes: tuple[str, ...] = ()
-
 
 Verb = Callable[[Session, Any], Awaitable[Any]]
 

@@ -22,9 +22,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.device import administration
+from holdfast.device import ipc_administration
 from holdfast.device.handling import Handlers, Wanted
 from holdfast.device.ipc_documents import (
+    TOPIC_SIGN,
     Acknowledged,
     Health,
     InboxPage,
@@ -43,7 +44,6 @@ from holdfast.device.ipc_documents import (
     Version,
 )
 from holdfast.device.ipc_link import DaemonLost, Link, NoDaemon, RequestRefused, SendUnanswered
-from holdfast.device.send import TOPIC_SIGN
 from holdfast.protocol import keys, ulid
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.tags import shown
@@ -225,9 +225,9 @@ class Client:
         """Have another token made for the loopback port."""
         return self._link.ask("POST", "/v1/token/rotate", TokenRotated)
 
-    def administer(self, verb: str, arguments: administration.Arguments) -> administration.Done:
+    def administer(self, verb: str, arguments: ipc_administration.Arguments) -> ipc_administration.Done:
         """Have the daemon do something in its mesh."""
-        return self._link.ask("POST", f"/v1/administration/{_part(verb)}", administration.Done, body=arguments)
+        return self._link.ask("POST", f"/v1/administration/{_part(verb)}", ipc_administration.Done, body=arguments)
 
     def events(self, *, after: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
         """What happens from now on, or after a position, without end and without a gap.

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
-import structlog
 
 from holdfast.device.ipc_documents import Message
 
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.device.client import Client
 
 RETRY_WAIT_S = 0.1  # after a handler's first failure; doubles
-
-_log = structlog.get_logger(__name__)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +62,9 @@ class Handlers:
             try:
                 wanting[0](message)
             except Exception as error:  # whatever a handler raises is its failure, and not the end of the others
-                _log.warning("handler failed", message=message.id, error=repr(error))
+                import structlog  # here, because every program would pay for it
+
+                structlog.get_logger(__name__).warning("handler failed", message=message.id, error=repr(error))
                 message = self._client.fail(message.id, f"{type(error).__name__}: {error}")
                 time.sleep(RETRY_WAIT_S * 2 ** (message.handler_attempts - 1) if message.parked_at is None else 0)
             else:

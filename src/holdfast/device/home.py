@@ -12,7 +12,7 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -99,10 +99,12 @@ class Home:
 
     def check_modes(self) -> None:
         """Refuse a home in which others could open what is secret, should its directory ever be opened to them."""
-        for path in (self.path / name for name in _SECRET_FILES):
-            mode = path.lstat().st_mode if path.exists() else 0
-            if mode & _OTHERS:
-                raise Exposed(str(path), f"mode {stat.S_IMODE(mode):04o}")
+        for exposed in _exposed(self.path / name for name in _SECRET_FILES):
+            raise exposed
+
+    def exposed(self) -> list[Exposed]:
+        """Everything here that others could open: the directory itself, and what is secret in it."""
+        return list(_exposed([self.path, *(self.path / name for name in _SECRET_FILES)]))
 
     def exists(self) -> bool:
         """Whether a device has lived here."""
@@ -190,6 +192,13 @@ class Home:
                 time.sleep(LOCK_POLL_S)
             else:
                 return descriptor
+
+
+def _exposed(paths: Iterable[Path]) -> Iterator[Exposed]:
+    for path in paths:
+        mode = path.lstat().st_mode if path.exists() else 0
+        if mode & _OTHERS:
+            yield Exposed(str(path), f"mode {stat.S_IMODE(mode):04o}")
 
 
 def read_private(path: Path) -> bytes:

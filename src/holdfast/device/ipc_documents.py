@@ -8,13 +8,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holdfast.device.requeue import Patch
 from holdfast.protocol.action import TopicName
 from holdfast.protocol.fingerprint import Priority
 
 IDS_MAX = 1_000  # that one request may name
 
 Ids = Annotated[list[str], Meta(min_length=1, max_length=IDS_MAX)]
+
+
+TOPIC_SIGN = "@"  # before the name of a topic, where a member's could stand
 
 
 class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -235,6 +237,13 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
     item: Item
     chain: tuple[Item, ...]
+
+
+class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Other content for a message that is requeued; what is not given stays."""
+
+    message: str | msgspec.UnsetType = msgspec.UNSET
+    meta: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.device import administration, inbox, ipc_queries, local_token, outbox, scheduled, send
+from holdfast.device import administration, inbox, ipc_administration, ipc_queries, local_token, outbox, scheduled, send
 from holdfast.device import ipc_documents as documents
 from holdfast.device import requeue as requeues
 from holdfast.device import trace as traces
@@ -78,19 +78,23 @@ class Handlers:
     async def post_topic_post(self, request: Request) -> Reply:
         post = _read(request.body, documents.TopicPost)
         fields = {name: getattr(post, name) for name in post.__struct_fields__ if name != "topic"}
-        return await self._send(request, send.Send(to=send.TOPIC_SIGN + post.topic, **fields))
+        return await self._send(request, send.Send(to=documents.TOPIC_SIGN + post.topic, **fields))
 
     async def get_topics(self, request: Request) -> Reply:
-        done = await self._administer("list_topics", administration.Arguments())
+        done = await self._administer("list_topics", ipc_administration.Arguments())
         return json_reply({"topics": done.document})
 
     async def post_subscribe(self, request: Request) -> Reply:
         topic = _read(request.body, documents.NamedTopic).topic
-        return json_reply((await self._administer("subscribe", administration.TopicArguments(topic=topic))).document)
+        return json_reply(
+            (await self._administer("subscribe", ipc_administration.TopicArguments(topic=topic))).document
+        )
 
     async def post_unsubscribe(self, request: Request) -> Reply:
         topic = _read(request.body, documents.NamedTopic).topic
-        return json_reply((await self._administer("unsubscribe", administration.TopicArguments(topic=topic))).document)
+        return json_reply(
+            (await self._administer("unsubscribe", ipc_administration.TopicArguments(topic=topic))).document
+        )
 
     async def post_administration(self, request: Request) -> Reply:
         verb = request.parameters["verb"]
@@ -101,7 +105,7 @@ class Handlers:
         return self._messages(
             query,
             since=None if query.since is None else ipc_queries.read_time(query.since),
-            topic=None if query.topic is None else query.topic.removeprefix(send.TOPIC_SIGN),
+            topic=None if query.topic is None else query.topic.removeprefix(documents.TOPIC_SIGN),
             sender=None if query.sender is None else self._member(query.sender),
             unapplied=query.unapplied,
             parked=query.parked,
@@ -314,7 +318,7 @@ class Handlers:
             content_type=JSON if answer.refusal is None else PROBLEM_JSON,
         )
 
-    async def _administer(self, verb: str, arguments: administration.Arguments) -> administration.Done:
+    async def _administer(self, verb: str, arguments: ipc_administration.Arguments) -> ipc_administration.Done:
         try:
             async with self._daemon.session() as session:
                 return await administration.run(session, verb, arguments)

@@ -11,7 +11,6 @@ import httpx2 as httpx
 import msgspec
 
 from holdfast.device.home import Home
-from holdfast.device.trouble import carried
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
 from holdfast.store import faults
 from holdfast.wire.network import SOCKET_PATH_BYTES_MAX, is_too_long
@@ -179,6 +178,8 @@ def _judge(status: int, body: bytes) -> None:
         document, refusal = {}, None
     if refusal is None:
         raise NotUnderstood(f"the daemon answers {status}: {document.get('detail') or body[:200]!r}")
+    from holdfast.device.trouble import carried  # it knows every part of a daemon, and most requests have no trouble
+
     raise carried(document) or RequestRefused(refusal, document)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.device import ipc_documents as documents
-from holdfast.device.administration import Arguments
+from holdfast.device.ipc_administration import Arguments
 from holdfast.device.ipc_events import CONTENT_TYPE as EVENT_STREAM
 from holdfast.device.send import Send
 from holdfast.device.trace import Trace

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.device import operations, outbox, send
+from holdfast.device.ipc_documents import Patch
 from holdfast.device.operations import Address, Facts
 from holdfast.device.outbox import Committed, Item
 from holdfast.device.sending import StatusChanged
@@ -45,13 +46,6 @@ class Doubt(msgspec.Struct, frozen=True):
     event_id: bytes | None
     attempts: int
     is_older_than_epoch: bool = False
-
-
-class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other content for a message that is requeued; what is not given stays."""
-
-    message: str | msgspec.UnsetType = msgspec.UNSET
-    meta: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Requeued(msgspec.Struct, frozen=True):

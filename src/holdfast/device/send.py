@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.device import operations, scheduled
+from holdfast.device.ipc_documents import TOPIC_SIGN
 from holdfast.device.operations import Address, Facts
 from holdfast.protocol import idempotency, payload, ulid
 from holdfast.protocol.envelope import MENTIONS_MAX
@@ -36,7 +37,6 @@ _SQL = Statements(__package__, "send.sql")
 
 NAME_CHARACTERS_MAX = 256  # of a destination or mention as a caller writes it; the longest that exists has 65
 SCHEDULE_DAYS_MAX = 366  # how far ahead a send may be scheduled
-TOPIC_SIGN = "@"  # before the name of a topic
 
 _NO_FINGERPRINT = bytes(32)  # of a row that no request made: no request matches it
 

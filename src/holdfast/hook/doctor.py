@@ -92,6 +92,8 @@ def complaints(installed: Installed, allowed: frozenset[str], python: str, home:
     found = {command for commands in installed.commands.values() for command in commands}
     if found - {expected}:
         wrong.append("the command is not the one that an install would write now")
+    programs = {shlex.split(command)[0] for command in found}
+    wrong += [f"there is no program {name}" for name in sorted(programs) if not os.access(name, os.X_OK)]
     twice = [event for event, commands in installed.commands.items() if len(commands) > 1]
     return wrong + ([f"installed twice for {', '.join(twice)}"] if twice else [])
 

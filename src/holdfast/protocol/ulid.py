@@ -4,8 +4,6 @@ One id has one spelling here: 26 upper-case Crockford characters. Two ids of one
 no particular order; whoever needs order has a sequence.
 """
 
-import ulid
-
 from holdfast.protocol.refusal import Refusal, Refused
 
 ULID_CHARACTERS = 26
@@ -24,7 +22,9 @@ def mint(at: int, random: bytes) -> str:
     milliseconds = at // MICROSECONDS_PER_MILLISECOND
     if not 0 <= milliseconds < 1 << 8 * TIME_BYTES:
         raise ValueError(f"a ULID cannot hold the time {at}")
-    return str(ulid.ULID.from_bytes(milliseconds.to_bytes(TIME_BYTES, "big") + random))
+    from ulid import ULID  # what it loads takes longer than most commands of ours
+
+    return str(ULID.from_bytes(milliseconds.to_bytes(TIME_BYTES, "big") + random))
 
 
 def parse(text: str) -> bytes:
@@ -35,7 +35,9 @@ def parse(text: str) -> bytes:
         raise Refused(Refusal.MALFORMED, "a ULID has digits and upper-case letters only, without I, L, O and U")
     if text[0] not in _FIRST_CHARACTERS:
         raise Refused(Refusal.MALFORMED, "a ULID starts with 0 to 7, this text stands for more than 128 bits")
-    return ulid.ULID.from_str(text).bytes
+    from ulid import ULID
+
+    return ULID.from_str(text).bytes
 
 
 def is_ulid(text: str) -> bool:

@@ -6,6 +6,7 @@ address that its users were given, or it is not the relay they mean.
 
 import os
 from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Annotated, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -318,6 +319,15 @@ class RelayClient:
         """Who the relay is; the one question that needs no key."""
         answer = await self._ask("GET", "/", headers={"accept": "application/nostr+json"})
         return _read(answer, Information, self.url)
+
+    async def date(self) -> int | None:
+        """What time it is at the relay, in microseconds, to the second; None if it does not say."""
+        response, said = await self._exchange("GET", "/livez")
+        _judge(response, said, self.url)
+        try:
+            return int(parsedate_to_datetime(response.headers["date"]).timestamp()) * SECOND
+        except (KeyError, ValueError, OverflowError):
+            return None
 
     async def moderate(self, message_id: str, reason: str) -> Moderated:
         """Have a message closed for everybody who does not have it yet; for operators."""

@@ -1,0 +1,334 @@
+"""What the doctor looks at. Every check is a function from a patient to findings; the table at the end has their order.
+
+Nothing is changed by looking. What another command finds out, too, is asked of the same code: `hook doctor`, `check`, the
+console's overview, the pipeline's report.
+"""
+
+import asyncio
+import importlib.util
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli import hook as hooks
+from holdfast.cli.check import inspect
+from holdfast.cli.lake_report import lake_report
+from holdfast.console import health as healths
+from holdfast.console.audit import LakeUnavailable
+from holdfast.device import holder, host, settings
+from holdfast.device.client import Client
+from holdfast.device.feed_client import FeedClient
+from holdfast.device.home import Home, Membership
+from holdfast.device.ipc_documents import Health
+from holdfast.device.ipc_link import NoDaemon
+from holdfast.device.room import free_bytes
+from holdfast.hook import doctor as hook_doctor
+from holdfast.hook import settings as hook_settings
+from holdfast.hook.installer import Unreadable
+from holdfast.protocol import hook_event
+from holdfast.protocol.pressure import Pressure, Use, pressure_of, reserve_use, tightest
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
+from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, SECOND
+from holdfast.relay import identity, lock
+from holdfast.relay.http_auth import WINDOW_S
+from holdfast.store import faults
+from holdfast.store.settings import SettingsInvalid
+from holdfast.store.world import Clock, wall_clock
+from holdfast.wire.client import RelayClient, Unreachable
+
+CLOCK_OFF_MAX = WINDOW_S * SECOND  # what is signed at another time than that is not taken
+_DATA = "relay"  # in a home, of `holdfast up`
+_NO_KEY = bytes(31) + b"\x01"  # for questions that take none
+
+
+class State(StrEnum):
+    """How bad it is."""
+
+    OK = "ok"
+    NOTE = "note"  # worth knowing
+    AWAY = "away"  # does not run, or does not answer
+    WRONG = "wrong"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something to know, and what to do about it."""
+
+    state: State
+    what: str
+    remedy: str = ""
+    area: str = ""
+
+
+@dataclass(frozen=True)
+class Patient:
+    """What is examined, and the world that it lives in."""
+
+    home: Home
+    data: Path | None = None
+    lake: Path | None = None
+    is_thorough: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+    clock: Clock = wall_clock
+
+    @cached_property
+    def membership(self) -> Membership | None:
+        return self.home.membership() if self.home.exists() else None
+
+    @cached_property
+    def relay_data(self) -> Path | None:
+        """The directory of a relay on this machine."""
+        own = self.home.path / _DATA
+        return self.data or (own if (own / identity.RELAY_KEY).exists() else None)
+
+    @cached_property
+    def relay_url(self) -> str | None:
+        if self.membership is not None:
+            return self.membership.relay
+        return None if self.relay_data is None else lock.address(self.relay_data)
+
+    @cached_property
+    def health(self) -> Health:
+        with Client(home=self.home.path) as client:
+            return client.health()
+
+
+def check_home(patient: Patient) -> Iterator[Finding]:
+    """There is one, it is whole, in a mesh, and on the machine that it knows."""
+    path = patient.home.path
+    if not patient.home.exists():
+        remedy = "Make one (holdfast mesh create NAME --relay URL), join one (holdfast mesh join INVITE), or name another with --home."
+        yield Finding(State.AWAY, f"There is no home at {path}.", remedy)
+        return
+    membership = patient.membership
+    if membership is None:
+        yield Finding(State.AWAY, f"The home {path} is in no mesh.", "holdfast mesh create or holdfast mesh join.")
+    else:
+        yield Finding(State.OK, f"{path}: {membership.member_name} in {membership.mesh_name} at {membership.relay}.")
+    chosen = settings.load(path, patient.environment)
+    machine = host.read_machine(override=chosen.host_id)
+    if host.judge(host.noted(patient.home), machine) is host.Verdict.OTHER:
+        what = f"The home {path} was last used on another machine."
+        yield Finding(State.WRONG, what, REFUSALS[Refusal.HOST_CHANGED].sentence)
+
+
+def check_modes(patient: Patient) -> Iterator[Finding]:
+    """Nobody else can open what is secret, here or at the relay."""
+    found = [*patient.home.exposed(), *_exposed_keys(patient.relay_data)]
+    for one in found:
+        yield Finding(State.WRONG, f"{one.where}: {one.what} ({one.detail}).", one.remedy)
+    if not found and patient.home.exists():
+        yield Finding(State.OK, "Only you can open what is secret here.")
+
+
+def _exposed_keys(data: Path | None) -> Iterator[faults.Fault]:
+    for path in [] if data is None else [data / name for name in identity.KEY_FILES]:
+        mode = path.stat().st_mode if path.exists() else 0
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            yield identity.KeyExposed(str(path), f"mode {stat.S_IMODE(mode):04o}")
+
+
+def check_rules(patient: Patient) -> Iterator[Finding]:
+    """Every rule of every database, where that is asked for."""
+    places = [patient.home.database, patient.home.path / "hooks.db"]
+    if patient.relay_data is not None:
+        places.append(patient.relay_data / identity.DATABASE)
+    for place in places if patient.is_thorough else []:
+        if place.exists():
+            _, broken = inspect(place)
+            yield from (Finding(State.WRONG, f"{place}: {one.check}: {one.found}.", one.rule) for one in broken)
+            if not broken:
+                yield Finding(State.OK, f"{place} keeps every rule.")
+
+
+def check_daemon(patient: Patient) -> Iterator[Finding]:
+    """One runs, answers, and is well; what it says of itself is what the console shows."""
+    if patient.membership is None:
+        return
+    try:
+        health = patient.health
+    except NoDaemon as fault:
+        yield _without_daemon(patient, fault)
+        return
+    yield Finding(State.OK, f"The daemon runs as process {health.pid}.")
+    with FeedClient(home=patient.home.path) as client:
+        found = healths.signs(health, client.feed(), client.reports().reports)
+    yield from (Finding(_STATES[sign.state], sign.what, sign.remedy) for sign in found)
+
+
+_STATES = {"ok": State.OK, "waiting": State.NOTE, "dead": State.WRONG}
+
+
+def _without_daemon(patient: Patient, fault: NoDaemon) -> Finding:
+    """None was started, one died, or one hangs."""
+    home = patient.home
+    running = holder.find(home)
+    if running is not None:
+        what = f"The daemon is process {running.pid}, and does not answer at {running.socket}."
+        return Finding(State.WRONG, what, "See holdfast daemon logs; holdfast daemon down, then up, starts it anew.")
+    if (home.path / "daemon.sock").exists():
+        what = f"{home.path / 'daemon.sock'} is what a daemon left that died."
+        return Finding(State.AWAY, what, "holdfast daemon up starts another; holdfast daemon logs says why it died.")
+    return Finding(State.AWAY, f"No daemon runs in {home.path}.", fault.remedy)
+
+
+def check_relay(patient: Patient) -> Iterator[Finding]:
+    """It answers, and is the one that this home knows."""
+    if patient.relay_data is not None:
+        yield Finding(State.OK, f"A relay runs on {patient.relay_data}, at {lock.address(patient.relay_data)}.")
+    url = patient.relay_url
+    if url is None:
+        return
+    try:
+        shown = asyncio.run(_information(url))
+    except Unreachable as fault:
+        remedy = "See whether the relay runs, and the network is there. Nothing is lost: the outbox waits."
+        yield Finding(State.AWAY, f"The relay {url} does not answer: {fault.detail}.", remedy)
+        return
+    known = None if patient.membership is None else patient.membership.relay_pubkey
+    if known not in (None, shown):
+        remedy = "Ask its operator whether the relay lost its key; if not, somebody answers in its place."
+        yield Finding(State.WRONG, f"Another relay answers at {url}: its key is {shown}.", remedy)
+    else:
+        yield Finding(State.OK, f"The relay {url} answers.")
+
+
+async def _information(url: str) -> str:
+    async with RelayClient(url, _NO_KEY) as client:
+        return (await client.information()).pubkey
+
+
+def check_clock(patient: Patient) -> Iterator[Finding]:
+    """This machine's and the relay's agree well enough."""
+    if patient.relay_url is None:
+        return
+    try:
+        there = asyncio.run(_date(patient.relay_url))
+    except Unreachable:
+        return  # told before
+    if there is None:
+        return
+    off = patient.clock() - there
+    if abs(off) <= CLOCK_OFF_MAX:
+        yield Finding(State.OK, "This machine's clock agrees with the relay's.")
+        return
+    what = f"This machine's clock is {abs(off) // SECOND:,} s {'ahead of' if off > 0 else 'behind'} the relay's."
+    refused = f" What is over {CLOCK_AHEAD_MAX // SECOND:,} s ahead is refused." if off > 0 else ""
+    remedy = f"Set the clock, here or there (timedatectl set-ntp true).{refused}"
+    yield Finding(State.WRONG, what, remedy)
+
+
+async def _date(url: str) -> int | None:
+    async with RelayClient(url, _NO_KEY) as client:
+        return await client.date()
+
+
+def check_disk(patient: Patient) -> Iterator[Finding]:
+    """There is room for what is to come."""
+    places = [path for path in (patient.home.path, patient.relay_data) if path is not None and path.exists()]
+    chosen = settings.load(patient.home.path, patient.environment).disk
+    for path in places:
+        free = free_bytes(path)
+        uses = [reserve_use(free, chosen.reserved_bytes)] if chosen.reserved_bytes else []
+        if path == patient.home.path and patient.home.database.exists():
+            size = patient.home.database.stat().st_size
+            uses.append(Use("disk.database_bytes_max", size, chosen.database_bytes_max))
+        yield _room(path, free, uses)
+
+
+def _room(path: Path, free: int, uses: list[Use]) -> Finding:
+    use = tightest(uses) if uses else None
+    if use is None or pressure_of(use) is Pressure.NORMAL:
+        return Finding(State.OK, f"{path}: {free // 1_048_576:,} MB are free.")
+    what = f"{path}: {use.percent} % of {use.of} is used, and {free // 1_048_576:,} MB are free."
+    return Finding(State.WRONG, what, healths.ROOM_REMEDY)
+
+
+def check_hooks(patient: Patient) -> Iterator[Finding]:
+    """Every command of ours in an agent's settings could be run, and what agents told was handled."""
+    home = patient.home
+    try:
+        installed = hook_doctor.find(Path.cwd(), patient.environment)
+    except Unreadable as fault:
+        yield Finding(State.WRONG, f"{fault.where}: {fault.what} ({fault.detail}).", fault.remedy)
+        return
+    allowed = hook_event.ALLOWED | set(hook_settings.load(home.path).allow)
+    for one in installed:
+        wrong = hook_doctor.complaints(one, allowed, sys.executable, home.path)
+        remedy = f"holdfast hook install --agent {one.agent} --scope {one.scope} writes it anew."
+        yield from (Finding(State.WRONG, f"{one.agent}, {one.path}: {what}.", remedy) for what in wrong)
+        if not wrong:
+            remedy = f"holdfast hook doctor --agent {one.agent} fires an event through it."
+            yield Finding(State.OK, f"{one.agent} tells us what it does ({one.path}).", remedy)
+    if not installed:
+        yield Finding(State.NOTE, "No agent tells us what it does.", "holdfast hook install --agent claude")
+    for problem in hooks.problems_of(hooks.numbers_of(home)) if hook_doctor.is_used(home.path) else []:
+        yield Finding(State.WRONG, f"{problem}.", "See holdfast hook status.")
+
+
+def check_java(patient: Patient) -> Iterator[Finding]:
+    """Where Spark is installed there is a Java for it."""
+    if importlib.util.find_spec("pyspark") is None:
+        remedy = "Install holdfast[pipeline], or run make pipeline, if you want lakes and certificates."
+        yield Finding(State.NOTE, "Spark is not installed.", remedy)
+        return
+    from holdfast.pipeline.java import java_home
+
+    with tempfile.TemporaryDirectory() as folder:
+        java_home(patient.environment, Path(folder))
+    yield Finding(State.OK, "Spark and a Java for it are installed.")
+
+
+def check_lake(patient: Patient) -> Iterator[Finding]:
+    """Its last batch found no violation."""
+    if patient.lake is None:
+        return
+    try:
+        told = asyncio.run(lake_report(patient.lake.absolute()))
+    except LakeUnavailable as error:
+        yield Finding(State.WRONG, str(error), "holdfast pipeline run makes or mends it.")
+        return
+    violations = [one for one in told["report"]["findings"] if one["is_violation"]]
+    remedy = f"holdfast pipeline report --lake {patient.lake} shows the rows; the histories say who and when."
+    yield from (Finding(State.WRONG, f"{one['kind']}: {one['key']}: {one['detail']}.", remedy) for one in violations)
+    if not violations:
+        yield Finding(State.OK, f"{patient.lake}: {len(told['certificates'])} certificates, no violation.")
+
+
+def _settled(check: "Check") -> "Check":
+    """A check that says what is wrong with settings or a refusal as a finding."""
+
+    def checked(patient: Patient) -> Iterator[Finding]:
+        try:
+            yield from check(patient)
+        except SettingsInvalid as error:
+            yield Finding(State.WRONG, str(error), "Correct daemon.toml; until then no daemon starts here.")
+        except Refused as refused:
+            yield Finding(State.WRONG, refused.detail, REFUSALS[refused.refusal].sentence)
+
+    return checked
+
+
+Check = Callable[[Patient], Iterator[Finding]]
+
+CHECKS: tuple[tuple[str, Check], ...] = tuple(
+    (area, _settled(check))
+    for area, check in (
+        ("home", check_home),
+        ("modes", check_modes),
+        ("rules", check_rules),
+        ("daemon", check_daemon),
+        ("relay", check_relay),
+        ("clock", check_clock),
+        ("disk", check_disk),
+        ("hooks", check_hooks),
+        ("java", check_java),
+        ("lake", check_lake),
+    )
+)

