@@ -4,6 +4,7 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from copy import copy
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -81,12 +82,15 @@ def _found(place: str) -> Any:
 
 def _group(group: typer.Typer, more: Mapping[str, str], words: Sequence[str]) -> typer.Typer:
     """A group with the command that is named, or all of them: each one that is made ready takes its time."""
-    named = [command for command in group.registered_commands if words == [_name(command)]]
-    group.registered_commands[:] = named or group.registered_commands
-    for name in () if named else more:
-        if words == [name] or not more.keys() & set(words):
-            group.command(name)(_found(more[name]))
-    return group
+    made = copy(group)
+    known = group.registered_commands
+    made.registered_commands = [command for command in known if words == [_name(command)]]
+    is_named = bool(made.registered_commands) or not more.keys().isdisjoint(words)
+    if not is_named:
+        made.registered_commands = [*known]
+    for name in more if not is_named else more.keys() & set(words):
+        made.command(name)(_found(more[name]))
+    return made
 
 
 def _name(command: CommandInfo) -> str | None:
@@ -112,7 +116,7 @@ def _everything(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Carries messages between devices and agents, never loses one silently, and can prove it."""
+    """Carries messages between devices and agents, and loses none silently."""
 
 
 # What a fault means to a script that looks at the exit code only; every other one is an error.
@@ -130,8 +134,12 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows a question mark, not a traceback
+    as_json = "--json" in sys.argv
     try:
-        assembled(sys.argv[1:])()
+        code = assembled(_words())(standalone_mode=not as_json)
+        sys.exit(code if isinstance(code, int) else ExitCode.OK)
+    except typer.TyperException as wrong:  # only where a program reads it; people get it with the usage
+        _stop(ExitCode(wrong.exit_code), "usage", wrong.format_message())
     except Failure as failure:
         _stop(failure.code, failure.kind, str(failure))
     except faults.Fault as fault:
@@ -141,6 +149,12 @@ def run() -> None:
         sys.exit(ExitCode.ERROR)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _words() -> list[str]:
+    """What was typed; while a shell completes it, what was typed so far."""
+    typed = os.environ.get("_TYPER_COMPLETE_ARGS")
+    return sys.argv[1:] if typed is None else typed.split()[1:]
 
 
 def _stop(code: ExitCode, kind: str, message: str) -> None:
