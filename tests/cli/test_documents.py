@@ -37,7 +37,7 @@ def _missing(paths: list[str], text: str) -> list[str]:
 
 
 def _pattern(path: str) -> str:
-    return "/".join("[A-Z]+" if part.startswith("{") else re.escape(part) for part in path.split("/")) + r"(?![\w/])"
+    return "/".join("[A-Z_]+" if part.startswith("{") else re.escape(part) for part in path.split("/")) + r"(?![\w/])"
 
 
 def test_every_path_that_a_relay_serves_is_in_the_description_of_the_wire(town_relay: RunningRelay) -> None:
