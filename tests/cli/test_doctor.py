@@ -133,12 +133,12 @@ def test_a_relay_that_is_away_is_no_fault_of_this_home(tmp_path: Path) -> None:
     assert _seen(_patient(person), "clock") == [], "nobody knows what time it is there"
 
 
-@pytest.mark.parametrize(("hours", "said"), [(2, "7,200 s ahead of"), (-2, "7,200 s behind")])
+@pytest.mark.parametrize(("hours", "said"), [(2, "s ahead of the relay's"), (-2, "s behind the relay's")])
 def test_a_clock_that_is_off_is_found_by_the_relays(well: Person, hours: int, said: str) -> None:
     patient = replace(_patient(well), clock=lambda: wall_clock() // 1_000_000 * 1_000_000 + hours * HOUR)
     state, what, remedy = _one(patient, "clock")
     assert state is State.WRONG
-    assert said.split()[-1] in what
+    assert said in what
     assert "Set the clock" in remedy
     assert [one.state for one in _seen(_patient(well), "clock")] == [State.OK]
 

@@ -178,20 +178,29 @@ def _shown_s(told: Told) -> str:
     return "" if told.state is State.NOT_TRIED else f"{told.seconds:.1f}"
 
 
+def _program() -> str:
+    """How somebody who stands here calls us."""
+    program = Path(sys.executable).with_name("holdfast")
+    if shutil.which("holdfast") == str(program):
+        return "holdfast"
+    return str(program.relative_to(Path.cwd()) if program.is_relative_to(Path.cwd()) else program)
+
+
 def _to_try(world: World, told: Sequence[Told]) -> list[str]:
+    holdfast = _program()
     commands = [
-        f"holdfast log list {world.folder / demo_log.LOG} --limit 5",
-        f"holdfast check {world.data / 'relay.db'}",
-        f"HOLDFAST_HOME={world.bob} holdfast inbox --limit 5",
-        f"HOLDFAST_HOME={world.alice} holdfast trace {world.sent[0] if world.sent else 'ID'}",
-        f"HOLDFAST_HOME={world.carol} holdfast outbox list",
-        f"holdfast console --data {world.data}",
-        f"holdfast pipeline report --lake {world.lake}",
-        f"holdfast doctor --home {world.alice} --data {world.data} --lake {world.lake}",
+        f"{holdfast} log list {world.folder / demo_log.LOG} --limit 5",
+        f"{holdfast} check {world.data / 'relay.db'}",
+        f"HOLDFAST_HOME={world.bob} {holdfast} inbox --limit 5",
+        f"HOLDFAST_HOME={world.alice} {holdfast} trace {world.sent[0] if world.sent else 'ID'}",
+        f"HOLDFAST_HOME={world.carol} {holdfast} outbox list",
+        f"{holdfast} console --data {world.data}",
+        f"{holdfast} pipeline report --lake {world.lake}",
+        f"{holdfast} doctor --home {world.alice} --data {world.data} --lake {world.lake}",
     ]
     return commands if told[-1].state is State.HELD else commands[:2]
 
 
 def _to_stop(world: World) -> list[str]:
-    downs = [f"holdfast daemon down --home {home}" for home in world.homes if (home / "daemon.sock").exists()]
+    downs = [f"{_program()} daemon down --home {home}" for home in world.homes if (home / "daemon.sock").exists()]
     return [*downs, f"kill {world.relay_pid}", f"rm -r {world.folder}"]
