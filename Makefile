@@ -15,7 +15,7 @@ INSTALL := $(PIP) --require-hashes --no-build-isolation
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Spark prove it: a few minutes
+demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Spark prove it: about two minutes
 	@$(BIN)/python -m holdfast.cli demo
 
 test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: format, lint, types, layers, all tests
