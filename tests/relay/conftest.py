@@ -26,6 +26,7 @@ BLACK_BOX = {
     "test_queue_streams",
     "test_queue_trouble",
     "test_receipts",
+    "test_retention",
 }
 """Files whose tests look at what a relay does from outside, and so on both engines every time."""
 

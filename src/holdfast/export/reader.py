@@ -122,7 +122,10 @@ def _checked_until(query: Query, head: history.Head) -> int:
     if query.after > until:
         raise Refused(Refusal.RANGE_INVALID, f"after {query.after} is past until {until}")
     if query.table == "history" and query.after < head.anchor_seq:
-        raise Refused(Refusal.RANGE_PRUNED, f"the first entries are pruned; ask after {head.anchor_seq}")
+        raise Refused(
+            Refusal.RANGE_PRUNED,
+            f"the first entries are pruned; ask after {head.anchor_seq}. A lake that was read into before has them.",
+        )
     return until
 
 

@@ -57,3 +57,9 @@ def slowest(transaction: Transaction, since: int) -> int | None:
     """The least checkpoint of those who moved after `since`; None if there is nobody to wait for."""
     ((seq,),) = transaction.rows(_SQL["slowest"], {"since": since})
     return None if seq is None else int(seq)
+
+
+def furthest(transaction: Transaction) -> int:
+    """The last position that anybody has acknowledged."""
+    ((seq,),) = transaction.rows(_SQL["furthest"])
+    return int(seq)

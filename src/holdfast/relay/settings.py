@@ -73,6 +73,9 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     history_hold_days: Days = 7  # for how long a consumer that does not come may hold back pruning
     history_hold_bytes: Bytes = 10_737_418_240  # of the database; when it is larger, no consumer holds back pruning
     history_retention_days: Days | None = None  # entries of the history; None keeps them all
+    proof_required: bool = (
+        False  # keep for ever what no consumer has acknowledged, whoever stays away, however much it is
+    )
     sweep_interval_s: WholeSeconds = 300
     sweep_rows_max: Number = 1_000  # rows that one transaction of a sweep takes
 

@@ -130,9 +130,9 @@ def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) ->
 def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> int:
     """The last position that every reader has passed; nobody is waited for too long, or when there is too much."""
     slowest = consumers.slowest(transaction, now - retention.history_hold_days * DAY)
-    if slowest is None or transaction.size_bytes() > retention.history_hold_bytes:
-        return history.head(transaction).seq
-    return slowest
+    if slowest is not None and transaction.size_bytes() <= retention.history_hold_bytes:
+        return slowest
+    return consumers.furthest(transaction) if retention.proof_required else history.head(transaction).seq
 
 
 def forgotten_before(transaction: Transaction) -> int:
