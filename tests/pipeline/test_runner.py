@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from holdfast.cli import pipeline
+from holdfast.cli import at_lake
 from holdfast.cli.output import Failure
 from holdfast.pipeline.checkpoint import consumer_of, move
 from holdfast.pipeline.lake import Lake, LakeBusy, OffsetGap
@@ -196,9 +196,9 @@ def test_a_lake_is_shown_as_it_was_after_any_batch_until_its_files_are_removed(
     ],
 )
 def test_a_batch_or_a_time_is_named(text: str, then: AsOf) -> None:
-    assert pipeline.then(text) == then
+    assert at_lake.then(text) == then
 
 
 def test_what_names_neither_is_refused() -> None:
     with pytest.raises(Failure, match="--as-of is the number of a batch or a time"):
-        pipeline.then("yesterday")
+        at_lake.then("yesterday")

@@ -32,11 +32,13 @@ class World:
 
 
 @contextmanager
-def generated(folder: Path, messages: int, *, homes: int = 0, devices: int = 6, seed: int = 7) -> Iterator[World]:
+def generated(
+    folder: Path, messages: int, *, homes: int = 0, devices: int = 6, seed: int = 7, settings: str = ""
+) -> Iterator[World]:
     """A world of this many messages, with a daemon for some of its members."""
     made = make(folder / "world", messages, Random(seed), devices, homes, wall_clock(), days=DAYS, as_json=True)
     with ExitStack() as stack:
-        relay = stack.enter_context(running(Path(made["relay"])))
+        relay = stack.enter_context(running(Path(made["relay"]), settings))
         sockets = [stack.enter_context(_daemon(Path(home))) for home in made["homes"]]
         places = tuple(Place(f"unix:{socket}", None, lakes.PATIENCE_S) for socket in sockets)
         place = lakes.place_of(relay, folder)

@@ -108,8 +108,8 @@ def test_a_reader_who_stays_away_is_not_waited_for_but_what_nobody_has_stays(
         asyncio.run(place.relay.move_consumer(name, log_id, seq))
     heads = place.relay.head().seq - 5  # what the readers' own registration added
 
-    def found(**more: int) -> int:
-        rules = Retention(proof_required=proof_required, **more)
+    def found(history_hold_bytes: int = 1_000_000_000) -> int:
+        rules = Retention(proof_required=proof_required, history_hold_bytes=history_hold_bytes)
         with place.engine.read() as transaction:
             return passed_by_all(transaction, place.now, rules)
 

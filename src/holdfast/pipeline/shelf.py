@@ -103,9 +103,9 @@ class Shelf:
         handle = None if version is None else self.lake.delta(name, version)
         return [] if handle is None else misplaced(handle, self.tables[name])
 
-    def query(self, name: str, version: int | None, sql: str) -> list[dict[str, Any]]:
-        """Rows of a question about one table; `{rows}` is the table."""
-        return self._rows_of(self.tables[name], self.files(name, version), sql)
+    def query(self, name: str, version: int | None, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Rows of a question about one table; `{rows}` is the table, and what was not written by us is among the values."""
+        return self._rows_of(self.tables[name], self.files(name, version), sql, values)
 
     def rows(self, name: str, version: int | None) -> int:
         """How many rows a table has."""
@@ -143,8 +143,11 @@ class Shelf:
             return [], []
         return list(found.columns), found.to_arrow_table().to_pylist()
 
-    def _rows_of(self, table: Table, paths: Sequence[Path], sql: str) -> list[dict[str, Any]]:
-        found = self.connection.sql(sql.replace("{rows}", relation(table, paths))).to_arrow_table()
+    def _rows_of(
+        self, table: Table, paths: Sequence[Path], sql: str, values: Sequence[Any] = ()
+    ) -> list[dict[str, Any]]:
+        whole = sql.replace("{rows}", relation(table, paths))
+        found = self.connection.sql(whole, params=list(values) or None).to_arrow_table()
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
 

@@ -2,6 +2,8 @@
 
 Each entry's bytes are made anew by Spark's own functions and hashed behind the chain of the entry before. Entries are walked in
 buckets of positions, so that no task has to hold a whole log; the last entry of each bucket is carried over to the next.
+Where a relay pruned its history it signed the chain there, as it does for devices: what the lake has of it must end so, and what
+a lake has that began later must go on from there.
 """
 
 from collections.abc import Iterator
@@ -12,13 +14,15 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Batch, Writing, table
-from holdfast.pipeline.tables._entry import encoded, key_of, text_of
+from holdfast.pipeline.tables._entry import encoded, key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables.extent import Log, logs_of
 from holdfast.protocol import keys
 from holdfast.protocol.anchor import digest
 
 BUCKET = 10_000
 """Positions that are walked by one task at a time."""
+
+CUT_BYTES = 104  # position, chain, signature
 
 _LOG = ["origin", "log_id"]
 
@@ -45,9 +49,10 @@ def chain_break(
 ) -> DataFrame:
     """Entries that do not follow from the one before, and anchors that a history does not keep to."""
     logs = logs_of(extent)
-    linked = _linked(new_history, _starts(new_history, batch))
-    anchors = new_anchor.where(F.col("state") == "met")
-    found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors))
+    cuts = _cuts(new_history, extent, batch)
+    linked = _linked(new_history, _starts(new_history, cuts, batch))
+    anchors = new_anchor.where(F.col("state") == "met").withColumn("is_cut", F.lit(False)).unionByName(cuts, True)
+    found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors, batch))
     if batch.full:  # everything was read up to the heads, so nothing can be on its way
         found = found.unionByName(_tails(new_anchor, extent)).unionByName(_beginnings(extent))
     told = found.select(*SCHEMA.fieldNames()).dropDuplicates(["origin", "kind", "key"])  # one anchor, many devices
@@ -56,10 +61,35 @@ def chain_break(
     ).select(*SCHEMA.fieldNames())
 
 
-def _starts(new_history: DataFrame, batch: Batch) -> DataFrame:
+def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
+    """Where a relay pruned its history, as the anchors that it then signed.
+
+    A log that was restored keeps what the one before it signed, under that one's id: there is a row for each that may have.
+    """
+    is_cut = F.lit("pruned" in batch.kinds) & (F.col("kind") == "pruned") & (F.octet_length("detail") == CUT_BYTES)
+    ids = extent.select("origin", F.col("log_id").alias("relay_log_id"))
+    return (
+        new_history.where(of_relay() & is_cut)
+        .join(F.broadcast(ids), on="origin", how="inner")
+        .select(
+            *("origin", "seq", F.col("origin").alias("relay_origin"), "relay_log_id"),
+            number_at("detail", 1).alias("relay_seq"),
+            F.substring("detail", 9, 32).alias("relay_chain"),
+            F.substring("detail", 41, 64).alias("signature"),
+            F.lit(True).alias("is_cut"),
+        )
+    )
+
+
+def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
     """Where each range begins, and the chain there; of a log's very first entry `extent` sees to that."""
     rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
-    return new_history.sparkSession.createDataFrame(rows, "origin string, log_id binary, after long, start binary")
+    known = new_history.sparkSession.createDataFrame(rows, "origin string, log_id binary, after long, chain binary")
+    signed = cuts.select("origin", F.col("relay_seq").alias("after"), "relay_chain").dropDuplicates(["origin", "after"])
+    # A position is cut once; of a damaged log that tells of it twice any one will do, for the other is found to be wrong.
+    return known.join(F.broadcast(signed), on=["origin", "after"], how="left").select(
+        *_LOG, "after", F.coalesce("chain", "relay_chain").alias("start")
+    )
 
 
 def _linked(new_history: DataFrame, starts: DataFrame) -> DataFrame:
@@ -105,9 +135,9 @@ def _said(is_wrong: Column, kind: str, detail: Column) -> Column:
     return F.when(is_wrong, F.struct(F.lit(kind).alias("kind"), detail.alias("detail")))
 
 
-def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame) -> DataFrame:
+def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame, batch: Batch) -> DataFrame:
     """Anchors beside the entries that they are of. Of the past only the positions between the least and the greatest are read."""
-    distinct = anchors.groupBy("relay_origin", "relay_log_id", "relay_seq", "relay_chain", "signature").agg(
+    distinct = anchors.groupBy("relay_origin", "relay_log_id", "relay_seq", "relay_chain", "signature", "is_cut").agg(
         F.min("origin").alias("device"), F.min_by("seq", "origin").alias("device_seq")
     )
     bounds = anchors.agg(F.min("relay_seq").alias("least"), F.max("relay_seq").alias("greatest")).collect()[0]
@@ -117,14 +147,12 @@ def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame) ->
     entries = alive(history.where(is_wanted), logs).select(
         F.col("origin").alias("relay_origin"), F.col("seq").alias("relay_seq"), "at", "chain"
     )
-    signed = distinct.mapInArrow(_verified, f"{_ddl(distinct)}, is_signed boolean")
-    joined = signed.join(entries, on=["relay_origin", "relay_seq"], how="left")
-    differs = F.coalesce(F.col("chain") != F.col("relay_chain"), F.lit(True))
+    joined = _signed(distinct, batch).join(entries, on=["relay_origin", "relay_seq"], how="left")
+    differs = F.coalesce(F.col("chain") != F.col("relay_chain"), ~F.col("is_cut"))  # others have what was cut off
     is_forged = ~F.col("is_signed")
     forged = F.concat(F.lit("entry "), F.col("device_seq"), F.lit(" keeps an anchor that its relay did not sign"))
-    mismatch = F.concat(
-        F.lit("entry "), F.col("relay_seq"), F.lit(" has another chain than the relay signed for "), F.col("device")
-    )
+    whom = F.when(F.col("is_cut"), "when it pruned").otherwise(F.concat(F.lit("for "), F.col("device")))
+    mismatch = F.concat(F.lit("entry "), F.col("relay_seq"), F.lit(" has another chain than the relay signed "), whom)
     return joined.where(is_forged | differs).select(
         F.when(is_forged, F.col("device")).otherwise(F.col("relay_origin")).alias("origin"),
         F.when(is_forged, "anchor_forged").otherwise("anchor_mismatch").alias("kind"),
@@ -134,6 +162,22 @@ def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame) ->
         F.when(~is_forged, F.col("at")).alias("at"),
         F.lit(True).alias("is_violation"),
     )
+
+
+def _signed(distinct: DataFrame, batch: Batch) -> DataFrame:
+    """Anchors with whether their relay signed them. Of a cut that is known once the ids of all its logs are."""
+    verified = distinct.mapInArrow(_verified, f"{_ddl(distinct)}, is_signed boolean")
+    anchors = verified.where(~F.col("is_cut"))
+    same = ["relay_origin", "relay_seq", "relay_chain", "signature", "is_cut", "device", "device_seq"]
+    cuts = (
+        verified.where("is_cut")
+        .groupBy(*same)
+        .agg(
+            F.max_by("relay_log_id", F.struct("is_signed", "relay_log_id")).alias("relay_log_id"),
+            (F.max("is_signed") | F.lit(not batch.full)).alias("is_signed"),
+        )
+    )
+    return anchors.unionByName(cuts) if "pruned" in batch.kinds else anchors
 
 
 def _tails(new_anchor: DataFrame, extent: DataFrame) -> DataFrame:

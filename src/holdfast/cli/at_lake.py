@@ -1,0 +1,97 @@
+"""What the commands about a lake share: which one, as it was when, how its rows are printed, and how failures are told."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.output import ExitCode, Failure, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.shelf import AsOf, Shelf
+
+CELL_CHARACTERS_MAX = 60
+
+LakePath = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The lake's directory.")]
+AsOfText = Annotated[
+    str | None, typer.Option("--as-of", metavar="BATCH|TIME", help="As the lake was after this batch, or at this time.")
+]
+
+
+def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
+    """The lake in a directory, to be read without Spark."""
+    from holdfast.pipeline.lake import Lake
+    from holdfast.pipeline.shelf import Shelf
+    from holdfast.pipeline.table import load
+
+    lake = Lake(path)
+    lake.check_there()
+    return Shelf(lake, load(), None if as_of is None else then(as_of))
+
+
+def then(text: str) -> "AsOf":
+    """A batch's number, or a time in ISO 8601; without a zone it is UTC."""
+    from holdfast.pipeline.shelf import AsOf
+
+    if text.isdecimal():
+        return AsOf(number=int(text))
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        message = f"--as-of is the number of a batch or a time such as 2026-05-17T12:00:00Z, not {text}"
+        raise Failure(ExitCode.USAGE, "usage", message) from None
+    return AsOf(at=round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000))
+
+
+def print_rows(names: list[str], rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    """Rows of a table or of an answer."""
+    if as_json:
+        print_json({"columns": names, "rows": plain(rows)})
+    else:
+        print_table(names, [[_cell(row[name]) for name in names] for row in rows])
+
+
+def _cell(value: Any) -> str:
+    text = "" if value is None else str(plain(value))
+    return text if len(text) <= CELL_CHARACTERS_MAX else text[: CELL_CHARACTERS_MAX - 1] + "…"
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(part) for part in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, (datetime, date)):
+        return value.isoformat()
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Turn what a library lacks, or a source says, into a failure with an exit code."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        message = f"the pipeline needs {error.name}: install holdfast[pipeline], or run `make pipeline`"
+        raise Failure(ExitCode.ERROR, "pipeline_missing", message) from error
+    except Exception as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Exception) -> Exception:
+    from holdfast.pipeline import failures
+    from holdfast.pipeline.lake import LakeBusy
+
+    if isinstance(error, LakeBusy):
+        return Failure(ExitCode.UNAVAILABLE, type(error).__name__, str(error))
+    told = failures.told(error)
+    if told is None:
+        return error
+    is_away, kind, message = told
+    return Failure(ExitCode.UNAVAILABLE if is_away else ExitCode.ERROR, kind, message)

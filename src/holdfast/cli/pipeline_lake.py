@@ -1,0 +1,133 @@
+"""`holdfast pipeline report|show|sql|trace|verify`: what a lake says, without Spark."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from holdfast.cli.at_lake import AsOfText, LakePath, explained, open_shelf, plain, print_rows
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.store import files
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.shelf import Shelf
+
+ROWS_SHOWN = 20
+
+
+def report(
+    lake: LakePath,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
+    as_of: AsOfText = None,
+    as_json: AsJson = False,
+) -> None:
+    """One page with the balance, the findings and the times to delivery; it needs nothing but itself."""
+    with explained():
+        from holdfast.pipeline import report as reports
+
+        told = reports.gather(open_shelf(lake, as_of))
+        if as_json:
+            print_json(plain(told))
+            return
+        target = out or lake / "report.html"
+        files.replace(target.absolute(), reports.page(told, show_time).encode())
+        console().print(f"✓ {target}")
+
+
+def show(
+    lake: LakePath,
+    table: Annotated[str | None, typer.Argument(help="A table; without one, all of them are listed.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows.")] = ROWS_SHOWN,
+    as_of: AsOfText = None,
+    as_json: AsJson = False,
+) -> None:
+    """The tables of the lake, or the rows of one."""
+    with explained():
+        shelf = open_shelf(lake, as_of)
+        if table is None:
+            _list_tables(shelf, as_json=as_json)
+            return
+        if table not in shelf.tables or not shelf.tables[table].is_stored:
+            raise Failure(ExitCode.NOT_FOUND, "table_unknown", f"there is no table {table}; `pipeline show` lists them")
+        names = shelf.tables[table].schema.fieldNames()
+        rows = shelf.query(table, shelf.last_run().versions.get(table), f"SELECT * FROM {{rows}} LIMIT {limit}")  # noqa: S608 - a number
+    print_rows(names, rows, as_json=as_json)
+
+
+def _list_tables(shelf: "Shelf", *, as_json: bool) -> None:
+    versions = shelf.last_run().versions
+    tables = [table for name, table in sorted(shelf.tables.items()) if table.is_stored]
+    rows = {table.name: shelf.rows(table.name, versions.get(table.name)) for table in tables}
+    if as_json:
+        told = [
+            {"table": one.name, "rows": rows[one.name], "version": versions.get(one.name), "meaning": one.meaning}
+            for one in tables
+        ]
+        print_json({"tables": told})
+    else:
+        print_table(
+            ("table", "rows", "meaning"),
+            [(one.name, f"{rows[one.name]:,}", one.meaning) for one in tables],
+            right=("rows",),
+        )
+
+
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="A question in DuckDB's SQL.")],
+    lake: LakePath,
+    as_of: AsOfText = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the lake; every table is there under its name, as the last complete batch left it."""
+    with explained():
+        shelf = open_shelf(lake, as_of)
+        names, rows = shelf.ask(query)
+    print_rows(names, rows, as_json=as_json)
+
+
+def trace(
+    name: Annotated[str, typer.Argument(metavar="ID", help="A message's id at the relay, or its client_message_id.")],
+    lake: LakePath,
+    as_of: AsOfText = None,
+    as_json: AsJson = False,
+) -> None:
+    """All that was ever told of one message, though relay and devices may have let go of it since."""
+    with explained():
+        from holdfast.pipeline import archive
+
+        found = archive.trace(open_shelf(lake, as_of), name)
+    if found is None:
+        raise Failure(ExitCode.NOT_FOUND, "message_unknown", f"no history in this lake tells of a message {name}")
+    if as_json:
+        print_json(plain(found))
+        return
+    for entry in found["entries"]:
+        whom = entry["recipient"] or entry["destination_ref"] or ""
+        line = f"{entry['at']:%Y-%m-%d %H:%M:%S}  {entry['kind']}  {whom}  {entry['reason'] or ''}".rstrip()
+        console().print(f"{line}  ({entry['origin']}, {entry['seq']})", highlight=False, markup=False)
+    for fate in found["fates"]:
+        console().print(f"at {fate['recipient']}: {fate['outcome']}", highlight=False, markup=False)
+
+
+def verify(
+    lake: LakePath,
+    pubkey: Annotated[
+        str | None, typer.Option(help="The key that must have signed; else the first certificate's.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read every row again and compare it with the certificates. Exit code 4 if anything is not as certified."""
+    with explained():
+        from holdfast.pipeline.verify import verify as check
+
+        shelf = open_shelf(lake)
+        wrong = check(shelf, pubkey)
+        last = shelf.last_run().number
+    if as_json:
+        print_json({"batch": last, "ok": not wrong, "wrong": wrong})
+    for one in [] if as_json else wrong:
+        console().print(f"✗ {one}")
+    if wrong:
+        raise typer.Exit(ExitCode.VIOLATION)
+    if not as_json:
+        console().print(f"✓ every row is as certified, up to batch {last}")

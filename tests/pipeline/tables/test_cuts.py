@@ -1,0 +1,70 @@
+"""Where relays pruned their histories: what is left must go on from what they signed, and what the lake has must end so."""
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.protocol import keys
+from holdfast.protocol.anchor import digest
+from holdfast.protocol.history import Draft, Kind, Pruned
+from tests.pipeline.tables.memory_lake import MemoryLake, Part
+from tests.pipeline.twins.random_world import AUX, Log, secret_of
+
+THROUGH = 4
+
+pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
+
+
+def cut(name: str, *, chain: bytes | None = None, signer: str | None = None) -> Part:
+    """All of the history of a relay that pruned its first entries and said so."""
+    log = Log(name.encode().ljust(16, b"."))
+    for number in range(6):
+        log.say(Draft(kind=Kind.ADMIN, destination_ref=f"{name} {number}"), 1)
+    there = chain or log.entries[THROUGH - 1].chain
+    signature = keys.sign(secret_of(signer or name), digest(log.log_id, THROUGH, there), AUX)
+    log.say(Draft(kind=Kind.PRUNED, detail=Pruned(THROUGH, there, signature).encode()))
+    return Part(f"relay:{keys.public_key(secret_of(name))}", log.log_id, 0, 7, log.entries)
+
+
+def restored(name: str) -> Part:
+    """The same of a relay that went on as a copy afterwards: what was signed is signed under its log's old id."""
+    part = cut(name)
+    log = Log(part.log_id, list(part.entries), part.entries[-1].chain, part.entries[-1].at).forked(b"another log id..")
+    return replace(part, log_id=log.log_id, until=8, entries=log.entries)
+
+
+def left(part: Part) -> Part:
+    """What somebody reads of it who comes after the cut."""
+    return replace(part, after=THROUGH, entries=part.entries[THROUGH:])
+
+
+def changed(part: Part) -> Part:
+    """Its first entry is another one, and everything else as it was."""
+    first = msgspec.structs.replace(part.entries[0], destination_ref="somebody")
+    return replace(part, entries=[first, *part.entries[1:]])
+
+
+def test_every_cut_is_held_against_what_the_relay_signed(spark: SparkSession) -> None:
+    parts = {
+        "honest": cut("honest"),
+        "late": left(cut("late")),
+        "restored": restored("restored"),
+        "other": cut("other", chain=b"x" * 32),
+        "forged": cut("forged", signer="somebody"),
+        "late and changed": changed(left(cut("late and changed"))),
+        "late, forged": left(cut("late, forged", signer="somebody")),
+    }
+    lake = MemoryLake(spark, ["chain_break"])
+    lake.run(list(parts.values()), full=True)
+    assert lake.breaches == []
+    first = {name: f"{part.log_id.hex()}/" for name, part in parts.items()}
+    assert lake.findings() == sorted(
+        [
+            ("anchor_mismatch", f"{first['other']}{THROUGH}", True),
+            ("anchor_forged", f"{first['forged']}{THROUGH}", True),
+            ("chain_mismatch", f"{first['late and changed']}{THROUGH + 1}", True),
+            ("anchor_forged", f"{first['late, forged']}{THROUGH}", True),
+        ]
+    )
