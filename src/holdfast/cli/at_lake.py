@@ -24,12 +24,11 @@ AsOfText = Annotated[
 def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
     """The lake in a directory, to be read without Spark."""
     from holdfast.pipeline.lake import Lake
-    from holdfast.pipeline.shelf import Shelf
-    from holdfast.pipeline.table import load
+    from holdfast.pipeline.shelf import Shelf, tables_of
 
     lake = Lake(path)
     lake.check_there()
-    return Shelf(lake, load(), None if as_of is None else then(as_of))
+    return Shelf(lake, tables_of(lake), None if as_of is None else then(as_of))
 
 
 def then(text: str) -> "AsOf":

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.pages import Place
     from holdfast.pipeline.runner import Outcome, Runner
+    from holdfast.pipeline.session import SessionSettings
+    from holdfast.pipeline.table import Table
 
 app = typer.Typer(help="Read all histories into a lake, and prove that nothing was lost.", no_args_is_help=True)
 
@@ -59,6 +61,7 @@ def run(
     with explained():
         from holdfast.pipeline import plan, session, watch
         from holdfast.pipeline.lake import Lake
+        from holdfast.pipeline.table import load
 
         places = [
             _place(relay, token_file, patience_s),
@@ -72,7 +75,7 @@ def run(
             settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb, rows=rows)
             with _progress(as_json) as tell:
                 tell("starting Spark")
-                runner = _runner(opened, settings, tell)
+                runner = _runner(opened, settings, load(), tell)
                 if every is None:
                     outcomes = watch.once(runner, sources, full=full is not False)
                 else:
@@ -82,19 +85,57 @@ def run(
         raise typer.Exit(ExitCode.VIOLATION)
 
 
-def _runner(lake: "Lake", settings: Any, tell: Callable[[str], None]) -> "Runner":
+def index(
+    lake: LakePath,
+    device: Annotated[
+        list[str], typer.Option("--device", metavar="SOCKET", help="Your daemon's socket; may be given often.")
+    ],
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="60s", help="Go on for ever, a batch each time.")
+    ] = None,
+    memory_mb: Annotated[int, typer.Option("--memory-mb", min=512, help="How much memory Spark gets.")] = 2048,
+    patience_s: Annotated[float, typer.Option("--patience", help="Seconds to wait for a daemon that is away.")] = 60.0,
+    as_json: AsJson = False,
+) -> None:
+    """Bring an index of your own messages up to date, for `search`. They lie there in the clear, for you alone."""
+    with explained():
+        from holdfast.pipeline import plan, session, watch
+        from holdfast.pipeline.lake import Lake
+        from holdfast.pipeline.table import load_search
+
+        opened = Lake(lake)
+        opened.create()
+        opened.check_private()
+        with opened.hold():
+            sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
+            rows = sum(source.head.seq for source in sources) if every is None else None
+            with _progress(as_json) as tell:
+                tell("starting Spark")
+                settings = session.SessionSettings(memory_mb=memory_mb, rows=rows)
+                runner = _runner(opened, settings, load_search(), tell)
+                if every is None:
+                    outcomes = watch.once(runner, sources, full=False)
+                else:
+                    outcomes = watch.every(runner, sources, _seconds(every), watch.World())
+                violations = _follow(outcomes, opened, None, None, as_json=as_json)
+    if violations:
+        raise typer.Exit(ExitCode.VIOLATION)
+
+
+def _runner(
+    lake: "Lake", settings: "SessionSettings", tables: "dict[str, Table]", tell: Callable[[str], None]
+) -> "Runner":
     from holdfast.pipeline import session
     from holdfast.pipeline.runner import Runner
     from holdfast.pipeline.source import register
-    from holdfast.pipeline.table import load
 
     spark = session.open_session(settings, lake.private)
     register(spark)
-    return Runner(spark, lake, load(), tell=tell)
+    return Runner(spark, lake, tables, tell=tell)
 
 
 def _follow(
-    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Place", on_violation: str | None, *, as_json: bool
+    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Place | None", on_violation: str | None, *, as_json: bool
 ) -> int:
     """Say what each batch brought, and let the relay know how far we are; how many violations the lake has."""
     from holdfast.pipeline import checkpoint, metrics
@@ -103,7 +144,8 @@ def _follow(
     for outcome in outcomes:
         seconds = time.monotonic() - began_at
         metrics.write(lake, outcome, seconds)
-        _say(outcome, seconds, checkpoint.move(relay, outcome.marks), as_json=as_json)
+        problem = None if relay is None else checkpoint.move(relay, outcome.marks)
+        _say(outcome, seconds, problem, as_json=as_json)
         if outcome.violations > violations and on_violation:
             subprocess.run(shlex.split(on_violation), check=False)  # noqa: S603 - the user's own command
         violations, began_at = outcome.violations, time.monotonic()
@@ -156,8 +198,10 @@ def _progress(as_json: bool) -> Iterator[Callable[[str], None]]:
 
 for command in (
     run,
+    index,
     pipeline_lake.report,
     pipeline_lake.show,
+    pipeline_lake.search,
     pipeline_lake.sql,
     pipeline_lake.trace,
     pipeline_lake.verify,

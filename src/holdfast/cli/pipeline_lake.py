@@ -1,9 +1,10 @@
-"""`holdfast pipeline report|show|sql|trace|verify`: what a lake says, without Spark."""
+"""`holdfast pipeline report|show|search|sql|trace|verify`: what a lake says, without Spark."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from holdfast.cli.at_lake import AsOfText, LakePath, explained, open_shelf, plain, print_rows
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
@@ -83,6 +84,44 @@ def sql(
         shelf = open_shelf(lake, as_of)
         names, rows = shelf.ask(query)
     print_rows(names, rows, as_json=as_json)
+
+
+def search(
+    words: Annotated[
+        list[str], typer.Argument(metavar="WORDS…", help="What to look for; cook* is any word that begins so.")
+    ],
+    lake: LakePath,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many messages.")] = ROWS_SHOWN,
+    as_of: AsOfText = None,
+    as_json: AsJson = False,
+) -> None:
+    """Messages with these words, the best first; in a relay's lake, which knows none, those whose names and ids have them all."""
+    with explained():
+        from holdfast.pipeline import searching
+
+        shelf, asked = open_shelf(lake, as_of), " ".join(words)
+        is_own = "search_posting" in shelf.tables
+        found = (searching.search_messages if is_own else searching.search_metadata)(shelf, asked, limit)
+    if as_json:
+        print_json({"scope": "messages" if is_own else "metadata", "hits": plain(found)})
+    elif is_own:
+        for hit in found:
+            _print_hit(hit)
+    else:
+        names = ["at", "mesh", "sender", "destination_ref", "message_id", "client_message_id"]
+        print_rows(names, found, as_json=False)
+    if not found:
+        raise Failure(ExitCode.NOT_FOUND, "nothing_found", f"nothing in this lake has {asked}")
+
+
+def _print_hit(hit: dict[str, Any]) -> None:
+    whom = f"{'from' if hit['direction'] == 'received' else 'to'} {hit['peer_name'] or hit['peer']}"
+    where = f" on @{hit['topic']}" if hit["topic"] and hit["direction"] == "received" else ""
+    told = Text(f"{hit['at']:%Y-%m-%d %H:%M}  {whom}{where}  ")
+    shown = Text(hit["snippet"])
+    for start, end in hit["matches"]:
+        shown.stylize("bold", start, end)
+    console().print(told + shown)
 
 
 def trace(

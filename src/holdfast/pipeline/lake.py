@@ -67,6 +67,16 @@ class LakeOutdated(faults.Fault):
     remedy = "Begin another lake: the histories can be read again."
 
 
+class LakeOther(faults.Fault):
+    what = "this lake has tables that are not of those which were to be brought up to date"
+    remedy = "A relay's lake and an owner's search index are two directories; of a newer Holdfast's lake use that one."
+
+
+class LakeShown(faults.Fault):
+    what = "others may look into this directory, and messages would lie in it in the clear"
+    remedy = "Make it its owner's alone (chmod 700), or name another."
+
+
 class LakeMissing(faults.Fault):
     what = "there is no lake here"
     remedy = "Correct the path, or make one with `holdfast pipeline run`."
@@ -91,6 +101,12 @@ class Lake:
         """See to it that the directory is there, for its owner alone."""
         files.make_directory(self.path)
         files.make_directory(self.private)
+
+    def check_private(self) -> None:
+        """Refuse a directory that is not ours alone."""
+        status = self.path.stat()
+        if status.st_mode & 0o077 or status.st_uid != os.geteuid():
+            raise LakeShown(str(self.path))
 
     def check_there(self) -> None:
         if not self.private.is_dir():

@@ -87,9 +87,16 @@ class Plan:
         return msgspec.json.decode(raw, type=cls)
 
 
+def find_devices(places: Sequence[Place]) -> list[Source]:
+    """Ask devices who they are and where they stand."""
+    found = [Source(_device_origin(place), place, pages.read_head(place)) for place in places]
+    check_once(found)
+    return found
+
+
 def find_sources(relay: Place, devices: Sequence[Place]) -> list[Source]:
     """Ask every place who it is and where it stands."""
-    asked = [Source(_device_origin(place), place, pages.read_head(place)) for place in devices]
+    asked = find_devices(devices)
     # The relay last: whatever it signed for a device that was asked before lies at or before its head then.
     found = [Source(_relay_origin(relay), relay, pages.read_head(relay)), *asked]
     check_once(found)

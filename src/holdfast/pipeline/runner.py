@@ -15,7 +15,7 @@ from holdfast.pipeline import backfill, certificate, plan, records, session, she
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
-from holdfast.pipeline.lake import Lake, OffsetGap, empty
+from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap, empty
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.table import Batch, Range, Table, Writing
@@ -74,6 +74,9 @@ class Runner:
     def run_batch(self, sources: Sequence[Source], *, full: bool) -> Outcome:
         """The next batch, or the one that was interrupted."""
         last = self._shelf.last_run()
+        others = sorted(set(last.versions) - set(self._shelf.tables))
+        if others:
+            raise LakeOther(str(self._lake.path), ", ".join(others))
         agreed = self._agree(last, sources, full=full)
         session.fit(self._spark, sum(one.until for one in agreed.ranges) if agreed.full else agreed.entries)
         self._compact(last)

@@ -12,7 +12,7 @@ from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, live_files, misplaced
 from holdfast.pipeline.plan import Mark
-from holdfast.pipeline.table import Table
+from holdfast.pipeline.table import Table, load, load_search
 from holdfast.store import faults
 
 
@@ -129,7 +129,7 @@ class Shelf:
                 found += [{**row, "table": table.name} for row in self.query(table.name, versions.get(table.name), sql)]
         return sorted(found, key=lambda row: (not row["is_violation"], row["kind"], row["key"]))
 
-    def ask(self, sql: str) -> tuple[list[str], list[dict[str, Any]]]:
+    def ask(self, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[dict[str, Any]]]:
         """The columns and rows of a question in which every table has its name; it sees this lake and nothing else."""
         versions = self.last_run().versions
         for table in self.tables.values():
@@ -138,7 +138,7 @@ class Shelf:
                 self.connection.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
         self.connection.execute(f"SET allowed_directories = ['{_quoted(self.lake.path)}/']")
         self.connection.execute("SET enable_external_access = false")
-        found: Any = self.connection.sql(sql)
+        found: Any = self.connection.sql(sql, params=list(values) or None)
         if found is None:  # a statement that answers nothing
             return [], []
         return list(found.columns), found.to_arrow_table().to_pylist()
@@ -150,6 +150,11 @@ class Shelf:
         found = self.connection.sql(whole, params=list(values) or None).to_arrow_table()
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
+
+
+def tables_of(lake: Lake) -> dict[str, Table]:
+    """The tables that a lake has, by its kind."""
+    return load_search() if lake.root("search_posting").is_dir() else load()
 
 
 def relation(table: Table, paths: Sequence[Path]) -> str:

@@ -30,8 +30,17 @@ TABLES = {
 }
 """The relay's tables and their columns; a test compares them with what a relay exports."""
 
-DEVICE_TABLES = {"operation": "seq long, sequence long, client_message_id string, status string"}
-"""The devices' tables and those of their columns that are compared."""
+DEVICE_TABLES = {
+    "operation": "seq long, sequence long, client_message_id string, status string",
+    "inbox": "seq long, received_at timestamp, sender string, sender_name string, mesh string, topic string, "
+    "client_message_id string, broker_message_id string, body binary",
+    "sent": "seq long, enqueued_at timestamp, destination_kind string, destination_ref string, client_message_id string, "
+    "broker_message_id string, blob binary",
+}
+"""The devices' tables and those of their columns that are compared, or in an owner's lake taken over."""
+
+_EXPORTED_AS = {"sent": "operation"}
+"""Tables that are read under another name, for other columns of them."""
 
 _PAGE = ", export_log_id binary, as_of_seq long"
 RANGE = "origin string, after long, until long"
@@ -71,7 +80,11 @@ def frame(spark: "SparkSession", name: str, sources: Sequence[Source], looked_at
         parts = [one for one in looked_at if one.origin == source.origin and one.origin.startswith(prefix)]
         if not parts:
             continue
-        rows = export(spark, name, source).option("columns", columns).option("log_id", source.head.log_id.hex())
+        rows = (
+            export(spark, _EXPORTED_AS.get(name, name), source)
+            .option("columns", columns)
+            .option("log_id", source.head.log_id.hex())
+        )
         rows = rows.option("ranges", ",".join(f"{one.after}-{one.until}" for one in parts))
         found = found.unionByName(with_origin(rows.schema(schema).load(), source.origin))
     return found

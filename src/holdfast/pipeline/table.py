@@ -25,6 +25,7 @@ from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from importlib import import_module
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ OUTSIDE = ("new_entry", "state_range", "later_entry", "batch")
 
 STATE = "state_"
 
-SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq", "snapshot_standing": "seq"}
+SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq", "snapshot_standing": "seq", "reopened": "seq"}
 """What a batch settled, and where each of these was begun: the state of those positions is read too.
 
 So whoever names an exported table is computed after these tables, though none of its parameters says so.
@@ -166,18 +167,30 @@ def reads_state(one: Table) -> bool:
 
 
 def load() -> dict[str, Table]:
-    """Every table, in an order in which each comes after those it reads."""
+    """Every table of a relay's lake, in an order in which each comes after those it reads."""
     from holdfast.pipeline import tables
 
+    return in_order(_tables_in(tables))
+
+
+def load_search() -> dict[str, Table]:
+    """Every table of an owner's lake, likewise; it has histories, too."""
+    from holdfast.pipeline import search
+    from holdfast.pipeline.tables.history import history
+
+    return in_order({history.name: history, **_tables_in(search)})
+
+
+def _tables_in(package: ModuleType) -> dict[str, Table]:
     found: dict[str, Table] = {}
-    for module in iter_modules(tables.__path__):
+    for module in iter_modules(package.__path__):
         if module.name.startswith("_"):
             continue  # what several tables share
-        value: Any = getattr(import_module(f"{tables.__name__}.{module.name}"), module.name, None)
+        value: Any = getattr(import_module(f"{package.__name__}.{module.name}"), module.name, None)
         if not isinstance(value, Table):
-            raise TypeError(f"{tables.__name__}.{module.name} has no table {module.name}")
+            raise TypeError(f"{package.__name__}.{module.name} has no table {module.name}")
         found[module.name] = value
-    return in_order(found)
+    return found
 
 
 def in_order(tables: Mapping[str, Table]) -> dict[str, Table]:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from holdfast.pipeline.state import DEVICE_TABLES
 from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, load, parameters, table_of
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 from holdfast.protocol.history import Entry
@@ -26,6 +27,8 @@ STATE = {
     "mention": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string",
     "snapshot": "origin string, log_id binary, as_of_seq long, seq long, event_id binary, author string, kind long, "
     "d string, o string, c string, clock string, created_at long, superseded_seq long, size long",
+    "inbox": f"origin string, log_id binary, as_of_seq long, {DEVICE_TABLES['inbox']}",
+    "sent": f"origin string, log_id binary, as_of_seq long, {DEVICE_TABLES['sent']}",
     "operation": "origin string, log_id binary, as_of_seq long, seq long, sequence long, client_message_id string, status string",
 }
 
@@ -54,9 +57,10 @@ class MemoryLake:
     breaches: list[tuple[str, str]] = field(default_factory=list)
     at: int = 0
     number: int = 0
+    registry: Mapping[str, Table] | None = None
 
     def __post_init__(self) -> None:
-        self.tables = _closure(load(), self.wanted)
+        self.tables = _closure(self.registry or load(), self.wanted)
 
     def run(
         self,

@@ -1,0 +1,124 @@
+"""Searches without Spark: what an owner wrote and was written, ranked by BM25, and what a relay saw of messages."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.pipeline.search._words import PREFIX, WORD
+from holdfast.pipeline.shelf import Shelf
+from holdfast.store import faults
+
+TERMS_MAX = 32
+"""How many words are looked for at once."""
+
+FREQUENCY_SATURATION = 1.2
+LENGTH_WEIGHT = 0.75
+"""The two parameters of BM25, as they are commonly chosen: how soon a repeated word stops to count, how much a long text has to."""
+
+SNIPPET_CHARACTERS_MAX = 160
+SNIPPET_CHARACTERS_BEFORE = 40
+
+_NEAR_WORD = re.compile(r"[^\W_]+")
+
+
+class NothingAsked(faults.Fault):
+    what = "there is no word in what was asked for"
+    remedy = "Name at least one word of letters or digits; one that ends in * stands for all that begin so."
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """A piece of a text, and where in it the words lie that were asked for."""
+
+    text: str
+    matches: tuple[tuple[int, int], ...]
+
+
+def terms_of(shelf: Shelf, asked: str) -> list[str]:
+    """The words that are asked for, as they are in the index."""
+    pattern = f"{WORD}\\{PREFIX}?"
+    (found,) = shelf.connection.execute("SELECT regexp_extract_all(lower($1), $2)", [asked, pattern]).fetchall()[0]
+    terms = list(dict.fromkeys(found))[:TERMS_MAX]
+    if not terms:
+        raise NothingAsked(repr(asked))
+    return terms
+
+
+def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
+    """The messages of an owner's lake with any of these words, the most telling first, each with a snippet."""
+    terms = terms_of(shelf, asked)
+    lookups = " UNION ALL ".join(
+        f"""SELECT {number} AS term, origin, log_id, seq, sum(times) AS times FROM search_posting
+        WHERE {_condition(term, number)} GROUP BY ALL"""  # noqa: S608 - numbers; the words are among the values
+        for number, term in enumerate(terms, start=1)
+    )
+    _, rows = shelf.ask(
+        f"""
+        WITH hit AS ({lookups}),
+        term AS (SELECT term, count(*) AS messages FROM hit GROUP BY term),
+        everything AS (SELECT count(*) AS messages, avg(words) AS words FROM search_message),
+        scored AS (
+            SELECT message.*, sum(
+                ln(1 + (everything.messages - term.messages + 0.5) / (term.messages + 0.5))
+                * times * {FREQUENCY_SATURATION + 1}
+                / (times + {FREQUENCY_SATURATION} * (1 - {LENGTH_WEIGHT} + {LENGTH_WEIGHT} * message.words / everything.words))
+            ) AS score
+            FROM hit JOIN term USING (term) JOIN search_message AS message USING (origin, log_id, seq), everything
+            GROUP BY ALL
+        )
+        SELECT * FROM scored ORDER BY score DESC, "at" DESC, origin, seq LIMIT {limit}
+        """,  # noqa: S608 - numbers of our own
+        [term.removesuffix(PREFIX) for term in terms],
+    )
+    return [_hit(row, terms) for row in rows]
+
+
+def _condition(term: str, number: int) -> str:
+    return f"starts_with(word, ${number})" if term.endswith(PREFIX) else f"word = ${number}"
+
+
+def _hit(row: dict[str, Any], terms: Sequence[str]) -> dict[str, Any]:
+    found = snippet(row["text"], terms)
+    kept = {name: value for name, value in row.items() if name not in ("text", "words", "day", "log_id")}
+    return {**kept, "snippet": found.text, "matches": [list(one) for one in found.matches]}
+
+
+def snippet(text: str, terms: Sequence[str]) -> Snippet:
+    """The part of a text around the first word that was asked for, on one line."""
+    line = " ".join(text.split())
+    found = [one.span() for one in _NEAR_WORD.finditer(line) if _is_asked(one[0].lower(), terms)]
+    start = max(0, found[0][0] - SNIPPET_CHARACTERS_BEFORE) if found else 0
+    start = (
+        0 if start == 0 else line.find(" ", start, found[0][0]) + 1 or start
+    )  # at a word's beginning, if there is one
+    end = start + SNIPPET_CHARACTERS_MAX
+    before, after = "…" if start else "", "…" if end < len(line) else ""
+    shift = len(before) - start
+    matches = tuple((first + shift, last + shift) for first, last in found if last <= end)
+    return Snippet(before + line[start:end] + after, matches)
+
+
+def _is_asked(word: str, terms: Sequence[str]) -> bool:
+    return any(word.startswith(term[:-1]) if term.endswith(PREFIX) else word == term for term in terms)
+
+
+_METADATA = """
+    SELECT entry.origin, entry.seq, entry."at", entry.mesh, entry.sender, entry.destination_kind, entry.destination_ref,
+        entry.message_id, entry.client_message_id, entry.size,
+        list_transform(entry.recipients, one -> one.member) AS recipients, entry.mentions, entry.reason
+    FROM history AS entry
+    WHERE entry.origin LIKE 'relay:%' AND entry.kind = 'accepted' AND list_bool_and(list_transform($1, asked -> contains(
+        lower(concat_ws(' ', mesh, sender, destination_ref, message_id, client_message_id,
+            array_to_string(list_transform(recipients, one -> one.member), ' '), array_to_string(mentions, ' '))),
+        asked)))
+    ORDER BY entry."at" DESC, entry.seq DESC LIMIT $2
+"""
+
+
+def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
+    """The messages of a relay's lake in whose names and ids all of these words are, the newest first: more it never saw."""
+    terms = [term.lower() for term in asked.split()][:TERMS_MAX]
+    if not terms:
+        raise NothingAsked(repr(asked))
+    return shelf.ask(_METADATA, [terms, limit])[1]
