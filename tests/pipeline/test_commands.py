@@ -109,6 +109,19 @@ def test_show_lists_the_tables_and_their_rows_without_java(lake: Path) -> None:
     assert len(ask("show", lake, "history", "--limit", "3")["rows"]) == 3
 
 
+def test_search_finds_messages_by_what_a_relay_saw_of_them_without_java(lake: Path) -> None:
+    (sent, *_) = ask("sql", lake, "SELECT * FROM history WHERE kind = 'accepted' ORDER BY seq DESC LIMIT 1")["rows"]
+    told = ask("search", lake, sent["sender"].upper(), sent["message_id"][4:20])
+    assert (told["scope"], [hit["message_id"] for hit in told["hits"]]) == ("metadata", [sent["message_id"]])
+
+
+def test_trace_tells_all_of_a_message_without_java(lake: Path) -> None:
+    (sent, *_) = ask("sql", lake, "SELECT message_id FROM message_fate WHERE outcome = 'delivered' LIMIT 1")["rows"]
+    told = ask("trace", lake, sent["message_id"])
+    assert told["entries"][0]["kind"] == "accepted"
+    assert told["fates"][0]["outcome"] == "delivered"
+
+
 def test_sql_answers_from_this_lake_and_nothing_else_without_java(lake: Path, tmp_path: Path) -> None:
     told = ask("sql", lake, "SELECT count(*) AS entries FROM history")
     assert told["rows"][0]["entries"] == lakes.shelf_of(lake).rows("history", 1)
@@ -117,6 +130,26 @@ def test_sql_answers_from_this_lake_and_nothing_else_without_java(lake: Path, tm
     refused = subprocess.run(command("sql", lake, query), capture_output=True, text=True)
     assert refused.returncode == ExitCode.ERROR
     assert "disabled" in refused.stderr
+
+
+def test_a_lake_is_compacted_vacuumed_and_set_aside_without_java(lake: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "lake"
+    shutil.copytree(lake, copy)
+    left = copy / "usage" / "left.parquet"
+    left.write_bytes(b"of a run that was killed")
+    ask("compact", copy)
+    assert ask("vacuum", copy, "--hours", "0")["removed"] > 0
+    assert not left.exists()
+    assert ask("verify", copy)["ok"] is True
+    aside = Path(ask("backfill", copy, "--anew")["aside"])
+    assert ask("verify", aside)["ok"] is True
+    assert not (copy / "history").exists()
+    assert (copy / ".holdfast" / "lake.key").read_bytes() == (aside / ".holdfast" / "lake.key").read_bytes()
+
+
+def test_a_table_that_cannot_be_computed_anew_is_told(lake: Path) -> None:
+    told = subprocess.run(command("backfill", lake, "certificate"), capture_output=True, text=True)
+    assert (told.returncode, "there is no table certificate" in told.stderr) == (ExitCode.NOT_FOUND, True)
 
 
 def test_the_report_is_one_page_that_asks_for_nothing(lake: Path, tmp_path: Path) -> None:

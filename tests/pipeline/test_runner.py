@@ -7,20 +7,23 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from holdfast.cli import at_lake
 from holdfast.cli.output import Failure
+from holdfast.pipeline import upkeep
 from holdfast.pipeline.checkpoint import consumer_of, move
 from holdfast.pipeline.lake import Lake, LakeBusy, OffsetGap
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.runner import BatchUnderWay, Runner
 from holdfast.pipeline.shelf import AsOf, NotThen, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, Writing, in_order, table
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
 from tests.pipeline.test_kill import Killed, Steps
-from tests.pipeline.toys import LATEST, TOYS
+from tests.pipeline.toys import COUNT, LATEST, TOYS
 from tests.relay.running import RunningRelay, running
 
 
@@ -160,6 +163,81 @@ def test_a_lake_gets_tables_that_are_younger_than_it_with_all_that_it_has_read(
     assert lakes.findings(tmp_path / "old", GROWN) == []
 
 
+def _changed(*, columns: bool) -> dict[str, Table]:
+    """The toys, of which two were changed: what they say of an entry, and with which columns."""
+    more = [StructField("more", StringType())] if columns else []
+    marked = StructType([StructField("seq", LongType()), StructField("kind", StringType()), *more])
+    counts = StructType([*COUNT.fields, *more])
+
+    def old_and_new(old: DataFrame, added: DataFrame) -> DataFrame:
+        found = old.select("kind", "entries").unionByName(added).groupBy("kind").agg(F.sum("entries").alias("entries"))
+        return found.withColumn("more", F.lit("m")) if columns else found
+
+    def counted(old_counted: DataFrame, new_marked: DataFrame) -> DataFrame:
+        return old_and_new(old_counted, new_marked.select("kind", F.lit(1).cast("long").alias("entries")))
+
+    def marks(new_history: DataFrame) -> DataFrame:
+        return new_history.select("seq", F.upper("kind").alias("kind") if columns else "kind", F.lit("m").alias("more"))
+
+    counted.__doc__, marks.__doc__, marks.__name__ = "Of a test.", "Of a test.", "marked"
+    made = table(key=("seq",), schema=marked, writing=Writing.APPEND, sort_by=("seq",))(marks)
+    grown = table(key=("kind",), schema=counts, writing=Writing.REPLACE)(counted)
+    return in_order({one.name: one for one in (TOYS["history"], TOYS["daily"], made, grown)})
+
+
+@pytest.mark.parametrize(
+    "killed_at", [None, ("rebuild marked", False), ("rebuild marked", True), ("commit counted", True)], ids=str
+)
+def test_a_lake_gets_tables_of_other_columns_with_all_that_it_has_read(
+    spark: SparkSession, place: Place, tmp_path: Path, killed_at: tuple[str, bool] | None
+) -> None:
+    for _ in range(2):
+        lakes.run(spark, tmp_path / "old", place, tables=_changed(columns=False), entries_max=4)
+    after = _changed(columns=True)
+    if killed_at is not None:
+        with pytest.raises(Killed):
+            step = Steps(killed_at[0], after=killed_at[1])
+            lakes.run(spark, tmp_path / "old", place, tables=after, entries_max=4, step=step)
+    for _ in range(2):
+        lakes.run(spark, tmp_path / "old", place, tables=after)
+    lakes.run(spark, tmp_path / "new", place, tables=after)
+    assert lakes.contents(tmp_path / "old", after) == lakes.contents(tmp_path / "new", after)
+    assert lakes.findings(tmp_path / "old", after) == []
+    assert verify(lakes.shelf_of(tmp_path / "old", after)) == []
+    before = Shelf(Lake(tmp_path / "old"), _changed(columns=False), AsOf(number=2))
+    assert before.rows("marked", before.last_run().versions["marked"]) == 8
+
+
+def test_a_table_whose_function_changed_is_computed_anew_and_with_it_what_is_made_of_it(
+    spark: SparkSession, place: Place, lake_path: Path
+) -> None:
+    lakes.run(spark, lake_path, place, tables=_changed(columns=False), entries_max=4)
+    changed = _changed(columns=False)
+    silent = replace(changed["marked"], function=lambda new_history: new_history.where("false").select("seq", "kind"))
+    tables = in_order({**changed, "marked": silent})
+    lake = Lake(lake_path)
+    outcome = Runner(spark, lake, tables).backfill(["marked"])
+    assert (outcome.number, outcome.entries, outcome.violations) == (2, 0, 0)
+    found = lakes.contents(lake_path, tables)
+    assert (found["marked"], found["counted"]) == ([], [])
+    assert len(found["daily"]) > 0
+    with pytest.raises(Killed):
+        lakes.run(spark, lake_path, place, tables=tables, step=Steps("commit history", after=True))
+    with pytest.raises(BatchUnderWay, match="complete it first"):
+        Runner(spark, Lake(lake_path), tables).backfill(["marked"])
+
+
+def test_a_lake_that_is_set_aside_begins_again_with_its_key(spark: SparkSession, place: Place, lake_path: Path) -> None:
+    lakes.run(spark, lake_path, place, tables=TOYS)
+    before, key = lakes.contents(lake_path, TOYS), lakes.shelf_of(lake_path, TOYS).certificates()[0].pubkey
+    aside = upkeep.set_aside(Lake(lake_path), lakes.shelf_of(lake_path, TOYS))
+    assert aside.name == "lake.until-1"
+    assert lakes.shelf_of(lake_path, TOYS).last_run().number == 0
+    lakes.run(spark, lake_path, place, tables=TOYS)
+    assert lakes.contents(aside, TOYS) == lakes.contents(lake_path, TOYS) == before
+    assert verify(lakes.shelf_of(lake_path, TOYS), key) == verify(lakes.shelf_of(aside, TOYS), key) == []
+
+
 def test_a_lake_is_shown_as_it_was_after_any_batch_until_its_files_are_removed(
     spark: SparkSession, place: Place, lake_path: Path
 ) -> None:
@@ -178,8 +256,7 @@ def test_a_lake_is_shown_as_it_was_after_any_batch_until_its_files_are_removed(
             ) == [{"entries": 4 * number}]
     with pytest.raises(NotThen, match="1970-01-01"):
         shelf(at=1).last_run()
-    runner = Runner(spark, Lake(lake_path), TOYS)
-    runner.vacuum(hours=0)
+    upkeep.vacuum(Lake(lake_path), TOYS, lakes.shelf_of(lake_path, TOYS).last_run(), hours=0)
     assert shelf(number=1).rows("history", 1) == 4
     with pytest.raises(Vacuumed, match="batch 1"):
         shelf(number=1).rows("counted", shelf(number=1).last_run().versions["counted"])

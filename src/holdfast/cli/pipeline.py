@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from holdfast.cli import pipeline_lake
+from holdfast.cli import pipeline_lake, pipeline_upkeep
 from holdfast.cli.at_lake import LakePath, explained
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 
@@ -205,5 +205,8 @@ for command in (
     pipeline_lake.sql,
     pipeline_lake.trace,
     pipeline_lake.verify,
+    pipeline_upkeep.backfill,
+    pipeline_upkeep.compact,
+    pipeline_upkeep.vacuum,
 ):
     app.command()(command)

@@ -1,16 +1,16 @@
-"""Tables that a lake lacks because it is older than they are: computed from all that it has read, as if in one batch.
+"""Tables that a lake lacks because it is older than they are, or has in an older form: computed from all that it has read.
 
-How histories are cut into batches shows in no table, so this leaves what the batches before would have left.
+That is done as if in one batch. How histories are cut into batches shows in no table, so this leaves what the batches before would have left.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline.inputs import Inputs
-from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.lake import Lake, LakeOutdated, empty
 from holdfast.pipeline.shelf import Run
-from holdfast.pipeline.table import Batch, Range, Table, Writing, needs_of, reads_state
+from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, needs_of, reads_state, table_of
 from holdfast.protocol.history import Kind
 
 if TYPE_CHECKING:
@@ -35,15 +35,51 @@ class _Everything(Inputs):
         return self._lake.frame(self.spark, table, self.versions.get(table.name))
 
 
-def fill(spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run) -> Run:
-    """The last complete batch with every table: those that it lacks are computed now, once."""
-    lacking = [one for one in tables.values() if one.is_stored and one.name not in last.versions]
+def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collection[str] = ()) -> tuple[str, ...]:
+    """The tables that are computed anew: those that are named or have other columns now, and all that is made of them."""
+    kept = [one for one in tables.values() if one.is_stored and one.name in last.versions]
+    wanted = {one.name for one in kept if one.name in named or lake.is_outdated(one)}
+    if "history" in wanted:
+        raise LakeOutdated(str(lake.root("history")), "everything is made of it, and it is made of nothing here")
+    affected = set(wanted)
+    for one in tables.values():
+        if not reads_state(one) and affected & {table_of(name) for name in one.inputs}:
+            affected.add(one.name)
+    return tuple(one.name for one in kept if one.name in affected)
+
+
+def fill(
+    spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run, rebuild: Collection[str] = ()
+) -> Run:
+    """The last complete batch with every table: those that it lacks or that are to be made anew are computed now, once."""
+    versions = {name: version for name, version in last.versions.items() if name not in rebuild}
+    lacking = [one for one in tables.values() if one.is_stored and one.name not in versions]
     if last.number == 0 or not lacking:
         return last
-    inputs = _Everything(spark, lake, tables, last)
+    inputs = _Everything(spark, lake, tables, replace(last, versions=versions))
     for table in _with_what_passes(tables, lacking):
-        _fill(table, inputs, lake, last.number)
+        if table.name in rebuild:
+            _rebuild(table, inputs, lake, last.number)
+        else:
+            _fill(table, inputs, lake, last.number)
     return replace(last, versions=inputs.versions)
+
+
+def _rebuild(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
+    version = lake.rebuilt(table, number)
+    if version is None:
+        frame = empty(inputs.spark, table.schema) if reads_state(table) else inputs.call(_function(table))
+        lake.rebuild(table, number, lake.stage(table, frame))
+        version = lake.rebuilt(table, number)
+    if version is None:
+        raise RuntimeError(f"{table.name} was not computed anew")
+    inputs.versions[table.name] = version
+
+
+def _function(table: Table) -> Function:
+    if table.function is None:
+        raise TypeError(f"{table.name} has no function")
+    return table.function
 
 
 def _fill(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:

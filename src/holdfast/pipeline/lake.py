@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 BATCH_APPLICATION = "holdfast batch"
 """The application whose transactions a table's commits are; their version is the number of the batch."""
 
+REBUILD_APPLICATION = "holdfast rebuild"
+"""The application whose transactions tell that a table was computed anew; their version is the batch that this was done for."""
+
 SMALL_FILES_MAX = 16
 """A partition with more small files than this is compacted."""
 
@@ -45,6 +48,7 @@ VACUUM_HOURS = 24
 PRIVATE = ".holdfast"
 """The directory in the lake that is no table: key, lock, plan, staging."""
 
+_APPEND_ONLY = "delta.appendOnly"
 _APPENDING = (Writing.APPEND, Writing.RECORD)
 
 Result = TypeVar("Result")
@@ -59,12 +63,17 @@ class LakeBusy(faults.Fault):
 
 class OffsetGap(faults.Fault):
     what = "the lake's tables do not follow each other"
-    remedy = "Restore the lake from a copy, or begin a new one: its histories can be read again."
+    remedy = (
+        "Restore the lake from a copy, or set it aside with `holdfast pipeline backfill --anew` and run again: "
+        "its histories can be read again."
+    )
 
 
 class LakeOutdated(faults.Fault):
     what = "a table of this lake has other columns than this version of Holdfast gives it"
-    remedy = "Begin another lake: the histories can be read again."
+    remedy = (
+        "Set the lake aside with `holdfast pipeline backfill --anew` and run again: the histories can be read again."
+    )
 
 
 class LakeOther(faults.Fault):
@@ -207,14 +216,49 @@ class Lake:
             transactions = [Transaction(BATCH_APPLICATION, number)]
             self.step(f"commit {table.name}", lambda: _commit(handle, table, [], transactions))
 
+    def is_outdated(self, table: Table) -> bool:
+        """Whether a table has other columns than it should; whoever has the lake knows when that changes."""
+        found = self._handles.get(table.name) or self.delta(table.name)
+        return found is not None and _columns(found) != table.schema.fieldNames()
+
+    def rebuild(self, table: Table, number: int, staged: Path) -> None:
+        """Let a table that has a batch have these rows and columns instead, for the batch after it; once."""
+        if self.rebuilt(table, number) is not None:
+            return
+        added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
+        actions = [_add(self.root(table.name), path, table) for path in added]
+        transactions = [Transaction(BATCH_APPLICATION, number), Transaction(REBUILD_APPLICATION, number + 1)]
+        handle = DeltaTable(self.root(table.name))
+        grows = table.writing is Writing.APPEND
+        if grows:
+            handle.alter.set_table_properties({_APPEND_ONLY: "false"})
+        self.step(f"rebuild {table.name}", lambda: _commit(handle, table, actions, transactions, mode="overwrite"))
+        if grows:
+            handle.alter.set_table_properties({_APPEND_ONLY: "true"})
+        self._handles.pop(table.name, None)  # what it knows of the columns is no longer so
+        shutil.rmtree(staged, ignore_errors=True)
+
+    def rebuilt(self, table: Table, number: int) -> int | None:
+        """The version in which a table that was computed anew has a batch and not the next one; None if it was not."""
+        found = self.delta(table.name)
+        version = -1 if found is None else found.version()
+        while version >= 0:
+            then = DeltaTable(self.root(table.name), version=version)
+            if (then.transaction_version(REBUILD_APPLICATION) or 0) <= number:
+                return None
+            if _batch_of(then) == number:
+                return version
+            version -= 1
+        return None
+
     def batch_files(self, handle: DeltaTable, number: int) -> list[Path]:
         """The files that a batch added to a table; they bear its number until they are compacted."""
         return [path for path in live_files(handle) if path.name.startswith(_prefix(number))]
 
-    def compact(self, table: Table) -> int:
+    def compact(self, table: Table, small_files_max: int = SMALL_FILES_MAX) -> int:
         """Join small files where a partition has too many; the version after that."""
         handle = self._handle(table)
-        for values in _crowded(handle, table):
+        for values in _crowded(handle, table, small_files_max):
             filters = [(name, "=", value) for name, value in values] or None
             self.step(
                 f"compact {table.name}",
@@ -255,10 +299,10 @@ class Lake:
     def _handle(self, table: Table) -> DeltaTable:
         found = self.delta(table.name)
         if found is not None:
-            if [field.name for field in found.schema().fields] != table.schema.fieldNames():
+            if _columns(found) != table.schema.fieldNames():
                 raise LakeOutdated(str(self.root(table.name)))
             return found
-        configuration = {"delta.appendOnly": "true"} if table.writing is Writing.APPEND else {}
+        configuration = {_APPEND_ONLY: "true"} if table.writing is Writing.APPEND else {}
         made: DeltaTable = self.step(
             f"create {table.name}",
             lambda: DeltaTable.create(
@@ -299,6 +343,10 @@ def misplaced(handle: DeltaTable, table: Table) -> list[str]:
     if name is None:
         return []
     return [path for path, _, values in _live(handle, table) if f"{name}={values[name]}" != Path(path).parent.name]
+
+
+def _columns(handle: DeltaTable) -> list[str]:
+    return [field.name for field in handle.schema().fields]
 
 
 def _batch_of(handle: DeltaTable) -> int:
@@ -373,19 +421,25 @@ def _live(handle: DeltaTable, table: Table) -> list[tuple[str, int, dict[str, st
     return found
 
 
-def _crowded(handle: DeltaTable, table: Table) -> list[tuple[tuple[str, str | None], ...]]:
+def _crowded(handle: DeltaTable, table: Table, small_files_max: int) -> list[tuple[tuple[str, str | None], ...]]:
     """The partitions that have too many small files."""
     counts: dict[tuple[tuple[str, str | None], ...], int] = {}
     for _, size, values in _live(handle, table):
         key = tuple(sorted(values.items()))
         counts[key] = counts.get(key, 0) + (size < SMALL_FILE_BYTES)
-    return [key for key, count in counts.items() if count > SMALL_FILES_MAX]
+    return [key for key, count in counts.items() if count > small_files_max]
 
 
-def _commit(handle: DeltaTable, table: Table, actions: list[Any], transactions: Sequence[Transaction]) -> None:
+def _commit(
+    handle: DeltaTable,
+    table: Table,
+    actions: list[Any],
+    transactions: Sequence[Transaction],
+    mode: Literal["append", "overwrite"] = "append",
+) -> None:
     handle.create_write_transaction(
         actions,
-        mode="append",
+        mode=mode,
         schema=delta_schema(table),
         partition_by=table.partition_by,
         commit_properties=CommitProperties(app_transactions=list(transactions)),

@@ -28,7 +28,10 @@ SEARCH_ENTRIES = 100_000
 
 class OtherHistory(faults.Fault):
     what = "this is not the log that the lake has read, and it does not tell that it was restored from it"
-    remedy = "Correct the address, or begin another lake for this log."
+    remedy = (
+        "Correct the address, begin another lake for this log, or set this one aside with `holdfast pipeline backfill --anew` "
+        "and run again."
+    )
 
 
 class SourceTwice(faults.Fault):
@@ -74,6 +77,7 @@ class Plan:
     ranges: tuple[Range, ...]
     losses: tuple[Loss, ...]
     full: bool
+    rebuild: tuple[str, ...] = ()  # tables that are first computed anew from all that the lake has
 
     @property
     def entries(self) -> int:

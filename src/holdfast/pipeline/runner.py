@@ -5,13 +5,13 @@ had, and tables that have it already are left as they are; one that was interrup
 """
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import backfill, certificate, plan, records, session, shelf
+from holdfast.pipeline import backfill, certificate, plan, records, session, shelf, upkeep
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
@@ -19,7 +19,7 @@ from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap, empty
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.table import Batch, Range, Table, Writing
-from holdfast.store import files
+from holdfast.store import faults, files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,11 @@ BREACHES_PER_TABLE_MAX = 100
 VACUUM_EVERY_BATCHES = 100
 
 PLAN_FILE = "plan.json"
+
+
+class BatchUnderWay(faults.Fault):
+    what = "a batch of this lake was interrupted"
+    remedy = "Let `holdfast pipeline run` complete it first."
 
 
 @dataclass(frozen=True)
@@ -71,16 +76,17 @@ class Runner:
     def last_run(self) -> Run:
         return self._shelf.last_run()
 
-    def run_batch(self, sources: Sequence[Source], *, full: bool) -> Outcome:
-        """The next batch, or the one that was interrupted."""
+    def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
+        """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
         last = self._shelf.last_run()
         others = sorted(set(last.versions) - set(self._shelf.tables))
         if others:
             raise LakeOther(str(self._lake.path), ", ".join(others))
-        agreed = self._agree(last, sources, full=full)
-        session.fit(self._spark, sum(one.until for one in agreed.ranges) if agreed.full else agreed.entries)
-        self._compact(last)
-        last = backfill.fill(self._spark, self._lake, self._tables, last)
+        agreed = self._agree(last, sources, full=full, rebuild=rebuild)
+        whole = agreed.full or agreed.rebuild
+        session.fit(self._spark, sum(mark.seq for mark in last.marks.values()) * bool(whole) + agreed.entries)
+        upkeep.compact(self._lake, self._shelf.tables, last)
+        last = backfill.fill(self._spark, self._lake, self._tables, last, agreed.rebuild)
         inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
         self._write_history(inputs, agreed, sources)
         inputs.batch = self._batch(agreed, last, inputs)
@@ -90,20 +96,16 @@ class Runner:
         outcome = self._conclude(agreed, last, inputs)
         shutil.rmtree(self._lake.staging, ignore_errors=True)
         if agreed.number % VACUUM_EVERY_BATCHES == 0:
-            self.vacuum()
+            upkeep.vacuum(self._lake, self._shelf.tables, self._shelf.last_run())
         return outcome
 
-    def vacuum(self, hours: int | None = None) -> list[str]:
-        """Remove what no reader needs any more, and what killed runs left."""
-        versions = self._shelf.last_run().versions
-        removed = []
-        for table in self._shelf.tables.values():
-            if table.is_stored:
-                more = {} if hours is None else {"hours": hours}
-                removed += self._lake.vacuum(table, [versions[table.name]] if table.name in versions else [], **more)
-        return removed
+    def backfill(self, named: Collection[str]) -> Outcome:
+        """A batch that reads nothing and computes tables anew: those named, those with other columns, what is made of them."""
+        if self._lake.committed("history") > self._shelf.last_run().number:
+            raise BatchUnderWay(str(self._lake.path))
+        return self.run_batch([], full=False, rebuild=named)
 
-    def _agree(self, last: Run, sources: Sequence[Source], *, full: bool) -> Plan:
+    def _agree(self, last: Run, sources: Sequence[Source], *, full: bool, rebuild: Collection[str]) -> Plan:
         """The plan of the batch that follows the last complete one; kept, so that an interrupted batch can go on."""
         number = last.number + 1
         path = self._lake.private / PLAN_FILE
@@ -116,15 +118,9 @@ class Runner:
                 )
             return kept
         made = plan.make_plan(number, sources, last.marks, full=full, entries_max=self._batch_entries_max)
+        made = replace(made, rebuild=backfill.to_rebuild(self._lake, self._tables, last, rebuild))
         self._lake.step("write plan", lambda: files.replace(path, made.encode()))
         return made
-
-    def _compact(self, last: Run) -> None:
-        """Join small files, of tables that this batch has not touched: its own files must stay what they are."""
-        for table in self._shelf.tables.values():
-            grows = table.is_stored and table.writing is not Writing.REPLACE
-            if grows and last.number > 0 and self._lake.committed(table.name) == last.number:
-                self._lake.compact(table)
 
     def _write_history(self, inputs: Inputs, agreed: Plan, sources: Sequence[Source]) -> None:
         table = self._tables["history"]
@@ -276,11 +272,16 @@ class Runner:
         for name in certificate.PROVED:
             if name in self._tables:
                 old = said["digests"].get(name, {"rows": 0, "digest": Digest().text()})
-                digests[name] = Digest.of_text(old["rows"], old["digest"]) + self._shelf.digest(
-                    name, inputs.added[name]
-                )
+                is_new = name in agreed.rebuild
+                before_it = Digest() if is_new else Digest.of_text(old["rows"], old["digest"])
+                added = self._shelf.files(name, inputs.versions[name]) if is_new else inputs.added[name]
+                digests[name] = before_it + self._shelf.digest(name, added)
         open_rows = self._shelf.rows("fate_open", inputs.versions.get("fate_open"))
-        balance = shelf.balance(self._shelf, said["balance"], inputs.added, open_rows)
+        counted, brought = said["balance"], dict(inputs.added)
+        if "message_fate" in agreed.rebuild:
+            counted = {}
+            brought |= {name: self._shelf.files(name, inputs.versions[name]) for name in ("history", "message_fate")}
+        balance = shelf.balance(self._shelf, counted, brought, open_rows)
         at = last.at if inputs.batch is None else inputs.batch.at
         return Facts(agreed.number, at, agreed.ranges, heads, inputs.versions, digests, findings, balance)
 

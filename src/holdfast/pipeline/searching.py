@@ -106,11 +106,11 @@ def _is_asked(word: str, terms: Sequence[str]) -> bool:
 _METADATA = """
     SELECT entry.origin, entry.seq, entry."at", entry.mesh, entry.sender, entry.destination_kind, entry.destination_ref,
         entry.message_id, entry.client_message_id, entry.size,
-        list_transform(entry.recipients, one -> one.member) AS recipients, entry.mentions, entry.reason
+        list_transform(entry.recipients, lambda one: one.member) AS recipients, entry.mentions, entry.reason
     FROM history AS entry
-    WHERE entry.origin LIKE 'relay:%' AND entry.kind = 'accepted' AND list_bool_and(list_transform($1, asked -> contains(
+    WHERE entry.origin LIKE 'relay:%' AND entry.kind = 'accepted' AND list_bool_and(list_transform($1, lambda asked: contains(
         lower(concat_ws(' ', mesh, sender, destination_ref, message_id, client_message_id,
-            array_to_string(list_transform(recipients, one -> one.member), ' '), array_to_string(mentions, ' '))),
+            array_to_string(list_transform(recipients, lambda one: one.member), ' '), array_to_string(mentions, ' '))),
         asked)))
     ORDER BY entry."at" DESC, entry.seq DESC LIMIT $2
 """

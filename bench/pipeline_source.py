@@ -1,0 +1,127 @@
+"""The Spark source against Spark's own reader of Parquet files: the same rows, to nowhere."""
+
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, urlsplit
+
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+
+from holdfast.pipeline import pages
+from holdfast.pipeline.pages import Place
+from holdfast.pipeline.session import SessionSettings, open_session
+from holdfast.pipeline.source import register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+RUNS = 3
+PAGE_ROWS = 100_000
+BATCH_ROWS = 10_000
+ROWS_MAX = 2_000_000
+
+
+def compare(relay: Place) -> dict[str, Any]:
+    """Thousand rows a second of each way to read a relay's history, and what part of Parquet's that is."""
+    head = pages.read_head(relay)
+    rows = min(head.seq, ROWS_MAX)
+    with TemporaryDirectory() as folder:
+        prepared = Path(folder) / "history.arrow"
+        _prepare(relay, rows, head.log_id, prepared)
+        spark = open_session(SessionSettings(memory_mb=4096), Path(folder) / "spark")
+        register(spark)
+        parquet = f"{folder}/history"
+        _source(spark, relay.url, relay.token_file, rows).write.parquet(parquet)
+        speeds = {"parquet": _speed(lambda: spark.read.parquet(parquet), rows)}
+        with _served(prepared, head.log_id) as url:
+            speeds["prepared"] = _speed(lambda: _source(spark, url, None, rows), rows)
+        speeds["live"] = _speed(lambda: _source(spark, relay.url, relay.token_file, rows), rows)
+        spark.stop()
+    ratios = {f"{name}_ratio": round(speeds[name] / speeds["parquet"], 2) for name in ("prepared", "live")}
+    return {"rows": rows, **{f"{name}_rows_per_s": round(speed) for name, speed in speeds.items()}, **ratios}
+
+
+def _source(spark: "SparkSession", url: str, token_file: str | None, rows: int) -> "DataFrame":
+    reader = spark.read.format("holdfast").option("url", url).option("table", "history").option("until", str(rows))
+    return (reader if token_file is None else reader.option("token_file", token_file)).load()
+
+
+def _speed(read: "Callable[[], DataFrame]", rows: int) -> float:
+    """Rows a second of the fastest of some runs."""
+    seconds = []
+    for _ in range(RUNS):
+        began_at = time.monotonic()
+        read().write.format("noop").mode("overwrite").save()
+        seconds.append(time.monotonic() - began_at)
+    return rows / min(seconds)
+
+
+def _prepare(relay: Place, rows: int, log_id: bytes, path: Path) -> None:
+    """The history as one Arrow file."""
+    writer = None
+    for page in pages.read_pages(relay, "history", 0, rows, None, log_id):
+        writer = writer or pa.ipc.new_file(str(path), page.schema)
+        for batch in page.batches:
+            writer.write_batch(batch)
+    if writer is not None:
+        writer.close()
+
+
+class _served:  # noqa: N801 - used as a function
+    """A process that serves an Arrow file as a relay would."""
+
+    def __init__(self, path: Path, log_id: bytes) -> None:
+        context = get_context("spawn")
+        ours, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(str(path), log_id, theirs), daemon=True)
+        self._ours = ours
+
+    def __enter__(self) -> str:
+        self._process.start()
+        return f"http://127.0.0.1:{self._ours.recv()}"
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join()
+
+
+def _serve(path: str, log_id: bytes, told: Connection) -> None:
+    table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            query = {name: values[0] for name, values in parse_qs(urlsplit(self.path).query).items()}
+            after, until = int(query["after"]), int(query["until"])
+            reached = min(until, after + PAGE_ROWS)
+            found = table.slice(after, reached - after)
+            if "columns" in query:
+                found = found.select(query["columns"].split(","))
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, found.schema) as writer:
+                writer.write_table(found, max_chunksize=BATCH_ROWS)
+            body = sink.getvalue()
+            headers = {
+                "Content-Length": len(body),
+                "Holdfast-Log-Id": log_id.hex(),
+                "Holdfast-As-Of-Seq": len(table),
+                "Holdfast-Until": until,
+                "Holdfast-Next-After": reached,
+                "Holdfast-Rows": len(found),
+            }
+            self.send_response(200)
+            for name, value in headers.items():
+                self.send_header(name, str(value))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments: Any) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    told.send(server.server_address[1])
+    server.serve_forever()

@@ -1,0 +1,95 @@
+"""A generated relay and its devices, running, and processes whose memory is watched."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ENTRIES_PER_MESSAGE = 4.5
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+POLL_S = 0.2
+
+
+def generated(folder: Path, entries: int, homes: int) -> Path:
+    """The data of a relay with about so many entries in its history; made once."""
+    out = folder / f"world-{entries}"
+    if not out.exists():
+        messages = str(round(entries / ENTRIES_PER_MESSAGE))
+        command = [sys.executable, "-m", "holdfast.cli", "generate", "--messages", messages, "--homes", str(homes)]
+        subprocess.run([*command, "--out", str(out), "--json"], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own programs
+    return out
+
+
+@contextmanager
+def running(*command: str, home: Path | None = None) -> Iterator[dict[str, str]]:
+    """A relay or a daemon, and what it says when it serves."""
+    environment = dict(os.environ) if home is None else {**os.environ, "HOLDFAST_HOME": str(home)}
+    program = [sys.executable, "-m", "holdfast.cli", *command]
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)  # noqa: S603 - our own programs
+    if process.stdout is None:
+        raise RuntimeError("it has no output")
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.terminate()
+        process.wait(60)
+        process.stdout.close()
+
+
+def token(data: Path) -> str:
+    command = [sys.executable, "-m", "holdfast.cli", "relay", "token", "--data", str(data)]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own programs
+
+
+class Watched:
+    """The greatest memory that a process and all that it started had at once."""
+
+    def __init__(self, pid: int) -> None:
+        self.peak_bytes = 0
+        self._pid = pid
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        self._over.set()
+        self._thread.join()
+        return self.peak_bytes
+
+    def _watch(self) -> None:
+        while not self._over.wait(POLL_S):
+            self.peak_bytes = max(self.peak_bytes, sum(map(_resident, _family(self._pid))))
+
+
+def timed(command: list[str]) -> tuple[float, int, str]:
+    """How many seconds a command took, its peak memory, and what it printed."""
+    began_at = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own programs
+    watched = Watched(process.pid)
+    told, _ = process.communicate()
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} ended with {process.returncode}")
+    return time.monotonic() - began_at, watched.stop(), told
+
+
+def _family(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        for task in Path(f"/proc/{one}/task").glob("*/children"):  # each thread has its own
+            try:
+                found += map(int, task.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def _resident(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except OSError:
+        return 0

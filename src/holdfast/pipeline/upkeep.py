@@ -1,0 +1,67 @@
+"""What keeps a lake in shape, without Spark: small files joined, files that nobody needs removed, the whole of it set aside."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast.pipeline.certificate import KEY_FILE
+from holdfast.pipeline.lake import PRIVATE, SMALL_FILES_MAX, VACUUM_HOURS, Lake
+from holdfast.pipeline.shelf import Run, Shelf
+from holdfast.pipeline.table import Table, Writing
+from holdfast.store import files
+
+
+def compact(
+    lake: Lake, tables: Mapping[str, Table], last: Run, small_files_max: int = SMALL_FILES_MAX
+) -> dict[str, int]:
+    """Join small files, of tables that no batch under way has touched: its own files must stay what they are.
+
+    Says how many files each table that had too many has now.
+    """
+    joined = {}
+    for table in tables.values():
+        grows = table.is_stored and table.writing is not Writing.REPLACE and not lake.is_outdated(table)
+        if grows and last.number > 0 and lake.committed(table.name) == last.number:
+            before = _version(lake, table)
+            if lake.compact(table, small_files_max) != before:
+                joined[table.name] = _files(lake, table)
+    return joined
+
+
+def vacuum(lake: Lake, tables: Mapping[str, Table], last: Run, hours: int = VACUUM_HOURS) -> list[str]:
+    """Remove what no reader needs any more, and what killed runs left."""
+    removed = []
+    for table in tables.values():
+        if table.is_stored:
+            keep = [last.versions[table.name]] if table.name in last.versions else []
+            removed += lake.vacuum(table, keep, hours)
+    return removed
+
+
+def set_aside(lake: Lake, shelf: Shelf) -> Path:
+    """Give a lake another name and begin it again with the key it had; where the old one is now.
+
+    Ended in the middle there is no lake, or an empty one that will get a key of its own; the old one is whole.
+    """
+    aside = lake.path.with_name(f"{lake.path.name}.until-{shelf.last_run().number}")
+    number = 1
+    while aside.exists():
+        number += 1
+        aside = lake.path.with_name(f"{lake.path.name}.until-{shelf.last_run().number}.{number}")
+    key = lake.private / KEY_FILE
+    kept = key.read_bytes() if key.exists() else None
+    lake.path.rename(aside)
+    files.sync_directory(lake.path.parent)
+    Lake(lake.path).create()
+    if kept is not None:
+        files.write_new(lake.path / PRIVATE / KEY_FILE, kept)
+    return aside
+
+
+def _version(lake: Lake, table: Table) -> int:
+    found = lake.delta(table.name)
+    return -1 if found is None else found.version()
+
+
+def _files(lake: Lake, table: Table) -> int:
+    found = lake.delta(table.name)
+    return 0 if found is None else len(found.file_uris())
