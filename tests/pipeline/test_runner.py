@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import LongType, StringType, StructField, StructType
@@ -204,6 +206,8 @@ def test_a_lake_gets_tables_of_other_columns_with_all_that_it_has_read(
     assert lakes.contents(tmp_path / "old", after) == lakes.contents(tmp_path / "new", after)
     assert lakes.findings(tmp_path / "old", after) == []
     assert verify(lakes.shelf_of(tmp_path / "old", after)) == []
+    with pytest.raises(DeltaError, match=r"(?i)append"):
+        DeltaTable(tmp_path / "old" / "marked").delete("seq = 1")
     before = Shelf(Lake(tmp_path / "old"), _changed(columns=False), AsOf(number=2))
     assert before.rows("marked", before.last_run().versions["marked"]) == 8
 

@@ -36,9 +36,13 @@ class _Everything(Inputs):
 
 
 def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collection[str] = ()) -> tuple[str, ...]:
-    """The tables that are computed anew: those that are named or have other columns now, and all that is made of them."""
+    """The tables that are computed anew: those that are named or have other columns now, and all that is made of them.
+
+    What was computed anew for a batch that ended early has its columns already, and rows that nobody has read yet.
+    """
     kept = [one for one in tables.values() if one.is_stored and one.name in last.versions]
-    wanted = {one.name for one in kept if one.name in named or lake.is_outdated(one)}
+    begun = {one.name for one in kept if lake.is_rebuilt_for(one, last.number + 1)}
+    wanted = begun | {one.name for one in kept if one.name in named or lake.is_outdated(one)}
     if "history" in wanted:
         raise LakeOutdated(str(lake.root("history")), "everything is made of it, and it is made of nothing here")
     affected = set(wanted)
@@ -66,11 +70,11 @@ def fill(
 
 
 def _rebuild(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
-    version = lake.rebuilt(table, number)
-    if version is None:
+    if lake.rebuilt(table, number) is None:
         frame = empty(inputs.spark, table.schema) if reads_state(table) else inputs.call(_function(table))
         lake.rebuild(table, number, lake.stage(table, frame))
-        version = lake.rebuilt(table, number)
+    lake.protect(table)
+    version = lake.rebuilt(table, number)
     if version is None:
         raise RuntimeError(f"{table.name} was not computed anew")
     inputs.versions[table.name] = version

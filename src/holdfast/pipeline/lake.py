@@ -223,20 +223,30 @@ class Lake:
 
     def rebuild(self, table: Table, number: int, staged: Path) -> None:
         """Let a table that has a batch have these rows and columns instead, for the batch after it; once."""
-        if self.rebuilt(table, number) is not None:
-            return
-        added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
-        actions = [_add(self.root(table.name), path, table) for path in added]
-        transactions = [Transaction(BATCH_APPLICATION, number), Transaction(REBUILD_APPLICATION, number + 1)]
-        handle = DeltaTable(self.root(table.name))
-        grows = table.writing is Writing.APPEND
-        if grows:
-            handle.alter.set_table_properties({_APPEND_ONLY: "false"})
-        self.step(f"rebuild {table.name}", lambda: _commit(handle, table, actions, transactions, mode="overwrite"))
-        if grows:
-            handle.alter.set_table_properties({_APPEND_ONLY: "true"})
-        self._handles.pop(table.name, None)  # what it knows of the columns is no longer so
+        if self.rebuilt(table, number) is None:
+            added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
+            actions = [_add(self.root(table.name), path, table) for path in added]
+            transactions = [Transaction(BATCH_APPLICATION, number), Transaction(REBUILD_APPLICATION, number + 1)]
+            self._set_append_only(table, "false")
+            handle = DeltaTable(self.root(table.name))
+            self.step(f"rebuild {table.name}", lambda: _commit(handle, table, actions, transactions, mode="overwrite"))
         shutil.rmtree(staged, ignore_errors=True)
+
+    def protect(self, table: Table) -> None:
+        """Let no row be taken away from a table that only grows, also where a run that computed it anew was ended early."""
+        self._set_append_only(table, "true")
+        self._handles.pop(table.name, None)  # what it knows of the columns may be no longer so
+
+    def _set_append_only(self, table: Table, value: str) -> None:
+        """Let rows of a table that only grows be taken away, or not any more."""
+        handle = DeltaTable(self.root(table.name))
+        if table.writing is Writing.APPEND and handle.metadata().configuration.get(_APPEND_ONLY) != value:
+            handle.alter.set_table_properties({_APPEND_ONLY: value})
+
+    def is_rebuilt_for(self, table: Table, number: int) -> bool:
+        """Whether a table was computed anew for this batch."""
+        found = self._handles.get(table.name) or self.delta(table.name)
+        return found is not None and found.transaction_version(REBUILD_APPLICATION) == number
 
     def rebuilt(self, table: Table, number: int) -> int | None:
         """The version in which a table that was computed anew has a batch and not the next one; None if it was not."""
