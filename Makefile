@@ -52,7 +52,7 @@ crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cut
 	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/crash \
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load \
 		tests/device/test_files.py::test_flipped_bits_are_noticed_or_harmless
-	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py
+	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py tests/pipeline/test_lake.py
 
 scale: $(VENV)/dev ## a million queued messages, a million documents, and the console's lists of a million: times and memory (4 GB of disk)
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \

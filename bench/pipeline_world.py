@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ENTRIES_PER_MESSAGE = 4.5
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-POLL_S = 0.2
+POLL_S = 0.5
 
 
 def generated(folder: Path, entries: int, homes: int) -> Path:
@@ -89,7 +88,9 @@ def _family(pid: int) -> list[int]:
 
 
 def _resident(pid: int) -> int:
+    """Memory that a process has, of what it shares with others its part."""
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
         return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

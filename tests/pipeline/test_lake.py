@@ -1,6 +1,7 @@
 """The Delta tables themselves: what their logs say is true, they stay few files, and a commit is made once. No Spark."""
 
 import json
+import os
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,9 @@ SCHEMA = StructType(
 )
 MADE = Table("made", "Rows of a test.", ("seq",), SCHEMA, Writing.APPEND, None, partition_by="day")
 SWAPPED = Table("swapped", "Rows that are replaced.", ("seq",), SCHEMA, Writing.REPLACE, None)
+MANY_BATCHES = (
+    1000 if "HOLDFAST_PIPELINE_BATCHES" in os.environ else 150
+)  # past a checkpoint of the log, of which every hundredth is one
 BEGAN_AT = datetime(2026, 1, 1, 23, 59, 59, 999_999, UTC)
 
 
@@ -133,8 +137,8 @@ def test_no_row_of_an_append_only_table_can_be_taken_away(lake: Lake) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_thousand_batches_leave_few_files_and_every_row(lake: Lake) -> None:
-    for number in range(1, 1001):
+def test_many_batches_leave_few_files_and_every_row(lake: Lake) -> None:
+    for number in range(1, MANY_BATCHES + 1):
         lake.compact(MADE)
         add(lake, MADE, number, rows(number, 1))
     lake.compact(MADE)
@@ -142,9 +146,9 @@ def test_a_thousand_batches_leave_few_files_and_every_row(lake: Lake) -> None:
     for day in ("2026-01-01", "2026-01-02"):
         files = [path for path in live_files(handle) if path.parent.name == f"day={day}"]
         assert len(files) <= SMALL_FILES_MAX
-    assert read(lake, MADE) == rows(1, 1000)
+    assert read(lake, MADE) == rows(1, MANY_BATCHES)
     commits = [[json.loads(line) for line in _log(lake, "made", version)] for version in range(1, handle.version() + 1)]
-    assert sum(any("txn" in one for one in commit) for commit in commits) == 1000
+    assert sum(any("txn" in one for one in commit) for commit in commits) == MANY_BATCHES
     for commit in commits:  # what compaction moves is not told as changed
         is_batch = any("txn" in one for one in commit)
         changes = {one[kind]["dataChange"] for one in commit for kind in ("add", "remove") if kind in one}

@@ -1,8 +1,9 @@
 """What a runner does with a batch, on small tables."""
 
 import os
+import shutil
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -149,19 +150,39 @@ def test_tables_that_cannot_be_computed_are_refused() -> None:
 GROWN = {name: TOYS[name] for name in ("history", "seen", "counted", "daily")}
 
 
+@dataclass(frozen=True)
+class Younger:
+    """A lake of two batches that lacks tables, or has them in an older form; and what one holds that never did."""
+
+    old: Path
+    expected: dict[str, list[str]]
+
+
+def _younger(
+    spark: SparkSession, place: Place, folder: Path, before: dict[str, Table], after: dict[str, Table]
+) -> Younger:
+    for _ in range(2):
+        lakes.run(spark, folder / "old", place, tables=before, entries_max=4)
+    lakes.run(spark, folder / "new", place, tables=after)
+    return Younger(folder / "old", lakes.contents(folder / "new", after))
+
+
+@pytest.fixture(scope="module")
+def younger(spark: SparkSession, place: Place, tmp_path_factory: pytest.TempPathFactory) -> Younger:
+    return _younger(spark, place, tmp_path_factory.mktemp("younger"), {"history": TOYS["history"]}, GROWN)
+
+
 @pytest.mark.parametrize("killed_at", [None, "write counted", "commit counted", "commit daily", "commit run"])
 def test_a_lake_gets_tables_that_are_younger_than_it_with_all_that_it_has_read(
-    spark: SparkSession, relay: RunningRelay, place: Place, tmp_path: Path, killed_at: str | None
+    spark: SparkSession, place: Place, younger: Younger, tmp_path: Path, killed_at: str | None
 ) -> None:
-    for _ in range(2):
-        lakes.run(spark, tmp_path / "old", place, tables={"history": TOYS["history"]}, entries_max=4)
+    shutil.copytree(younger.old, tmp_path / "old")
     if killed_at is not None:
         with pytest.raises(Killed):
             lakes.run(spark, tmp_path / "old", place, tables=GROWN, entries_max=4, step=Steps(killed_at, after=True))
     for _ in range(2):
         lakes.run(spark, tmp_path / "old", place, tables=GROWN)
-    lakes.run(spark, tmp_path / "new", place, tables=GROWN)
-    assert lakes.contents(tmp_path / "old", GROWN) == lakes.contents(tmp_path / "new", GROWN)
+    assert lakes.contents(tmp_path / "old", GROWN) == younger.expected
     assert lakes.findings(tmp_path / "old", GROWN) == []
 
 
@@ -187,14 +208,19 @@ def _changed(*, columns: bool) -> dict[str, Table]:
     return in_order({one.name: one for one in (TOYS["history"], TOYS["daily"], made, grown)})
 
 
+@pytest.fixture(scope="module")
+def changed(spark: SparkSession, place: Place, tmp_path_factory: pytest.TempPathFactory) -> Younger:
+    before, after = _changed(columns=False), _changed(columns=True)
+    return _younger(spark, place, tmp_path_factory.mktemp("changed"), before, after)
+
+
 @pytest.mark.parametrize(
     "killed_at", [None, ("rebuild marked", False), ("rebuild marked", True), ("commit counted", True)], ids=str
 )
 def test_a_lake_gets_tables_of_other_columns_with_all_that_it_has_read(
-    spark: SparkSession, place: Place, tmp_path: Path, killed_at: tuple[str, bool] | None
+    spark: SparkSession, place: Place, changed: Younger, tmp_path: Path, killed_at: tuple[str, bool] | None
 ) -> None:
-    for _ in range(2):
-        lakes.run(spark, tmp_path / "old", place, tables=_changed(columns=False), entries_max=4)
+    shutil.copytree(changed.old, tmp_path / "old")
     after = _changed(columns=True)
     if killed_at is not None:
         with pytest.raises(Killed):
@@ -202,8 +228,7 @@ def test_a_lake_gets_tables_of_other_columns_with_all_that_it_has_read(
             lakes.run(spark, tmp_path / "old", place, tables=after, entries_max=4, step=step)
     for _ in range(2):
         lakes.run(spark, tmp_path / "old", place, tables=after)
-    lakes.run(spark, tmp_path / "new", place, tables=after)
-    assert lakes.contents(tmp_path / "old", after) == lakes.contents(tmp_path / "new", after)
+    assert lakes.contents(tmp_path / "old", after) == changed.expected
     assert lakes.findings(tmp_path / "old", after) == []
     assert verify(lakes.shelf_of(tmp_path / "old", after)) == []
     with pytest.raises(DeltaError, match=r"(?i)append"):

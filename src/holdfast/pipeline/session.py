@@ -52,6 +52,7 @@ TEST_PROFILE = {
     "spark.rdd.compress": "false",
     "spark.sql.streaming.pollingDelay": "1ms",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """For data of a test's size: setting up parallel work would take longer than the work."""
 
@@ -62,6 +63,10 @@ SMALL_ROWS = 50_000
 _FITTED = {
     "spark.sql.adaptive.enabled": ("false", "true"),
     "spark.sql.codegen.wholeStage": ("false", "true"),
+    "spark.sql.codegen.factoryMode": (
+        "NO_CODEGEN",
+        "FALLBACK",
+    ),  # to compile an expression takes longer than to interpret it
     "spark.sql.shuffle.partitions": ("1", None),
 }
 """What a session is set to for few rows, and for many; None is what it had."""
