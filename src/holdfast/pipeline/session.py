@@ -43,6 +43,8 @@ _ALWAYS = {
 _SERVERS_OWN = ("spark.sql.catalogImplementation", "spark.sql.codegen.cache.maxEntries")
 """Fixed when a process of Spark starts, so the business of whoever starts a Connect server."""
 
+_HADOOP = "spark.hadoop."
+
 TEST_PROFILE = {
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
@@ -107,9 +109,25 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
     session = builder.getOrCreate()
     if settings.remote is None:
         session.sparkContext.setLogLevel("ERROR")
+        if settings.master.startswith("local["):
+            _lighten(session)
     if settings.remote is not None or not settings.master.startswith("local["):
         _ship(session, settings, cache)
     return session
+
+
+def _lighten(session: "SparkSession") -> None:
+    """Leave Hadoop's settings to its code where nobody set them: they go along with every scan and every write.
+
+    There are more than a thousand, each packed by itself: a seventh of the work of a small batch. Files of settings for
+    another machine's file systems would lead local paths there.
+    """
+    context = session.sparkContext
+    hadoop = context._jsc.hadoopConfiguration()
+    chosen = [(name, value) for name, value in context.getConf().getAll() if name.startswith(_HADOOP)]
+    hadoop.clear()
+    for name, value in chosen:
+        hadoop.set(name.removeprefix(_HADOOP), value)
 
 
 def _is_a_sessions(name: str) -> bool:
