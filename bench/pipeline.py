@@ -186,11 +186,25 @@ def _answered(connection: duckdb.DuckDBPyConnection, lake: Path, name: str, ques
 def document(text: str) -> str:
     """docs/pipeline.md with what was measured last."""
     found = results.load().get("pipeline", {})
-    lines = ["", *_sizes(found.get("sizes", {})), "", *_source(found.get("source")), ""]
+    lines = [
+        "",
+        *_about(found.get("about")),
+        "",
+        *_sizes(found.get("sizes", {})),
+        "",
+        *_source(found.get("source")),
+        "",
+    ]
     changed, count = _PART.subn(lambda match: match[1] + "\n".join(lines) + match[2], text)
     if count != 1:
         raise ValueError("docs/pipeline.md has no place for what was measured")
     return changed
+
+
+def _about(found: dict[str, Any] | None) -> list[str]:
+    if found is None:
+        return []
+    return [f"Measured {found['at']} on {found['cores']} cores, which others used, too: the load was {found['load']}."]
 
 
 def _sizes(sizes: dict[str, Any]) -> list[str]:
@@ -204,7 +218,7 @@ def _sizes(sizes: dict[str, Any]) -> list[str]:
             f"{one['nothing_new_s']}; {one['nothing_new_process_s']}" for one in columns
         ],
         "all of the relay's state compared, in s": [str(one["compare_all_s"]) for one in columns],
-        "most memory, of all processes of the run, in MB": [f"{one['peak_mb']:,}" for one in columns],
+        "most memory, of all processes of the run, in MB": [f"{one.get('peak_mb', 'not measured')}" for one in columns],
         "times what DuckDB takes for the tables below": [str(one["ratio"]) for one in columns],
     }
     for name in QUESTIONS:
