@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.cli import pipeline
+from holdfast.cli import pipeline, pipeline_lake
 from holdfast.cli.at_lake import open_shelf
-from holdfast.cli.output import ExitCode
+from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline.lake import Lake, LakeOther, LakeShown
 from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.searching import NothingAsked, search_messages
@@ -108,6 +108,13 @@ def test_nobody_else_can_look_into_the_index(lake: Path, homes: Person) -> None:
             pipeline.index(lake=lake, device=[str(homes.home / "daemon.sock")])
     finally:
         lake.chmod(0o700)
+
+
+def test_what_only_a_relays_lake_can_answer_is_said(lake: Path) -> None:
+    with pytest.raises(Failure, match="ask it with `search`"):
+        pipeline_lake.report(lake)
+    with pytest.raises(Failure, match="ask it with `search`"):
+        pipeline_lake.trace("any", lake)
 
 
 def test_an_index_is_no_relays_lake(spark: SparkSession, lake: Path) -> None:

@@ -26,13 +26,21 @@ def report(
     with explained():
         from holdfast.pipeline import report as reports
 
-        told = reports.gather(open_shelf(lake, as_of))
+        told = reports.gather(_with_fates(open_shelf(lake, as_of)))
         if as_json:
             print_json(plain(told))
             return
         target = out or lake / "report.html"
         files.replace(target.absolute(), reports.page(told, show_time).encode())
         console().print(f"✓ {target}")
+
+
+def _with_fates(shelf: "Shelf") -> "Shelf":
+    """A relay's lake; an owner's has other tables."""
+    if "message_fate" not in shelf.tables:
+        message = f"{shelf.lake.path} is an index of messages: ask it with `search`, `show` or `sql`"
+        raise Failure(ExitCode.USAGE, "usage", message)
+    return shelf
 
 
 def show(
@@ -134,7 +142,7 @@ def trace(
     with explained():
         from holdfast.pipeline import archive
 
-        found = archive.trace(open_shelf(lake, as_of), name)
+        found = archive.trace(_with_fates(open_shelf(lake, as_of)), name)
     if found is None:
         raise Failure(ExitCode.NOT_FOUND, "message_unknown", f"no history in this lake tells of a message {name}")
     if as_json:
