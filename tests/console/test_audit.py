@@ -10,16 +10,8 @@ import pytest
 from holdfast.cli.lake_report import lake_report
 from holdfast.console.audit import KEPT_S, Audit, LakeUnavailable
 from holdfast.console.relay_console import RelayConsole
-from holdfast.console.signing_in import Role
-from holdfast.export.exporter import Exporter
 from holdfast.protocol.schedule import SECOND
-from holdfast.relay.database import open_relay
-from holdfast.relay.identity import Identity
-from holdfast.relay.relay import Relay
-from holdfast.relay.server import Application
-from holdfast.relay.settings import Settings
-from holdfast.store.sqlite import MEMORY
-from tests.console.routes import bytes_of
+from tests.console.window import Window, entered, public_console
 
 HOUR = 1_800_000_000 * SECOND
 REPORT: dict[str, Any] = {
@@ -36,63 +28,13 @@ REPORT: dict[str, Any] = {
 CERTIFICATES = [{"number": 3, "hash": "ab" * 32, "pubkey": "cd" * 32}]
 
 
-class Window:
-    """A browser's requests, called instead of sent."""
-
-    def __init__(self, app: Application) -> None:
-        self.app = app
-        self.cookie = ""
-
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
-        given = {
-            "host": "127.0.0.1:7447",
-            "cookie": self.cookie,
-            **{name.replace("_", "-"): one for name, one in headers.items()},
-        }
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "raw_path": path.encode(),
-            "query_string": b"",
-            "headers": [(name.encode(), one.encode()) for name, one in given.items()],
-            "client": ("127.0.0.1", 1),
-            "server": ("127.0.0.1", 7447),
-        }
-        sent: list[dict[str, Any]] = []
-
-        async def receive() -> dict[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: dict[str, Any]) -> None:
-            sent.append(message)
-
-        asyncio.run(self.app(scope, receive, send))
-        told = {name.decode(): one.decode() for name, one in sent[0]["headers"]}
-        return sent[0]["status"], told, b"".join(one["body"] for one in sent[1:]).decode()
-
-
 @pytest.fixture
 def public(tmp_path: Path) -> Iterator[tuple[Window, RelayConsole]]:
-    """The console of a relay that others reach over https, with a lake."""
-
     async def report() -> dict[str, Any]:
         return {"report": REPORT, "certificates": CERTIFICATES}
 
-    engine = open_relay(MEMORY)
-    identity = Identity.load(tmp_path, bytes_of)
-    relay = Relay(engine, Settings(public_url="https://relay.example"), identity, inline=True)
-    app = Application(relay, Exporter(MEMORY, "none"))
-    yield Window(app), RelayConsole(relay, app, report=report)
-    engine.close()
-
-
-def entered(window: Window, pages: RelayConsole, host: str) -> str:
-    """Open a link; what the cookie says."""
-    status, told, _ = window.ask("GET", pages.console.link(Role.OPERATOR, "ann"), host=host)
-    assert status == 200
-    window.cookie = told["set-cookie"].partition(";")[0]
-    return told["set-cookie"]
+    with public_console(tmp_path, report) as opened:
+        yield opened
 
 
 def test_what_the_lake_proves_is_shown(public: tuple[Window, RelayConsole]) -> None:

@@ -1,5 +1,6 @@
 """`holdfast pipeline …` as a person uses it: real processes, on the Java that comes as a package, killed in the middle."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ import pytest
 import typer
 
 from holdfast.cli import pipeline
+from holdfast.cli.lake_report import lake_report
 from holdfast.cli.output import ExitCode
 from holdfast.pipeline.lake import Lake
 from holdfast.relay.database import open_relay
+from tests.console.window import entered, public_console
 from tests.pipeline import lakes
 from tests.pipeline.worlds import World, generated
 from tests.relay.running import running
@@ -101,6 +105,18 @@ def test_verify_of_a_changed_lake_ends_with_4(lake: Path, tmp_path: Path) -> Non
     told = subprocess.run(command("verify", copy, "--json"), capture_output=True, text=True)
     assert told.returncode == ExitCode.VIOLATION
     assert json.loads(told.stdout)["ok"] is False
+
+
+def test_the_consoles_audit_page_says_what_the_lake_says(lake: Path, tmp_path: Path) -> None:
+    said, (certificate,) = ask("report", lake), ask("sql", lake, "SELECT document FROM certificate")["rows"]
+    with public_console(tmp_path, partial(lake_report, lake)) as (window, pages):
+        entered(window, pages, "127.0.0.1:7447")
+        status, _, page = window.ask("GET", "/console/audit")
+        assert status == 200
+        assert hashlib.sha256(certificate["document"].encode()).hexdigest()[:12] in page
+        assert "no rule is broken" in page
+        latency = json.loads(window.ask("GET", "/console/audit/latency")[2])
+    assert latency["lines"]["p99"] == [hour["p99"] for hour in said["latency"]] != []
 
 
 def test_show_lists_the_tables_and_their_rows_without_java(lake: Path) -> None:
