@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster check format crash scale setup pipeline lock clean
+.PHONY: help demo test test-cluster check format crash scale bench setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,17 @@ scale: $(VENV)/dev ## a million queued messages, a million documents, and the co
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \
 		tests/relay/test_black_box.py::test_memory_does_not_grow_with_what_was_accepted tests/console/test_scale.py
 
+BENCHES := log accept send flush feed hook
+
+bench: $(VENV)/bench ## how fast it is, beside others that wait for the disk: about twenty minutes; make bench-NAME for one: log accept send flush feed hook growth
+	@for name in $(BENCHES); do $(BIN)/python -m bench.$$name || exit 1; done
+	@$(BIN)/python -m bench.report
+
+.PHONY: $(BENCHES:%=bench-%) bench-growth
+$(BENCHES:%=bench-%) bench-growth: bench-%: $(VENV)/bench
+	@$(BIN)/python -m bench.$*
+	@$(BIN)/python -m bench.report
+
 setup: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## only install what demo and test need
 
 pipeline: $(VENV)/pipeline ## add the heavy half: Spark, Delta, DuckDB, a Java runtime
@@ -84,6 +95,11 @@ $(VENV)/runtime: lock/runtime.txt pyproject.toml $(VENV)/pip
 $(VENV)/dev: lock/dev.txt $(VENV)/runtime
 	@echo 'Adding the test tools (once) …'
 	@$(INSTALL) --requirement lock/dev.txt
+	@touch $@
+
+$(VENV)/bench: lock/bench.txt $(VENV)/dev
+	@echo 'Adding those we are measured against (once) …'
+	@$(INSTALL) --requirement lock/bench.txt
 	@touch $@
 
 # Node comes as a wheel, and what it runs by the lock file: clients of others, which the relay must serve.

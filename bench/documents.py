@@ -52,7 +52,7 @@ def history(spark: "SparkSession", count: int, documents: int, hot: int) -> "Dat
                    '","kind":40000,"o":"put","vc":[["laptop",', version, ']',
                    IF(version % 10 = 0, concat(',["phone",', version DIV 10, ']'), ''), ']}}'), 'UTF-8') AS detail
         FROM placed
-    """)  # noqa: S608 - numbers
+    """)
 
 
 def timed(entries: "DataFrame") -> float:

@@ -15,7 +15,7 @@ def record(name: str, figures: dict[str, Any]) -> None:
     found = load()
     found[name] = {"about": _about(), **figures}
     beside = RESULTS.with_suffix(".new")
-    beside.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n")
+    beside.write_text(json.dumps(found, indent=2) + "\n")
     beside.replace(RESULTS)
 
 

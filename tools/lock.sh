@@ -11,3 +11,4 @@ echo 'flit_core' | compile pyproject.toml - --output-file lock/runtime.txt
 compile pyproject.toml --group dev --constraint lock/runtime.txt --output-file lock/dev.txt
 printf 'setuptools\nwheel\n' | compile - --output-file lock/build.txt
 compile pyproject.toml --extra pipeline --constraint lock/dev.txt --constraint lock/build.txt --output-file lock/pipeline.txt
+compile pyproject.toml --group bench --constraint lock/dev.txt --output-file lock/bench.txt
