@@ -63,7 +63,7 @@ def _taken(offer: Offer, number: int, member: str) -> Accepted:
     now = wall_clock()
     head = Head(mesh=MESH, client_message_id=f"send-{number}", epoch=offer.head.epoch, sequence=number + 10)
     return Accepted(
-        offer=msgspec.structs.replace(offer, said=msgspec.structs.replace(offer.said, head=head)),
+        offer=Offer.of(offer.event, msgspec.structs.replace(offer.said, head=head), offer.raw),
         sender="member-founder",
         message_id=ulid.mint(now, number.to_bytes(ulid.RANDOM_BYTES, "big")),
         recipients=((member, QUEUED),),

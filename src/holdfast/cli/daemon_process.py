@@ -14,7 +14,7 @@ import structlog
 from holdfast.cli import json_log
 from holdfast.cli.hook_process import hooks_handled
 from holdfast.cli.output import ExitCode, Failure, print_json, show_time
-from holdfast.cli.process import stop_signal
+from holdfast.cli.process import run, stop_signal
 from holdfast.cli.rotated_log import RotatedLog
 from holdfast.console.daemon_console import DaemonConsole
 from holdfast.device import holder, host, settings
@@ -47,7 +47,7 @@ def serve(home: Home, options: Options) -> None:
     json_log.configure(options.log_level or chosen.log_level, log)
     with alone_in(home) as device, endings():
         check_place(device, chosen)
-        asyncio.run(_serve(device, options, chosen, log))
+        run(_serve(device, options, chosen, log))
 
 
 def check_place(device: Device, chosen: Settings) -> None:

@@ -16,7 +16,7 @@ import structlog
 from holdfast.cli import json_log
 from holdfast.cli.daemon_process import alone_in, endings, settings_of, work
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.cli.process import stop_signal
+from holdfast.cli.process import run, stop_signal
 from holdfast.cli.session import failures, user_name
 from holdfast.device import mesh, outbox
 from holdfast.device.daemon import Daemon
@@ -47,7 +47,7 @@ def serve(environment: Mapping[str, str], *, port: int | None, log_level: str | 
         json_log.configure(log_level or chosen.log_level)
         invitation = read(text)
         with alone_in(home, create=True) as device, endings():
-            asyncio.run(_serve(device, invitation, port, ttl_s))
+            run(_serve(device, invitation, port, ttl_s))
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The relay as a process: assembled from its parts, told to stop by signals. Loaded only by whoever runs one."""
 
-import asyncio
 import os
 import sys
 from functools import partial
@@ -11,14 +10,15 @@ import structlog
 from holdfast.cli import json_log, relay_store
 from holdfast.cli.lake_report import lake_report
 from holdfast.cli.output import ExitCode, Failure, print_json
-from holdfast.cli.process import stop_signal
+from holdfast.cli.process import run, stop_signal
 from holdfast.console.relay_console import RelayConsole
 from holdfast.export.exporter import Exporter
 from holdfast.relay import identity, lock, neighbours
 from holdfast.relay.database import EXPORT_READER, open_relay
-from holdfast.relay.relay import Relay
+from holdfast.relay.relay import VERIFIERS, Relay
 from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
+from holdfast.relay.verifying import Verifiers
 from holdfast.store.engine import Engine
 from holdfast.wire.network import CannotListen, SystemNetwork
 
@@ -29,7 +29,7 @@ def serve(data: Path, chosen: Settings, lake: Path | None = None) -> None:
     """Serve until a signal says otherwise; the console shows what `lake` proves."""
     json_log.configure(chosen.log_level)
     try:
-        asyncio.run(_serve(data, chosen, lake))
+        run(_serve(data, chosen, lake))
     except CannotListen as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
 
@@ -73,7 +73,7 @@ def open_in(data: Path, chosen: Settings) -> tuple[Engine, Relay]:
         if engine.is_shared:
             with engine.write() as transaction:
                 neighbours.claim_key(transaction, found.pubkey)
-        return engine, Relay(engine, chosen, found)
+        return engine, Relay(engine, chosen, found, verifiers=Verifiers(VERIFIERS))
     except BaseException:
         engine.close()
         raise

@@ -15,7 +15,7 @@ import structlog
 from holdfast.cli import json_log
 from holdfast.cli.daemon_process import alone_in, check_place, endings, settings_of, work
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.cli.process import stop_signal
+from holdfast.cli.process import run, stop_signal
 from holdfast.cli.relay_process import open_in, with_console
 from holdfast.cli.session import user_name
 from holdfast.device import settings
@@ -42,7 +42,7 @@ def serve(home: Home, data: Path, chosen: Settings, *, port: int | None, mesh_na
         membership, stands = standing(device)
         if membership is not None and stands is not Standing.NONE and not is_port_given:
             chosen = _where_the_mesh_is(membership, chosen)
-        asyncio.run(_serve(device, data, chosen, port, mesh_name))
+        run(_serve(device, data, chosen, port, mesh_name))
 
 
 def _where_the_mesh_is(membership: Membership, chosen: Settings) -> Settings:

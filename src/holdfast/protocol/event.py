@@ -109,8 +109,17 @@ def check_id(event: Event) -> None:
 
 def check_signature(event: Event) -> None:
     """Refuse an event whose id its author did not sign. Says nothing about the rest: `check_id` comes first."""
-    if not keys.verify(event.pubkey, bytes.fromhex(event.id), bytes.fromhex(event.sig)):
-        raise Refused(Refusal.BAD_SIGNATURE, "event: the signature is not its author's")
+    if not is_signed(event):
+        raise bad_signature()
+
+
+def is_signed(event: Event) -> bool:
+    """Whether its author signed an event's id."""
+    return keys.verify(event.pubkey, bytes.fromhex(event.id), bytes.fromhex(event.sig))
+
+
+def bad_signature() -> Refused:
+    return Refused(Refusal.BAD_SIGNATURE, "event: the signature is not its author's")
 
 
 def verify(event: Event) -> None:

@@ -13,7 +13,7 @@ from holdfast.protocol.administration import (
     check_countersignature,
 )
 from holdfast.protocol.envelope import MESSAGE_KIND, Envelope, Head
-from holdfast.protocol.event import Event, check_id, check_signature, decode
+from holdfast.protocol.event import Event, check_id, decode
 from holdfast.protocol.receipt import RECEIPT_KIND, Receipt
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND, clock_refusal
@@ -39,32 +39,27 @@ class Offer(msgspec.Struct, frozen=True):
     event: Event
     said: Said
     raw: bytes
+    # Of the event and of what it says, kept because they are asked for again and again:
+    head: Head
+    event_id: bytes
+    lane: Lane  # by the sender's device: its key may be another one from one send to the next
+    lanes: frozenset[Lane]  # by its key, too: a device that was restored goes on under another epoch
 
-    @property
-    def head(self) -> Head:
-        return self.said.head
+    @classmethod
+    def of(cls, event: Event, said: Said, raw: bytes) -> "Offer":
+        place = _place(said)
+        lane = (said.head.epoch.hex(), *place)
+        lanes = frozenset((lane, (event.pubkey, *place)))
+        return cls(event, said, raw, said.head, bytes.fromhex(event.id), lane, lanes)
 
-    @property
-    def event_id(self) -> bytes:
-        return bytes.fromhex(self.event.id)
 
-    @property
-    def lane(self) -> Lane:
-        """By the sender's device: its key may be another one from one send to the next."""
-        return self._lane_of(self.head.epoch.hex())
-
-    @property
-    def lanes(self) -> frozenset[Lane]:
-        """By its key, too: a device that was restored goes on under another epoch."""
-        return frozenset({self.lane, self._lane_of(self.event.pubkey)})
-
-    def _lane_of(self, sender: str) -> Lane:
-        if isinstance(self.said, Administration):
-            return sender, self.head.mesh, "admin", ""
-        destination = self.said.destination
-        if isinstance(self.said, Receipt):  # a full queue must not hold up receipts
-            return sender, self.head.mesh, "receipt", destination.ref
-        return sender, self.head.mesh, destination.kind.value, destination.ref
+def _place(said: Said) -> tuple[str, str, str]:
+    """Where order counts, whoever sends."""
+    if isinstance(said, Administration):
+        return said.head.mesh, "admin", ""
+    if isinstance(said, Receipt):  # a full queue must not hold up receipts
+        return said.head.mesh, "receipt", said.destination.ref
+    return said.head.mesh, said.destination.kind.value, said.destination.ref
 
 
 def read(raw: bytes) -> Offer | SnapshotOffer:
@@ -77,7 +72,7 @@ def read(raw: bytes) -> Offer | SnapshotOffer:
     if reader is None:
         ours = f"{', '.join(map(str, _READERS))} or from {SYNC_KINDS[0]} to {SYNC_KINDS[-1]}"
         raise Refused(Refusal.KIND_UNSUPPORTED, f"kind {event.kind} is not one of {ours}")
-    return Offer(event, reader(event), raw)
+    return Offer.of(event, reader(event), raw)
 
 
 def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before: int) -> None:
@@ -93,9 +88,8 @@ def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before
         raise Refused(refusal, f"created_at is {created_at}, the relay's clock says {now // SECOND}")
 
 
-def check_author(offer: Offer | SnapshotOffer) -> None:
-    """Refuse what its author, or whoever else has to agree, did not sign. The dear part, kept off loop and writer."""
-    check_signature(offer.event)
+def check_consent(offer: Offer | SnapshotOffer) -> None:
+    """Refuse what somebody beside its author has to sign, and did not. As dear as a signature, kept off loop and writer."""
     if not isinstance(offer.said, Administration):
         return
     action = offer.said.action

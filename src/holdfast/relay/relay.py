@@ -24,11 +24,13 @@ from holdfast.relay import consumers, neighbours, queue, views
 from holdfast.relay import snapshots as intake
 from holdfast.relay.accept import Acceptance, Request
 from holdfast.relay.answer import ALL, FEED, Answer, refuse
+from holdfast.relay.gathering import Gathering
 from holdfast.relay.neighbours import Seen
 from holdfast.relay.offer import Lane
-from holdfast.relay.screening import Offers, Screening
+from holdfast.relay.screening import Asked, Offers, Screening, verify_here
 from holdfast.relay.settings import Settings
 from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep
+from holdfast.relay.verifying import Verifiers
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction, Watch
 from holdfast.store.world import Clock, Random, wall_clock
@@ -38,7 +40,7 @@ SHARED_BATCH_MAX = 100
 """Requests that share one commit where other relays wait for their turn: nobody may think for long while it has it."""
 
 VERIFIERS = 2
-"""Threads that check signatures."""
+"""Threads that check signatures; in a relay of its own, each with a process at its side."""
 
 Work = Callable[[Transaction], Any]
 Wake = Callable[[Iterable[tuple[str, str]]], None]  # of (mesh, member)
@@ -72,6 +74,7 @@ class Relay:
         clock: Clock = wall_clock,
         random: Random = os.urandom,
         inline: bool = False,
+        verifiers: Verifiers | None = None,
     ) -> None:
         self.settings = settings
         self.pubkey = identity.pubkey
@@ -80,10 +83,15 @@ class Relay:
         self._engine = engine
         self._clock = clock
         self._random = random
-        self._screening = Screening(engine, settings, clock, self._covering)
+        self._processes = verifiers
+        verify = verify_here if verifiers is None else verifiers.verify
+        self._screening = Screening(engine, settings, clock, self._covering, verify)
         batch_max = SHARED_BATCH_MAX if engine.is_shared else BATCH_MAX
         self._writer: Writer[Request | Work, Any] = Writer(engine, self._apply, inline=inline, batch_max=batch_max)
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
+        self._screened: Gathering[Asked, dict[int, Answer]] = Gathering(
+            self._screening.screen, self._verifiers, VERIFIERS
+        )
         self._anchor = self._signed(self.head())
         self._is_open = True
         self._fatal: faults.Fault | None = None
@@ -109,7 +117,7 @@ class Relay:
         In `held` lanes something was put off before: only repetitions are answered there, the rest is held back.
         """
         offers = Offers.read(raws)
-        answers = offers.answers | await self.off_the_loop(self._screening.screen, offers, held)
+        answers = offers.answers | await self._screened.ask((offers, held))
         messages = {number: offer for number, offer in offers.messages.items() if number not in answers}
         snapshots = {number: offer for number, offer in offers.snapshots.items() if number not in answers}
         if messages or snapshots:
@@ -252,6 +260,8 @@ class Relay:
         await self.off_the_loop(self._writer.close)
         if self._verifiers is not None:
             self._verifiers.shutdown()
+        if self._processes is not None:
+            self._processes.close()
         self._engine.close()
 
     async def off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.protocol.action import AdmitAuthor
 from holdfast.protocol.administration import Administration
 from holdfast.protocol.anchor import Anchor
-from holdfast.protocol.event import Event
+from holdfast.protocol.event import Event, bad_signature, is_signed
 from holdfast.protocol.receipt import Receipt
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.schedule import SECOND, DedupeMode, clock_refusal
@@ -20,7 +20,7 @@ from holdfast.relay.accept import HELD_BACK_DETAIL, refuse_stranger, repeated
 from holdfast.relay.answer import Answer, refuse
 from holdfast.relay.directory import Earlier, Signer, found_earlier, load_earlier, load_meshes, load_signers
 from holdfast.relay.limiter import Limiter
-from holdfast.relay.offer import Lane, Offer, check_author, check_date, read
+from holdfast.relay.offer import Lane, Offer, check_consent, check_date, read
 from holdfast.relay.settings import Settings
 from holdfast.relay.snapshots import SnapshotOffer
 from holdfast.relay.sweep import forgotten_before
@@ -29,6 +29,14 @@ from holdfast.store.engine import Engine, Transaction
 from holdfast.store.world import Clock
 
 AnyOffer = TypeVar("AnyOffer", Offer, SnapshotOffer)
+
+Verify = Callable[[Sequence[Event]], Sequence[bool]]
+"""Says of each event whether its author signed it."""
+
+
+def verify_here(events: Sequence[Event]) -> list[bool]:
+    return [is_signed(event) for event in events]
+
 
 Cover = Callable[[int, history.Head], Anchor]
 """The relay's signature under a position, or one behind it."""
@@ -56,42 +64,70 @@ class Offers(msgspec.Struct, frozen=True):
                 offers.snapshots[number] = found
         return offers
 
+    def all(self) -> Iterable[tuple[int, Offer | SnapshotOffer]]:
+        yield from self.messages.items()
+        yield from self.snapshots.items()
+
+
+Asked = tuple[Offers, frozenset[Lane]]
+"""What somebody publishes at once, and the lanes in which nothing new of it may be taken."""
+
 
 class Screening:
     """Answers what it can. May be used from several threads."""
 
-    def __init__(self, engine: Engine, settings: Settings, clock: Clock, cover: Cover) -> None:
+    def __init__(
+        self, engine: Engine, settings: Settings, clock: Clock, cover: Cover, verify: Verify = verify_here
+    ) -> None:
         self._engine = engine
+        self._verify = verify
         self._settings = settings
         self._clock = clock
         self._cover = cover
         self._limiter = Limiter(settings.limits)
 
-    def screen(self, offers: Offers, held: frozenset[Lane]) -> dict[int, Answer]:
-        """The answers, by number; what has none goes on to the writer."""
-        answers = self._screen_messages(offers.messages, held) if offers.messages else {}
-        if offers.snapshots:
-            # Whether an author is admitted whom somebody admits along with this, only the writer knows.
-            actions = (
-                offer.said.action for offer in offers.messages.values() if isinstance(offer.said, Administration)
-            )
-            changing = {action.author for action in actions if isinstance(action, AdmitAuthor)}
-            answers |= self._screen_snapshots(offers.snapshots, changing)
+    def screen(self, asked: "Sequence[Asked]") -> list[dict[int, Answer]]:
+        """The answers to each, by number; what has none goes on to the writer. All is looked up as one moment saw it."""
+        answers = self._refuse_forged([offers for offers, _ in asked])
+        messages = [_left(offers.messages, given) for (offers, _), given in zip(asked, answers, strict=True)]
+        snapshots = [_left(offers.snapshots, given) for (offers, _), given in zip(asked, answers, strict=True)]
+        if not any(messages) and not any(snapshots):
+            return answers
+        with self._engine.read() as transaction:
+            seen = _Seen.load(transaction, _all(messages))
+            known = _Known.load(transaction, _all(snapshots)) if any(snapshots) else None
+        for (offers, held), given, of_one in zip(asked, answers, messages, strict=True):
+            given.update(self._screen_messages(of_one, seen, held))
+            if known is not None:
+                left = _left(offers.snapshots, given)
+                given.update(self._screen_snapshots(left, seen, known, _admitting(offers)))
         return answers
 
-    def _screen_snapshots(self, offers: dict[int, SnapshotOffer], changing: set[str]) -> dict[int, Answer]:
-        """The same of snapshots: forgeries, repetitions, authors nobody vouches for, wrong dates, too fast a pace."""
+    def _refuse_forged(self, given: Sequence[Offers]) -> list[dict[int, Answer]]:
+        """Answers to what its author, or whoever else has to agree, did not sign."""
+        answers: list[dict[int, Answer]] = [{} for _ in given]
+        flat = [(of_one, *pair) for of_one, offers in zip(answers, given, strict=True) for pair in offers.all()]
+        signed = self._verify([offer.event for _, _, offer in flat])
+        for (of_one, number, offer), is_good in zip(flat, signed, strict=True):
+            try:
+                if not is_good:
+                    raise bad_signature()
+                check_consent(offer)
+            except Refused as refused:
+                of_one[number] = refuse(refused.refusal, refused.detail, event_id=offer.event.id)
+        return answers
+
+    def _screen_snapshots(
+        self, offers: dict[int, SnapshotOffer], seen: "_Seen", known: "_Known", admitting: set[str]
+    ) -> dict[int, Answer]:
+        """The same of snapshots: repetitions, authors nobody vouches for, wrong dates, too fast a pace."""
         answers: dict[int, Answer] = {}
-        authentic = self._authentic(offers, answers)
-        with self._engine.read() as transaction:
-            known = snapshots.load_known(transaction, authentic.values())
-            admitted = snapshots.load_admitted(transaction, authentic.values()) | changing
-            head = history.head(transaction)
-        for number, offer in authentic.items():
-            earlier = known.get(offer.event_id)
+        admitted = known.admitted | admitting
+        for number, offer in offers.items():
+            earlier = known.snapshots.get(offer.event_id)
             answer = self._hinder_snapshot(offer, admitted) if earlier is None else snapshots.repeated(offer, earlier)
             if earlier is not None and answer is not None:
-                answer.members["anchor"] = self._cover(earlier.seq, head)
+                answer.members["anchor"] = self._cover(earlier.seq, seen.head)
             if answer is not None:
                 answers[number] = answer
         return answers
@@ -109,8 +145,8 @@ class Screening:
             return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
         return self._too_fast(offer.event, now)
 
-    def _screen_messages(self, offers: dict[int, Offer], held: frozenset[Lane]) -> dict[int, Answer]:
-        """What can be answered without the writer: forgeries, repetitions, strangers, wrong dates, too fast a pace.
+    def _screen_messages(self, offers: dict[int, Offer], seen: "_Seen", held: frozenset[Lane]) -> dict[int, Answer]:
+        """What can be answered without the writer: repetitions, strangers, wrong dates, too fast a pace.
 
         Behind an offer that is put off here nothing of its lane goes on to the writer: order is kept.
         """
@@ -118,10 +154,7 @@ class Screening:
         put_off = set(held)
         # Meshes that an earlier offer changes: who is a stranger there, only the writer knows.
         changing: set[str] = set()
-        authentic = self._authentic(offers, answers)
-        with self._engine.read() as transaction:
-            seen = _Seen.load(transaction, list(authentic.values()))
-        for number, offer in authentic.items():
+        for number, offer in offers.items():
             found = found_earlier(offer, seen.signers, seen.earlier)
             answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)
             if isinstance(offer.said, Administration):
@@ -138,15 +171,6 @@ class Screening:
         if answer.accepted:
             answer.members["anchor"] = self._cover(earlier.seq, head)
         return answer
-
-    def _authentic(self, offers: dict[int, AnyOffer], answers: dict[int, Answer]) -> dict[int, AnyOffer]:
-        """The offers that their authors signed; the others are answered."""
-        for number, offer in offers.items():
-            try:
-                check_author(offer)
-            except Refused as refused:
-                answers[number] = refuse(refused.refusal, refused.detail, event_id=offer.event.id)
-        return {number: offer for number, offer in offers.items() if number not in answers}
 
     def _hinder(self, offer: Offer, seen: "_Seen", put_off: set[Lane], changing: set[str]) -> Answer | None:
         """A refusal for what need not reach the writer."""
@@ -209,6 +233,31 @@ class _Seen(msgspec.Struct, frozen=True):
         takes_a_member = not isinstance(offer.said, Administration)
         if takes_a_member and (offer.head.mesh, offer.event.pubkey) not in self.signers:
             refuse_stranger(offer, self.meshes)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """What the store says of a few snapshots, at the same moment."""
+
+    snapshots: dict[bytes, snapshots.Known]
+    admitted: set[str]
+
+    @classmethod
+    def load(cls, transaction: Transaction, offers: Sequence[SnapshotOffer]) -> "_Known":
+        return cls(snapshots.load_known(transaction, offers), snapshots.load_admitted(transaction, offers))
+
+
+def _left(offers: dict[int, AnyOffer], answers: dict[int, Answer]) -> dict[int, AnyOffer]:
+    return {number: offer for number, offer in offers.items() if number not in answers} if answers else offers
+
+
+def _all(of_each: Sequence[dict[int, AnyOffer]]) -> list[AnyOffer]:
+    return [offer for of_one in of_each for offer in of_one.values()]
+
+
+def _admitting(offers: Offers) -> set[str]:
+    """Authors whom somebody admits along with their snapshots: whether they are admitted, only the writer knows."""
+    actions = (offer.said.action for offer in offers.messages.values() if isinstance(offer.said, Administration))
+    return {action.author for action in actions if isinstance(action, AdmitAuthor)}
 
 
 def _claimed_id(raw: bytes) -> str:
