@@ -7,6 +7,7 @@ and every browser of the machine, so it takes the local token, and neither door 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,13 +19,15 @@ from holdfast.device.ipc_handlers import Handlers
 from holdfast.device.local_token import LocalToken
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.wire.lean import Client, LeanRoutes, RawHeaders
 from holdfast.wire.metrics import Counts
 from holdfast.wire.network import is_loopback
-from holdfast.wire.request import Headers, bearer_of, host_of, read_body, read_headers
+from holdfast.wire.request import Headers, bearer_of, by_name, host_of, read_body, read_headers
 from holdfast.wire.response import Receive, Response, Send
-from holdfast.wire.route import Request, problem_reply, read_query
+from holdfast.wire.route import Reply, Request, problem_reply, read_query
 from holdfast.wire.telling import told
 
+SEND = "/v1/send"
 REQUEST_BYTES_MAX = 1_048_576  # of one body
 REQUESTS_MAX = 64  # that are being answered; event streams are not among them
 RETRY_AFTER_S = 1  # what the next one is told
@@ -59,6 +62,21 @@ class Application:
     async def loopback(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer what came over the loopback port."""
         await self._answer(Door.LOOPBACK, scope, receive, send)
+
+    def lean_routes(self, door: Door) -> LeanRoutes:
+        """The hot path through a door: a send, and its answer."""
+        return {(b"POST", SEND.encode()): partial(self._send, door)}
+
+    async def _send(self, door: Door, raw_headers: RawHeaders, client: Client, body: bytes) -> Reply:
+        try:
+            headers = by_name(raw_headers)
+            self._admit(door, {"path": SEND, "query_string": b""}, headers)
+            with self._turn():
+                reply = await self.handlers.take_send(headers, body)
+        except Exception as error:  # whatever it is, the caller is told
+            reply = problem_reply(told(error, SEND, self.counts, self._random))
+        self.counts.request(SEND, reply.status)
+        return reply
 
     async def _answer(self, door: Door, scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

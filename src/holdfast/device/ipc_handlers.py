@@ -73,12 +73,16 @@ class Handlers:
         self.routes = RouteTable([*self.routes.routes, *routes])
 
     async def post_send(self, request: Request) -> Reply:
-        return await self._send(request, send.read(request.body))
+        return await self.take_send(request.headers, request.body)
+
+    async def take_send(self, headers: Mapping[str, str], body: bytes) -> Reply:
+        """A send, from whatever way it came in."""
+        return await self._send(headers, send.read(body))
 
     async def post_topic_post(self, request: Request) -> Reply:
         post = _read(request.body, documents.TopicPost)
         fields = {name: getattr(post, name) for name in post.__struct_fields__ if name != "topic"}
-        return await self._send(request, send.Send(to=documents.TOPIC_SIGN + post.topic, **fields))
+        return await self._send(request.headers, send.Send(to=documents.TOPIC_SIGN + post.topic, **fields))
 
     async def get_topics(self, request: Request) -> Reply:
         done = await self._administer("list_topics", ipc_administration.Arguments())
@@ -304,8 +308,8 @@ class Handlers:
     def _is_connected(self) -> bool:
         return self._daemon.state.link is LinkState.CONNECTED
 
-    async def _send(self, request: Request, asked: send.Send) -> Reply:
-        chosen = send.chosen_id(request.headers.get("idempotency-key"), asked.client_message_id)
+    async def _send(self, headers: Mapping[str, str], asked: send.Send) -> Reply:
+        chosen = send.chosen_id(headers.get("idempotency-key"), asked.client_message_id)
         prepared = send.prepare(msgspec.structs.replace(asked, client_message_id=chosen))
         facts, directory, device = self._daemon.facts, self._daemon.directory, self._device
         no_room = self._daemon.room.for_send()

@@ -5,7 +5,7 @@ import asyncio
 import structlog
 
 from holdfast.device.daemon import Daemon
-from holdfast.device.ipc import REQUEST_BYTES_MAX, REQUESTS_MAX, Application
+from holdfast.device.ipc import REQUEST_BYTES_MAX, REQUESTS_MAX, Application, Door
 from holdfast.device.ipc_events import STREAMS_MAX
 from holdfast.device.ipc_link import socket_of
 from holdfast.device.local_token import LocalToken
@@ -39,8 +39,12 @@ class Service:
         self._exporter = exporter or Exporter(device.home.database, EXPORT_READER)
         token = None if port is None else LocalToken(device.home.path, device.clock, device.random)
         self.app = Application(daemon, self._exporter, token=token)
-        self._unix = Server(self.app.socket, LIMITS, clock=device.clock)
-        self._tcp = None if port is None else Server(self.app.loopback, LIMITS, clock=device.clock)
+        self._unix = Server(self.app.socket, LIMITS, clock=device.clock, lean_routes=self.app.lean_routes(Door.SOCKET))
+        self._tcp = (
+            None
+            if port is None
+            else Server(self.app.loopback, LIMITS, clock=device.clock, lean_routes=self.app.lean_routes(Door.LOOPBACK))
+        )
         self._working: asyncio.Task[None] | None = None
 
     @property

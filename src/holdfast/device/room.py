@@ -3,8 +3,10 @@
 Looked at before every send, because it can be gone at any moment; what it means is decided in the protocol's table.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -47,6 +49,7 @@ class Room:
         self._free_bytes = free_bytes
         self._told = told
         self.state = RoomState()
+        self._is_fresh = False
 
     def look(self) -> RoomState:
         """How it is now."""
@@ -67,10 +70,22 @@ class Room:
         return self._refusal(TAKES_STREAMS)
 
     def _refusal(self, takes: Mapping[Pressure, bool]) -> Refused | None:
-        state = self.look()
+        state = self._looked()
         if takes[state.pressure]:
             return None
         return Refused(Refusal.INSUFFICIENT_STORAGE, f"{state.percent} % of {state.of} is used")
+
+    def _looked(self) -> RoomState:
+        """How it is, looked at once for all who ask in the same turn of the loop."""
+        if not self._is_fresh:
+            self.look()
+            with suppress(RuntimeError):  # nobody shares anything where no loop runs
+                asyncio.get_running_loop().call_soon(self._forget)
+                self._is_fresh = True
+        return self.state
+
+    def _forget(self) -> None:
+        self._is_fresh = False
 
     def _uses(self) -> list[Use]:
         counts, size_bytes = self._device.look(lambda tx: (outbox.count(tx), tx.size_bytes()))

@@ -1,5 +1,6 @@
 """What the relay counts, for Prometheus: a registry of its own, names that begin with holdfast_."""
 
+from collections import Counter as Tally
 from collections.abc import Iterable, Mapping
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -20,6 +21,7 @@ class Metrics(Counts):
             ("code",),
             registry=self.registry,
         )
+        self._answered: dict[str, Counter] = {}  # finding one by its label costs more than counting
         self._offered = Histogram(
             "holdfast_offered_events", "Events offered at once.", buckets=_BATCHES, registry=self.registry
         )
@@ -34,11 +36,12 @@ class Metrics(Counts):
 
     def answers(self, codes: Iterable[str]) -> None:
         """Answers that left together."""
-        count = 0
-        for code in codes:
-            self._answers.labels(code).inc()
-            count += 1
-        self._offered.observe(count)
+        found = Tally(codes)
+        for code, count in found.items():
+            if code not in self._answered:
+                self._answered[code] = self._answers.labels(code)
+            self._answered[code].inc(count)
+        self._offered.observe(found.total())
 
     def answered(self) -> dict[str, int]:
         """How often each answer was given since the start."""

@@ -24,11 +24,12 @@ from holdfast.relay.session import Session
 from holdfast.relay.stream import Streams
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.budget import Budget
+from holdfast.wire.lean import Client, LeanRoutes, RawHeaders
 from holdfast.wire.network import address, is_loopback
 from holdfast.wire.problem import Problem, refusal_problem
-from holdfast.wire.request import Headers, host_of, read_body, read_headers
+from holdfast.wire.request import Headers, by_name, host_of, read_body, read_headers
 from holdfast.wire.response import Receive, Response, Send
-from holdfast.wire.route import Request, problem_reply, read_query
+from holdfast.wire.route import Reply, Request, problem_reply, read_query
 from holdfast.wire.telling import told
 
 INTERNAL_ERROR = 1011  # of a WebSocket that ends for no fault of its peer
@@ -51,6 +52,7 @@ class Application:
     ) -> None:
         self.metrics = metrics.Metrics()
         self.draining = False
+        self.lean_routes: LeanRoutes = {(b"POST", MESSAGES.encode()): self._publish}
         self.mounted: dict[str, ASGI3Application] = {}  # what else is served here, by the first part of its paths
         self.streams = Streams(relay)
         self.feeds = Feeds(relay)
@@ -90,21 +92,28 @@ class Application:
         try:
             headers = read_headers(scope)
             self._check_host(headers)
-            if scope["path"] == MESSAGES and scope["method"] == "POST" and not scope["query_string"]:
-                route = MESSAGES
-                await response.give(await self._publisher.body(body, self._is_local(scope, headers)))
-            else:
-                request = self._request(scope, headers, body)
-                # As it was written: an id in the path may have a slash of its own.
-                found, parameters = self._routes.find(request.method, scope["raw_path"].decode("latin-1"))
-                route, named = found.path, {name: unquote(value) for name, value in parameters.items()}
-                await response.give(await found.handler(msgspec.structs.replace(request, parameters=named)))
+            request = self._request(scope, headers, body)
+            # As it was written: an id in the path may have a slash of its own.
+            found, parameters = self._routes.find(request.method, scope["raw_path"].decode("latin-1"))
+            route, named = found.path, {name: unquote(value) for name, value in parameters.items()}
+            await response.give(await found.handler(msgspec.structs.replace(request, parameters=named)))
         except Exception as error:  # whatever it is, the caller is told
             problem = self._told(error, scope)
             if response.status:
                 raise  # half of an answer is out: only a broken connection can say so now
             await response.give(problem_reply(problem))
         self.metrics.request(route, response.status)
+
+    async def _publish(self, raw_headers: RawHeaders, client: Client, body: bytes) -> Reply:
+        """The hot path: what is published, and the answer."""
+        try:
+            headers = by_name(raw_headers)
+            self._check_host(headers)
+            reply = await self._publisher.body(body, self._is_near(client, headers))
+        except Exception as error:  # whatever it is, the caller is told
+            reply = problem_reply(told(error, MESSAGES, self.metrics, self._random))
+        self.metrics.request(MESSAGES, reply.status)
+        return reply
 
     def _request(self, scope: Any, headers: Headers, body: bytes) -> Request:
         return Request(
@@ -126,8 +135,10 @@ class Application:
             raise Refused(Refusal.HOST_NOT_ALLOWED, "this relay is for this machine only")
 
     def _is_local(self, scope: Any, headers: Headers) -> bool:
-        """Whether the request comes from this machine and from nowhere behind it."""
-        client = scope["client"]
+        return self._is_near(scope["client"], headers)
+
+    def _is_near(self, client: Client, headers: Headers) -> bool:
+        """Whether a request comes from this machine and from nowhere behind it."""
         is_near = self.is_private and client is not None and is_loopback(client[0])
         return is_near and "origin" not in headers and not FORWARDING & headers.keys()
 

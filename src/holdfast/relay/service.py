@@ -38,7 +38,7 @@ class Service:
         self.app = Application(relay, exporter, clock=clock, random=random)
         self._relay = relay
         self._exporter = exporter
-        self._server = Server(self.app, _wire_limits(relay), clock=clock)
+        self._server = Server(self.app, _wire_limits(relay), clock=clock, lean_routes=self.app.lean_routes)
         self._beside: list[asyncio.Task[None]] = []
         self._watch: Watch | None = None
         self._news = asyncio.Event()

@@ -13,6 +13,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from holdfast.protocol.refusal import Refusal
 from holdfast.wire.closing import LingeringTransport
+from holdfast.wire.lean import LeanCycle, LeanHandler, LeanRoutes
 from holdfast.wire.problem import Problem, http_problem, refusal_problem
 from holdfast.wire.state import ServerState
 
@@ -36,6 +37,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._limits = server_state.limits
         self.timeout_keep_alive = self._limits.idle_timeout_s  # type: ignore[assignment]  # a timer takes fractions
+        self._lean_routes: LeanRoutes = server_state.lean_routes
         self._deadline: asyncio.TimerHandle | None = None  # for the request that is being read to be complete
         self._slow: asyncio.TimerHandle | None = None  # for the other side to take what was written
         self._deaf = False  # nothing more is read; the connection ends after the answer under way
@@ -87,7 +89,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(self._body_too_large())
             return
         self.server_state.refresh_date()
-        super().on_headers_complete()
+        handler = self._lean_handler()
+        if handler is None:
+            super().on_headers_complete()
+        else:
+            self._begin_lean(handler)
         if len(self.pipeline) >= PIPELINED_MAX:
             self.cycle.keep_alive = False  # the last one that is answered; what comes behind it is not read
 
@@ -99,7 +105,11 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(self._body_too_large())
         elif self.server_state.bodies.take_now(len(body)):
             self._held_bytes += len(body)
-            super().on_body(body)
+            cycle: Any = self.cycle
+            if isinstance(cycle, LeanCycle):
+                cycle.parts.append(body)  # all of it is read before anything else, within the limits above
+            else:
+                super().on_body(body)
         else:
             detail = "too many large requests at once"
             self._refuse(refusal_problem(Refusal.UNAVAILABLE, detail, retry_after_s=1))
@@ -111,10 +121,43 @@ class HttpProtocol(HttpToolsProtocol):
         if not (self._deaf or self.transport.is_closing()):
             super().on_message_complete()
             self._deaf = len(self.pipeline) >= PIPELINED_MAX
+            cycle: Any = self.cycle
+            if isinstance(cycle, LeanCycle) and cycle.may_begin:
+                self._start_lean_task(cycle)
 
     def on_response_complete(self) -> None:
         self._give_back()
         super().on_response_complete()
+
+    def _lean_handler(self) -> LeanHandler | None:
+        """Who answers this request, if it is of the kind that goes the short way."""
+        handler = self._lean_routes.get((self.parser.get_method(), self.url))
+        if handler is None or self.expect_100_continue or self.parser.should_upgrade():
+            return None
+        return handler if self.parser.get_http_version() == "1.1" else None
+
+    def _begin_lean(self, handler: LeanHandler) -> None:
+        before, cycle = self.cycle, LeanCycle(handler, self.headers, self.parser.should_keep_alive())
+        self.cycle = cycle  # type: ignore[assignment]  # it has of uvicorn's what its protocol looks at
+        if before is None or before.response_complete:
+            cycle.has_turn = True
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))  # type: ignore[arg-type]  # likewise
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        if not isinstance(cycle, LeanCycle):
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.has_turn = True
+        if cycle.may_begin:
+            self._start_lean_task(cycle)
+
+    def _start_lean_task(self, cycle: LeanCycle) -> None:
+        running = cycle.run(self.client, self.transport, self.server_state.default_headers, self.on_response_complete)
+        task = self.loop.create_task(running)
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
 
     def handle_websocket_upgrade(self) -> None:
         self._stop_timers()

@@ -1,6 +1,7 @@
 """What a request is when it arrives over ASGI: its body whole, its headers by name."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,13 +24,23 @@ async def read_body(receive: Receive) -> bytes | None:
 
 def read_headers(scope: Any) -> Headers:
     """The headers by their names in lower case."""
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    return by_name(scope["headers"])
+
+
+def by_name(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Headers by their names in lower case."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
 
 
 def host_of(headers: Mapping[str, str]) -> str:
     """The host that the caller believes to speak to, without its port."""
+    return _host_in(headers.get("host", ""))
+
+
+@lru_cache(maxsize=1024)  # asked of every request, and of few hosts
+def _host_in(written: str) -> str:
     try:
-        return urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        return urlsplit(f"//{written}").hostname or ""
     except ValueError:
         return ""
 

@@ -9,6 +9,7 @@ from uvicorn.config import Config
 
 from holdfast.store.world import Clock, wall_clock
 from holdfast.wire.http import HttpProtocol
+from holdfast.wire.lean import LeanRoutes
 from holdfast.wire.network import Listener, Network, address
 from holdfast.wire.state import Limits, ServerState
 from holdfast.wire.websocket import PING_SHARE, WebSocketProtocol
@@ -19,9 +20,17 @@ _log = structlog.get_logger(__name__)
 class Server:
     """Serves from `start` to `close`."""
 
-    def __init__(self, app: ASGI3Application, limits: Limits | None = None, *, clock: Clock = wall_clock) -> None:
+    def __init__(
+        self,
+        app: ASGI3Application,
+        limits: Limits | None = None,
+        *,
+        clock: Clock = wall_clock,
+        lean_routes: LeanRoutes | None = None,
+    ) -> None:
+        """Of requests to `lean_routes` the application hears nothing, except those that HTTP/1.1 has more to say about."""
         self.limits = limits or Limits()
-        self._state = ServerState(self.limits, clock)
+        self._state = ServerState(self.limits, clock, lean_routes)
         self._config = _config(app, self.limits)
         self._listener: Listener | None = None
 

@@ -9,6 +9,7 @@ from uvicorn import server as uvicorn_server
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock
 from holdfast.wire.budget import Budget
+from holdfast.wire.lean import LeanRoutes
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +28,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 class ServerState(uvicorn_server.ServerState):
     """uvicorn's own, and ours."""
 
-    def __init__(self, limits: Limits, clock: Clock) -> None:
+    def __init__(self, limits: Limits, clock: Clock, lean_routes: LeanRoutes | None = None) -> None:
         super().__init__()
+        self.lean_routes = lean_routes or {}
         self.limits = limits
         self.bodies = Budget(limits.bodies_bytes_max)
         self.refused: set[asyncio.Protocol] = set()  # over the limit, and still to read that they are

@@ -7,6 +7,7 @@ says what it still has to say, and closes with that code.
 import asyncio
 import http
 import logging
+import struct
 from typing import Any
 
 from uvicorn._types import ASGISendEvent
@@ -16,12 +17,20 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.datastructures import Headers
 from websockets.frames import CloseCode
 from websockets.http11 import Response
+from websockets.protocol import State
 from websockets.server import ServerProtocol
 
 from holdfast.protocol.refusal import REFUSALS, Refusal
 from holdfast.wire.closing import LINGER_S, LingeringTransport
 from holdfast.wire.problem import http_problem
 from holdfast.wire.state import ServerState
+
+_TEXT = 0x81  # the last frame of a message, which is text
+_MEDIUM, _LONG = 126, 127  # in the place of a length: it follows, in two bytes or in eight
+_SHORT_BYTES_MAX, _MEDIUM_BYTES_MAX = 126, 65_536
+_short_head = struct.Struct(">BB").pack
+_medium_head = struct.Struct(">BBH").pack
+_long_head = struct.Struct(">BBQ").pack
 
 PING_SHARE = 0.4  # of the idle time: then a ping is sent, and the rest is left for its pong
 
@@ -70,9 +79,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             super().send_receive_event_to_app()
 
     async def send(self, message: ASGISendEvent) -> None:
-        await self.writable.wait()
+        if not self.writable.is_set():
+            await self.writable.wait()
         if self.close_sent:  # several may speak on one connection, and one of them, or we, ended it
             raise ClientDisconnected
+        text = message.get("text") if message["type"] == "websocket.send" else None
+        if isinstance(text, str) and self.handshake_complete and self.conn.state is State.OPEN:
+            # A backlog is thousands of texts, and each is one frame that needs no mask and no bookkeeping.
+            self.transport.write(text_frame(text.encode()))
+            return
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # with a no; uvicorn would log that there was no answer
@@ -141,6 +156,15 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         if self._unfinished is not None:
             self._unfinished.cancel()
             self._unfinished = None
+
+
+def text_frame(data: bytes) -> bytes:
+    """A text as a server sends it: whole, in one frame."""
+    if len(data) < _SHORT_BYTES_MAX:
+        return _short_head(_TEXT, len(data)) + data
+    if len(data) < _MEDIUM_BYTES_MAX:
+        return _medium_head(_TEXT, _MEDIUM, len(data)) + data
+    return _long_head(_TEXT, _LONG, len(data)) + data
 
 
 def _is_text(data: bytes) -> bool:

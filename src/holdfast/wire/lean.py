@@ -1,0 +1,78 @@
+"""A request on a hot route: read whole, handed over, answered in one piece, with nothing in between.
+
+A route of this kind takes a body and gives a reply, and needs no part of ASGI: no messages to and fro, no event to wait on, no
+task before all is there. The rest, limits and deadlines and order among pipelined requests, is the connection's as for any other.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
+
+from holdfast.wire.route import Reply
+
+RawHeaders = list[tuple[bytes, bytes]]
+Client = tuple[str, int] | None
+
+LeanHandler = Callable[[RawHeaders, Client, bytes], Awaitable[Reply]]
+"""Answers a request by its headers, whoever sent it, and its body. It does not raise: every no is a reply."""
+
+LeanRoutes = Mapping[tuple[bytes, bytes], LeanHandler]
+"""By method and by the URL as it is written, which has no query."""
+
+
+class LeanCycle:
+    """One request and its answer, in the place where uvicorn's protocol keeps its own."""
+
+    def __init__(self, handler: LeanHandler, headers: RawHeaders, keep_alive: bool) -> None:
+        self.handler = handler
+        self.headers = headers
+        self.keep_alive = keep_alive
+        self.parts: list[bytes] = []
+        self.more_body = True
+        self.has_turn = False  # nothing before it on its connection is still to be answered
+        self.disconnected = False
+        self.response_started = False
+        self.response_complete = False
+        self.message_event = _NOBODY_WAITS
+
+    @property
+    def may_begin(self) -> bool:
+        return self.has_turn and not self.more_body and not self.response_started and not self.disconnected
+
+    async def run(
+        self, client: Client, transport: asyncio.Transport, date: RawHeaders, on_response: Callable[[], None]
+    ) -> None:
+        self.response_started = True
+        reply = await self.handler(self.headers, client, b"".join(self.parts))
+        if self.disconnected:
+            return
+        transport.write(response(reply, date, self.keep_alive))
+        self.response_complete = True
+        if not self.keep_alive:
+            transport.close()
+        on_response()
+
+
+def response(reply: Reply, date: Iterable[tuple[bytes, bytes]], keep_alive: bool) -> bytes:
+    """A whole answer."""
+    lines = [STATUS_LINE[reply.status]]
+    lines += [b"%s: %s\r\n" % header for header in date]
+    if reply.content_type:
+        lines.append(b"content-type: %s\r\ncontent-length: %d\r\n" % (reply.content_type.encode(), len(reply.body)))
+    lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
+    if not keep_alive:
+        lines.append(b"connection: close\r\n")
+    lines += [b"\r\n", reply.body]
+    return b"".join(lines)
+
+
+class _NobodyWaits:
+    """What uvicorn's protocol sets when something has come; here nobody sleeps until then."""
+
+    def set(self) -> None:
+        pass
+
+
+_NOBODY_WAITS: Any = _NobodyWaits()
