@@ -6,6 +6,7 @@ previous chain is made from the log id, so that two histories never share a link
 """
 
 import hashlib
+import struct
 from collections.abc import Iterable
 from enum import StrEnum
 
@@ -14,6 +15,8 @@ import msgspec
 LOG_ID_BYTES = 16
 
 _GENESIS = b"holdfast history 1\x00"
+_length = struct.Struct(">I").pack
+_eight_bytes = struct.Struct(">Iq").pack  # a signed number of eight bytes, behind their number
 _ABSENT = b"\xff\xff\xff\xff"  # no field is that long, so an absent one and an empty one differ
 
 
@@ -115,8 +118,29 @@ def encode(seq: int, at: int, draft: Draft) -> bytes:
 
 def link(previous: bytes, seq: int, at: int, draft: Draft) -> Entry:
     """The entry that follows `previous`."""
-    chain = hashlib.sha256(previous + encode(seq, at, draft)).digest()
-    return Entry(seq=seq, at=at, chain=chain, **msgspec.structs.asdict(draft))
+    return Entry(
+        seq=seq,
+        at=at,
+        chain=hashlib.sha256(previous + encode(seq, at, draft)).digest(),
+        # Field by field: entries are made by the thousand, and by way of a dictionary each takes twice as long.
+        kind=draft.kind,
+        mesh=draft.mesh,
+        message_id=draft.message_id,
+        client_message_id=draft.client_message_id,
+        sender=draft.sender,
+        epoch=draft.epoch,
+        sequence=draft.sequence,
+        recipient=draft.recipient,
+        recipients=draft.recipients,
+        mentions=draft.mentions,
+        destination_kind=draft.destination_kind,
+        destination_ref=draft.destination_ref,
+        event_id=draft.event_id,
+        size=draft.size,
+        was_stored=draft.was_stored,
+        reason=draft.reason,
+        detail=draft.detail,
+    )
 
 
 def broken_links(anchor_seq: int, anchor_chain: bytes, entries: Iterable[Entry]) -> Iterable[tuple[int, str]]:
@@ -163,15 +187,18 @@ class Pruned(msgspec.Struct, frozen=True):
 
 
 def _field(value: bytes | None) -> bytes:
-    return _ABSENT if value is None else len(value).to_bytes(4, "big") + value
+    return _ABSENT if value is None else _length(len(value)) + value
 
 
 def _text(value: str | None) -> bytes:
-    return _ABSENT if value is None else _field(value.encode())
+    if value is None:
+        return _ABSENT
+    encoded = value.encode()
+    return _length(len(encoded)) + encoded
 
 
 def _integer(value: int | None) -> bytes:
-    return _ABSENT if value is None else _field(value.to_bytes(8, "big", signed=True))
+    return _ABSENT if value is None else _eight_bytes(8, value)
 
 
 def _flag(value: bool | None) -> bytes:

@@ -54,11 +54,13 @@ FROM wanted
 JOIN block ON block.mesh = wanted.mesh AND block.blocked = wanted.blocked
 
 -- name: add_to_queue
-UPDATE member SET queue_count = queue_count + :count WHERE mesh = :mesh AND member = :member
+UPDATE member SET queue_count = queue_count + wanted.count
+FROM wanted WHERE member.mesh = wanted.mesh AND member.member = wanted.member
 
 -- name: note_sequence
 -- Sequences of one epoch only grow in what a device says of itself, whatever order its events came in.
-INSERT INTO sender_epoch (mesh, sender, epoch, sequence) VALUES (:mesh, :sender, :epoch, :sequence)
+INSERT INTO sender_epoch (mesh, sender, epoch, sequence)
+SELECT wanted.mesh, wanted.sender, wanted.epoch, wanted.sequence FROM wanted WHERE true
 ON CONFLICT (mesh, sender, epoch) DO UPDATE SET sequence = excluded.sequence
 WHERE sender_epoch.sequence < excluded.sequence
 

@@ -74,8 +74,8 @@ def digest(event_id: bytes, event: bytes) -> bytes:
 
 def _count_queued(transaction: Transaction, accepted: Iterable[Accepted]) -> None:
     queued = Counter((one.offer.head.mesh, member) for one in accepted if not one.is_receipt for member in one.queued)
-    for (mesh, member), count in queued.items():
-        transaction.run(SQL["add_to_queue"], {"mesh": mesh, "member": member, "count": count})
+    added = [(mesh, member, count) for (mesh, member), count in queued.items()]
+    transaction.lookup(SQL["add_to_queue"], ("mesh", "member", "count"), added)
 
 
 def _note_sequences(transaction: Transaction, accepted: Iterable[Accepted]) -> None:
@@ -84,9 +84,8 @@ def _note_sequences(transaction: Transaction, accepted: Iterable[Accepted]) -> N
         head = one.offer.head
         key = (head.mesh, one.sender, head.epoch)
         greatest[key] = max(head.sequence, greatest.get(key, 0))
-    for (mesh, sender, epoch), sequence in greatest.items():
-        names: dict[str, Value] = {"mesh": mesh, "sender": sender, "epoch": epoch, "sequence": sequence}
-        transaction.run(SQL["note_sequence"], names)
+    noted = [(*key, sequence) for key, sequence in greatest.items()]
+    transaction.lookup(SQL["note_sequence"], ("mesh", "sender", "epoch", "sequence"), noted)
 
 
 def _mark_receipted(transaction: Transaction, now: int, accepted: Iterable[Accepted]) -> None:

@@ -5,6 +5,8 @@ a prefix; the anchor keeps the chain of the last one that went, so what remains 
 """
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Any
 
 import msgspec
 
@@ -25,6 +27,9 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "history.sql")
 _COLUMNS = ("seq", "at", *Draft.__struct_fields__, "chain")
+_LISTS = tuple(Entry.__struct_fields__.index(name) for name in ("recipients", "mentions"))
+_WAS_STORED = Entry.__struct_fields__.index("was_stored")
+_in_columns = itemgetter(*(Entry.__struct_fields__.index(column) for column in _COLUMNS))
 
 MIGRATION = Migration.load(__package__, "history")
 """The step of a program's schema that gives it a history."""
@@ -182,11 +187,12 @@ def lock(transaction: Transaction) -> Head:
 
 
 def _to_row(entry: Entry) -> tuple[Value, ...]:
-    values = msgspec.structs.asdict(entry)
-    values["recipients"] = msgspec.json.encode(entry.recipients).decode()
-    values["mentions"] = msgspec.json.encode(entry.mentions).decode()
-    values["was_stored"] = None if entry.was_stored is None else int(entry.was_stored)
-    return tuple(values[column] for column in _COLUMNS)
+    values: list[Any] = list(msgspec.structs.astuple(entry))
+    for place in _LISTS:
+        values[place] = msgspec.json.encode(values[place]).decode() if values[place] else "[]"
+    if (was_stored := values[_WAS_STORED]) is not None:
+        values[_WAS_STORED] = int(was_stored)
+    return tuple(_in_columns(values))
 
 
 def _from_row(row: Row) -> Entry:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import apsw
@@ -285,10 +286,8 @@ class _SqliteTransaction:
         return self._connection.changes() if self._connection.total_changes() != before else 0
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
-        places = ", ".join("?" * len(columns))
-        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - names of ours
         try:
-            self._connection.executemany(statement, rows)
+            self._connection.executemany(_inserting(table, tuple(columns)), rows)
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
 
@@ -302,9 +301,7 @@ class _SqliteTransaction:
         # Filled up to a power of two, so that a few statements serve every size and stay prepared.
         size = 1 << (len(wanted) - 1).bit_length()
         rows = [*wanted, *[wanted[-1]] * (size - len(wanted))]
-        places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
-        keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"  # noqa: S608 - names of ours
-        return self._rows(f"{keys} {statement}", [value for row in rows for value in row])
+        return self._rows(_looking_up(statement, tuple(columns), size), [value for row in rows for value in row])
 
     def script(self, statements: str) -> None:
         self.rows(statements)
@@ -325,6 +322,19 @@ class _SqliteTransaction:
         if self._open is None:
             raise RuntimeError("a transaction was used after its end")
         return self._open
+
+
+@cache  # as many as there are tables
+def _inserting(table: str, columns: tuple[str, ...]) -> str:
+    places = ", ".join("?" * len(columns))
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - names of ours
+
+
+@cache  # as many as there are statements, ten times
+def _looking_up(statement: str, columns: tuple[str, ...], size: int) -> str:
+    places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+    keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"  # noqa: S608 - names of ours
+    return f"{keys} {statement}"
 
 
 class _BusyHandler:
