@@ -58,14 +58,14 @@ scale: $(VENV)/dev ## a million queued messages, a million documents, and the co
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \
 		tests/relay/test_black_box.py::test_memory_does_not_grow_with_what_was_accepted tests/console/test_scale.py
 
-BENCHES := log accept send flush feed hook
+BENCHES := hook log flush feed send accept growth
 
 bench: $(VENV)/bench ## how fast it is, beside others that wait for the disk: about twenty minutes; make bench-NAME for one: log accept send flush feed hook growth
 	@for name in $(BENCHES); do $(BIN)/python -m bench.$$name || exit 1; done
 	@$(BIN)/python -m bench.report
 
-.PHONY: $(BENCHES:%=bench-%) bench-growth
-$(BENCHES:%=bench-%) bench-growth: bench-%: $(VENV)/bench
+.PHONY: $(BENCHES:%=bench-%)
+$(BENCHES:%=bench-%): bench-%: $(VENV)/bench
 	@$(BIN)/python -m bench.$*
 	@$(BIN)/python -m bench.report
 

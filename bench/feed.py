@@ -89,14 +89,18 @@ def _apart(work: Callable[..., Any], *arguments: Any) -> Any:
         return pool.apply(work, arguments)
 
 
-def _replay(address: tuple[str, int], url: str, secret: bytes, key: str) -> Measured:
+def _replay(
+    address: tuple[str, int], url: str, secret: bytes, key: str, since: int = 0, limit: int | None = None
+) -> Measured:
     client = WebSocket(address)
     frames = client.frames()
     _, challenge = json.loads(next(frames))
     auth = sign_connection_auth(secret, url, challenge, int(time.time()), bytes(32))
     client.send(frame(b'["AUTH",' + encode(auth) + b"]"))
     assert json.loads(next(frames))[2] is True
-    asked = {"mode": "tail", "kinds": [NOTE], "authors": [key], "since": 0}
+    asked = {"mode": "tail", "kinds": [NOTE], "authors": [key], "since": since} | (
+        {} if limit is None else {"limit": limit}
+    )
     return _until_eose(client, lambda number: json.dumps(["CHANGES", f"s{number}", asked]).encode())
 
 
