@@ -10,7 +10,6 @@ import pytest
 from holdfast.relay.gathering import TOGETHER_MAX, Gathering
 from holdfast.store import faults
 
-
 FULL = 1_000_003  # for this one the disk has no room
 
 
