@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.load import http_post, measure
 from bench.peers import PEERS, Absent, Peer, nats_publish, postgres_query, redis_command
-from bench.rounds import SECONDS, Contest, in_rounds
+from bench.rounds import RATE_MAX, SECONDS, Contest, in_rounds
 from bench.syncs import syncs
 from bench.world import Mesh, generous_relay
 from holdfast.protocol import event as events
@@ -25,7 +25,6 @@ from tests.relay.running import RunningRelay
 CLIENTS = 64
 TOGETHER = 100
 BATCH_CLIENTS = 4
-RATE_MAX = 16_000  # messages are signed for so many a second, more than anybody takes
 ALONE = 100  # requests of the one client whose syncs are counted
 NAMES = {
     "jetstream": "NATS JetStream, sync always",

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.load import Measured, _cpu_s
 from bench.peers import Absent, Peer, nostr_relay
-from bench.rounds import SECONDS, Contest, in_rounds
+from bench.rounds import RATE_MAX, SECONDS, Contest, in_rounds
 from bench.sockets import WebSocket, frame, published
 from bench.world import GENEROUS
 from holdfast.protocol.connection_auth import sign_connection_auth
@@ -26,7 +26,6 @@ from tests.relay.running import running
 
 STORED = 20_000  # snapshots that are replayed from ours
 STORED_THERE = 2_000  # and from the other, which takes its time
-RATE_MAX = 8_000  # snapshots are signed for so many a second
 READ_TIMES = 2
 
 

@@ -15,7 +15,7 @@ from bench.accept import CLIENTS
 from bench.feed import _apart, _replay
 from bench.flush import QUICK, flushed
 from bench.load import http_post, measure
-from bench.rounds import ROUNDS, SECONDS, Contest, in_rounds, say
+from bench.rounds import RATE_MAX, ROUNDS, SECONDS, Contest, in_rounds, say
 from bench.world import GENEROUS, Mesh
 from tests.relay.crowd import gather
 from tests.relay.feed_client import Author
@@ -26,7 +26,6 @@ SMALL = 10_000
 LARGE = int(os.environ.get("BENCH_GROWTH", "1000000"))
 EACH = 1_000  # messages that wait for one member
 REPLAYED = 10_000
-RATE_MAX = 8_000
 COST_MAX = 1.5
 MEMORY_MB_MAX = 300
 

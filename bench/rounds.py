@@ -13,6 +13,7 @@ from bench.results import record
 
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 SECONDS = float(os.environ.get("BENCH_SECONDS", "4"))
+RATE_MAX = int(os.environ.get("BENCH_RATE", "12000"))  # what is signed beforehand for a second: more than anybody takes
 
 
 @dataclass

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from holdfast.store import faults
 
-TOGETHER_MAX = 256
+TOGETHER_MAX = 100
 """How many are served by one piece of work at most, so that a caller's wait is bounded."""
 
 Q = TypeVar("Q")

@@ -1,0 +1,49 @@
+"""The process that checks signatures for a relay: asked for many at once, one byte back for each. It loads little and keeps nothing.
+
+A question is a count of four bytes and then, for each signature, the public key, the digest and the signature itself.
+"""
+
+import os
+import signal
+import socket
+from contextlib import suppress
+
+from holdfast.protocol import keys
+
+COUNT_BYTES = 4
+READY = b"\x01"  # said once, when it has loaded what it needs
+
+_ITEM_BYTES = keys.PUBLIC_KEY_BYTES + keys.DIGEST_BYTES + keys.SIGNATURE_BYTES
+
+
+def received(connection: socket.socket, size: int) -> bytes:
+    """So many bytes; raises when the other side goes before."""
+    parts, left = [], size
+    while left:
+        part = connection.recv(left)
+        if not part:
+            raise ConnectionResetError("the other side has gone")
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def serve(connection: socket.socket) -> None:
+    """Answer until the other side goes."""
+    with suppress(ConnectionError):
+        connection.sendall(READY)
+        while True:
+            count = int.from_bytes(received(connection, COUNT_BYTES), "big")
+            asked = received(connection, count * _ITEM_BYTES)
+            items = (asked[start : start + _ITEM_BYTES] for start in range(0, len(asked), _ITEM_BYTES))
+            connection.sendall(bytes(map(_is_good, items)))
+
+
+def _is_good(item: bytes) -> bool:
+    pubkey, rest = item[: keys.PUBLIC_KEY_BYTES], item[keys.PUBLIC_KEY_BYTES :]
+    return keys.verify(pubkey.hex(), rest[: keys.DIGEST_BYTES], rest[keys.DIGEST_BYTES :])
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person who stops the relay means the relay, which ends us
+    serve(socket.socket(fileno=os.dup(0)))
