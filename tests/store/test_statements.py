@@ -16,7 +16,14 @@ from holdfast.store.statements import Statements
 FILES = sorted(file for file in Path(holdfast.__file__).parent.rglob("*.sql") if "schema" not in file.parts)
 
 
-KEYS: dict[str, int | bytes] = {"seq": 0, "closed_at": 0, "event_id": b""}  # columns of keys that are no text
+KEYS: dict[str, int | bytes] = {
+    "seq": 0,
+    "closed_at": 0,
+    "event_id": b"",
+    "epoch": b"",
+    "sequence": 0,
+    "count": 0,
+}  # columns of keys that are no text
 
 
 def _load(file: Path) -> Statements:
