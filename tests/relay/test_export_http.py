@@ -35,7 +35,8 @@ def bearer(relay: RunningRelay) -> dict[str, str]:
 
 def _reader(relay: RunningRelay) -> int:
     pid = relay.process.pid
-    (child,) = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    (child,) = [child for child in children if b"exported" in Path(f"/proc/{child}/cmdline").read_bytes()]
     return int(child)
 
 
