@@ -157,11 +157,11 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
         raise RuntimeError("there is no lake")
     connection = duckdb.connect(str(lake / ".holdfast" / "bench.duckdb"))
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"CREATE VIEW history AS SELECT * FROM {relation(tables['history'], live_files(handle))}")  # noqa: S608 - our own files
+    connection.execute(f"CREATE VIEW history AS SELECT * FROM {relation(tables['history'], live_files(handle))}")
     seconds = {}
     for name, question in QUESTIONS.items():
         seconds[name] = min(_answered(connection, lake, name, question) for _ in range(RUNS))
-        rows = connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]  # noqa: S608 - our own names
+        rows = connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
         if name in versions and name not in UNLIKE and rows != shelf.rows(name, versions[name]):
             raise RuntimeError(f"{name}: DuckDB has {rows} rows, the lake {shelf.rows(name, versions[name])}")
     connection.close()
@@ -179,7 +179,7 @@ def _answered(connection: duckdb.DuckDBPyConnection, lake: Path, name: str, ques
     began_at = time.monotonic()
     connection.execute(f"COPY ({question}) TO '{target}' (FORMAT parquet, COMPRESSION zstd)")
     seconds = time.monotonic() - began_at
-    connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{target}')")  # noqa: S608 - our own names
+    connection.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{target}')")
     return seconds
 
 

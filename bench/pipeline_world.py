@@ -20,7 +20,7 @@ def generated(folder: Path, entries: int, homes: int) -> Path:
     if not out.exists():
         messages = str(round(entries / ENTRIES_PER_MESSAGE))
         command = [sys.executable, "-m", "holdfast.cli", "generate", "--messages", messages, "--homes", str(homes)]
-        subprocess.run([*command, "--out", str(out), "--json"], check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own programs
+        subprocess.run([*command, "--out", str(out), "--json"], check=True, stdout=subprocess.DEVNULL)
     return out
 
 
@@ -29,7 +29,7 @@ def running(*command: str, home: Path | None = None) -> Iterator[dict[str, str]]
     """A relay or a daemon, and what it says when it serves."""
     environment = dict(os.environ) if home is None else {**os.environ, "HOLDFAST_HOME": str(home)}
     program = [sys.executable, "-m", "holdfast.cli", *command]
-    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)  # noqa: S603 - our own programs
+    process = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
     if process.stdout is None:
         raise RuntimeError("it has no output")
     try:
@@ -42,7 +42,7 @@ def running(*command: str, home: Path | None = None) -> Iterator[dict[str, str]]
 
 def token(data: Path) -> str:
     command = [sys.executable, "-m", "holdfast.cli", "relay", "token", "--data", str(data)]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own programs
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Watched:
@@ -68,7 +68,7 @@ class Watched:
 def timed(command: list[str]) -> tuple[float, int, str]:
     """How many seconds a command took, its peak memory, and what it printed."""
     began_at = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own programs
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watched = Watched(process.pid)
     told, _ = process.communicate()
     if process.returncode != 0:
