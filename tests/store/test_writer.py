@@ -477,3 +477,36 @@ def test_an_interrupt_at_the_very_start_of_a_batch_wedges_nothing(
     monkeypatch.undo()
     assert writer.ask(2) == "inserted 2"
     assert _stored(gated) == [2]
+
+
+def test_what_comes_before_a_later_batch_runs_shares_its_commit(gated: Gated) -> None:
+    due: list[Callable[[], None]] = []
+    writer: Writer[int, str] = Writer(gated, _insert, later=due.append)
+
+    async def ask() -> list[str]:
+        asked = [asyncio.create_task(writer.ask_soon(number)) for number in (1, 2, 3)]
+        await asyncio.sleep(0)
+        assert (len(due), gated.commits) == (1, 0)
+        assert not any(task.done() for task in asked)
+        due.pop()()
+        return await asyncio.gather(*asked)
+
+    assert asyncio.run(ask()) == ["inserted 1", "inserted 2", "inserted 3"]
+    assert gated.commits == 1
+    writer.close()
+
+
+def test_who_cannot_wait_is_answered_before_what_is_to_run_later(gated: Gated) -> None:
+    due: list[Callable[[], None]] = []
+    writer: Writer[int, str] = Writer(gated, _insert, later=due.append)
+
+    async def ask() -> str:
+        asked = asyncio.create_task(writer.ask_soon(1))
+        await asyncio.sleep(0)
+        assert writer.ask(2) == "inserted 2"
+        return await asked
+
+    assert asyncio.run(ask()) == "inserted 1"
+    due.pop()()  # finds nothing more to do
+    assert (due, gated.commits) == ([], 1)
+    writer.close()

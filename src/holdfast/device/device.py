@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.device import database, member_keys, operations
@@ -11,7 +12,7 @@ from holdfast.protocol import keys, ulid
 from holdfast.store.engine import Transaction
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
-from holdfast.store.writer import Writer
+from holdfast.store.writer import Later, Writer
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Device:
         random: Random,
         *,
         threaded: bool = False,
+        later: Later | None = None,
     ) -> None:
         self.home = home
         self.clock = clock
@@ -35,7 +37,7 @@ class Device:
         self.random = random
         self._engine = engine
         self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(
-            engine, _one_after_another, inline=not threaded
+            engine, _one_after_another, inline=not threaded, later=later
         )
         self.epoch = self.look(operations.epoch)
 
@@ -101,18 +103,21 @@ def at_work(
     random: Random = os.urandom,
     wait_s: float = LOCK_WAIT_S,
     threaded: bool = False,
+    later: Later | None = None,
+    open_engine: Callable[[Path], SqliteEngine] = SqliteEngine,
 ) -> Iterator[Device]:
     """Enter a home and open what is in it; `create` makes a new home where there is none.
 
-    `threaded` gives the writer a thread, so that an event loop need not wait for the disk.
+    `threaded` gives the writer a thread, so that an event loop need not wait for the disk; `later` has it run on the loop, a
+    moment from now. `open_engine` opens the database at its path.
     """
     with home.entered(create=create, wait_s=wait_s):
         secret = home.secret(random)
         home.membership()  # a damaged home is refused before anything in it is touched
-        engine = SqliteEngine(home.database)
+        engine = open_engine(home.database)
         try:
             database.prepare(engine, clock, random)
-            device = Device(home, engine, secret, clock, random, threaded=threaded)
+            device = Device(home, engine, secret, clock, random, threaded=threaded, later=later)
         except BaseException:
             engine.close()
             raise

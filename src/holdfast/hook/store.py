@@ -4,18 +4,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.store.engine import Engine, Transaction
-from holdfast.store.writer import Writer
+from holdfast.store.writer import Later, Writer
 
 T = TypeVar("T")
 
 
 class Store:
-    """What a worker does its transactions with. `threaded` keeps the disk out of the event loop's way."""
+    """What a worker does its transactions with. `threaded` keeps the disk out of the event loop's way, as `later` does on a simulated one."""
 
-    def __init__(self, engine: Engine, *, threaded: bool = True) -> None:
+    def __init__(self, engine: Engine, *, threaded: bool = True, later: Later | None = None) -> None:
         self._engine = engine
         self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(
-            engine, _one_after_another, inline=not threaded
+            engine, _one_after_another, inline=not threaded, later=later
         )
 
     async def do_soon(self, request: Callable[[Transaction], T]) -> T:

@@ -34,7 +34,7 @@ from holdfast.relay.verifying import Verifiers
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction, Watch
 from holdfast.store.world import Clock, Random, wall_clock
-from holdfast.store.writer import BATCH_MAX, Writer
+from holdfast.store.writer import BATCH_MAX, Later, Writer
 
 SHARED_BATCH_MAX = 100
 """Requests that share one commit where other relays wait for their turn: nobody may think for long while it has it."""
@@ -75,7 +75,9 @@ class Relay:
         random: Random = os.urandom,
         inline: bool = False,
         verifiers: Verifiers | None = None,
+        later: Later | None = None,
     ) -> None:
+        """`inline` does without threads; `later` has the writer run on the event loop, a moment from now."""
         self.settings = settings
         self.pubkey = identity.pubkey
         self._secret = identity.secret
@@ -87,7 +89,9 @@ class Relay:
         verify = verify_here if verifiers is None else verifiers.verify
         self._screening = Screening(engine, settings, clock, self._covering, verify)
         batch_max = SHARED_BATCH_MAX if engine.is_shared else BATCH_MAX
-        self._writer: Writer[Request | Work, Any] = Writer(engine, self._apply, inline=inline, batch_max=batch_max)
+        self._writer: Writer[Request | Work, Any] = Writer(
+            engine, self._apply, inline=inline, later=later, batch_max=batch_max
+        )
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
         self._screened: Gathering[Asked, dict[int, Answer]] = Gathering(
             self._screening.screen, self._verifiers, VERIFIERS

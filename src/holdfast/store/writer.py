@@ -4,8 +4,8 @@ One sync then serves many requests, and nobody is answered before it: an answer 
 its effects, and a commit that failed answers nobody with success.
 
 It runs on a thread of its own, or inline: then one of those who ask runs the batch for all who wait, and the next of them
-the next batch. The inline form needs no thread, costs one caller no more than a plain transaction, and is what a
-simulation can step.
+the next batch. The inline form needs no thread and costs one caller no more than a plain transaction. A third form has
+`later` run batches: on the caller's own event loop, a moment from now, as long as a simulation says that its disk takes.
 """
 
 import asyncio
@@ -33,6 +33,9 @@ A = TypeVar("A")
 Apply = Callable[[Transaction, Sequence[Q]], Sequence[A]]
 """Carries out requests inside a transaction and answers each, in order. After it raised it is called again, one by one."""
 
+Later = Callable[[Callable[[], None]], None]
+"""Has something done a moment from now, on the event loop of whoever asks."""
+
 
 class Writer(Generic[Q, A]):
     """Everything that changes one store goes through its writer."""
@@ -43,6 +46,7 @@ class Writer(Generic[Q, A]):
         apply: Apply[Q, A],
         *,
         inline: bool = False,
+        later: Later | None = None,
         inbox_max: int = INBOX_MAX,
         batch_max: int = BATCH_MAX,
     ) -> None:
@@ -57,7 +61,12 @@ class Writer(Generic[Q, A]):
         self._changed = threading.Condition()  # guards the inbox, _closed and _busy
         self._closed = False
         self._busy = False  # somebody runs a batch
-        self._thread = None if inline else threading.Thread(target=self._serve, name="holdfast-writer", daemon=True)
+        self._later = later
+        self._is_due = False  # a batch is to run later
+        is_threaded = not inline and later is None
+        self._thread = (
+            threading.Thread(target=self._serve, name="holdfast-writer", daemon=True) if is_threaded else None
+        )
         if self._thread is not None:
             self._thread.start()
 
@@ -66,7 +75,7 @@ class Writer(Generic[Q, A]):
         self._stay_in_process()
         with self._thread_slots:
             reply: Future[A] = Future()
-            self._put(_Item(request, reply))
+            self._put(_Item(request, reply), now=True)
             return reply.result()
 
     async def ask_soon(self, request: Q, then: Callable[[A], None] | None = None) -> A:
@@ -99,7 +108,8 @@ class Writer(Generic[Q, A]):
         while self._inbox:
             self._run_batch()
 
-    def _put(self, item: "_Item[Q, A]") -> None:
+    def _put(self, item: "_Item[Q, A]", *, now: bool = False) -> None:
+        """Let a request in. One that waits for its answer `now` would keep the loop from running what is to run later."""
         with self._changed:
             if self._closed:
                 raise faults.Closed(self._engine.where)
@@ -107,7 +117,21 @@ class Writer(Generic[Q, A]):
             if self._thread is not None:
                 self._changed.notify_all()
                 return
-        self._lead_until_taken(item)
+        if self._later is None or now:
+            self._lead_until_taken(item)
+        else:
+            self._run_later(self._later)
+
+    def _run_later(self, later: Later) -> None:
+        if not self._is_due:
+            self._is_due = True
+            later(self._run_due)
+
+    def _run_due(self) -> None:
+        self._is_due = False
+        self._run_batch()
+        if self._inbox and self._later is not None:
+            self._run_later(self._later)
 
     def _serve(self) -> None:
         try:
