@@ -53,6 +53,14 @@ class File:
                     _put(survivor, offset + start, data[start : start + SECTOR_BYTES])
         return File(survivor)
 
+    def after_kill(self) -> "File":
+        """The same file for another process: the system has everything that was written, the disk what was synced."""
+        survivor = File(bytearray(self.durable))
+        survivor.content = bytearray(self.content)
+        survivor.unsynced = list(self.unsynced)
+        survivor.deleted = self.deleted
+        return survivor
+
 
 class Disk:
     """Files that outlive the processes using them. Every write, truncation, sync and deletion counts as one step."""
@@ -80,6 +88,11 @@ class Disk:
         self.off = True
         gone = {name for name, file in self.files.items() if file.deleted and (luck is None or luck.random() < 0.5)}
         self.files = {name: file.after_power_cut(luck) for name, file in self.files.items() if name not in gone}
+
+    def kill(self) -> None:
+        """End the process, not the machine: nothing is lost that was written, and it writes nothing more."""
+        self.off = True
+        self.files = {name: file.after_kill() for name, file in self.files.items()}
 
     def step(self, machine: "_Vfs", what: str) -> None:
         """Called before the change is made. Trouble may raise, or cut the power: then the change is for nothing."""

@@ -1,0 +1,144 @@
+"""What goes wrong, as a table: how often an hour, and what it does. When and to whom is the seed's."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tests.world.machine import Machine
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+SECOND = 1_000_000
+STEPS_MAX = 60  # of a disk until a process ends in the middle of what it writes
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong."""
+
+    name: str
+    per_hour: float
+    do: Callable[["World"], None]
+
+
+def _machine(world: "World") -> Machine:
+    return world.luck.choice(world.machines)
+
+
+def _kill(world: "World") -> None:
+    _machine(world).kill()
+
+
+def _kill_within_a_write(world: "World") -> None:
+    machine = _machine(world)
+    machine.at_fuse, machine.fuse = machine.kill, world.luck.randrange(1, STEPS_MAX)
+
+
+def _cut_power(world: "World") -> None:
+    _machine(world).cut_power(torn=world.luck.random() < 0.5)
+
+
+def _cut_power_within_a_write(world: "World") -> None:
+    machine, torn = _machine(world), world.luck.random() < 0.5
+    machine.at_fuse, machine.fuse = lambda: machine.cut_power(torn=torn), world.luck.randrange(1, STEPS_MAX)
+
+
+def _cut_connections(world: "World") -> None:
+    """Some of those that are open, with what is on its way in either direction, or without it."""
+    for connection in list(world.internet.open.values()):
+        if world.luck.random() < 0.5:
+            world.internet.cut(connection, keeps=(world.luck.random() < 0.5, world.luck.random() < 0.5))
+
+
+def _cut_a_next_connection(world: "World") -> None:
+    """One that is made within the next seconds, at some moment of its short life."""
+    last = max(world.internet.open, default=0)
+
+    def cut() -> None:
+        for number, connection in list(world.internet.open.items()):
+            if number > last:
+                world.internet.cut(connection, keeps=(True, False))
+
+    for _ in range(40):
+        world.loop.call_later(world.luck.uniform(0.0, 20.0), cut)
+
+
+def _lose_link(world: "World") -> None:
+    """Nothing passes between a home and the relay for a while."""
+    home = world.luck.choice(list(world.homes.values()))
+    world.internet.link(home.name, "relay").down_until_s = world.loop.time() + world.luck.uniform(1.0, 60.0)
+
+
+def _delay_link(world: "World") -> None:
+    home = world.luck.choice(list(world.homes.values()))
+    link = world.internet.link(home.name, "relay")
+    link.late_s = world.luck.uniform(0.1, 8.0)
+    world.loop.call_later(world.luck.uniform(5.0, 60.0), lambda: setattr(link, "late_s", 0.0))
+
+
+def _repeat_connection(world: "World") -> None:
+    if world.internet.past:
+        connection = world.luck.choice(world.internet.past)
+        world.loop.call_later(world.luck.uniform(0.0, 30.0), world.internet.repeat, connection)
+
+
+def _fill_disk(world: "World") -> None:
+    machine = _machine(world)
+    machine.is_full = True
+    world.loop.call_later(world.luck.uniform(1.0, 40.0), lambda: setattr(machine, "is_full", False))
+
+
+def _slow_disk(world: "World") -> None:
+    machine = _machine(world)
+    machine.slow_s = world.luck.uniform(0.05, 3.0)
+    world.loop.call_later(world.luck.uniform(5.0, 60.0), lambda: setattr(machine, "slow_s", 0.0))
+
+
+def _step_clock(world: "World") -> None:
+    """A clock is wrong for a while, by little or by much, in either direction."""
+    machine = _machine(world)
+    machine.offset = round(world.luck.choice((-1, 1)) * world.luck.choice((0.5, 20, 50, 600, 4_000)) * SECOND)
+    world.loop.call_later(world.luck.uniform(5.0, 120.0), lambda: setattr(machine, "offset", 0))
+
+
+FAULTS: tuple[Fault, ...] = (
+    Fault("kill", 20, _kill),
+    Fault("kill_within_a_write", 40, _kill_within_a_write),
+    Fault("cut_power", 10, _cut_power),
+    Fault("cut_power_within_a_write", 40, _cut_power_within_a_write),
+    Fault("cut_connections", 20, _cut_connections),
+    Fault("cut_a_next_connection", 20, _cut_a_next_connection),
+    Fault("lose_link", 15, _lose_link),
+    Fault("delay_link", 15, _delay_link),
+    Fault("repeat_connection", 30, _repeat_connection),
+    Fault("fill_disk", 8, _fill_disk),
+    Fault("slow_disk", 8, _slow_disk),
+    Fault("step_clock", 8, _step_clock),
+)
+
+
+async def fall(world: "World", until_s: float) -> None:
+    """Let faults fall until a time."""
+    per_second = sum(fault.per_hour for fault in FAULTS) / 3600
+    while True:
+        wait_s = world.luck.expovariate(per_second)
+        if world.loop.time() + wait_s >= until_s:
+            await asyncio.sleep(until_s - world.loop.time())
+            return
+        await asyncio.sleep(wait_s)
+        (fault,) = world.luck.choices(FAULTS, [fault.per_hour for fault in FAULTS])
+        world.told("fault", fault.name)
+        world.journal.faults[fault.name] = world.journal.faults.get(fault.name, 0) + 1
+        fault.do(world)
+
+
+def mend(world: "World") -> None:
+    """Everything works again, and is switched on."""
+    for link in world.internet.links.values():
+        link.late_s = link.down_until_s = 0.0
+    for machine in world.machines:
+        machine.fuse, machine.is_full, machine.slow_s, machine.offset = 0, False, 0.0, 0
+        if not machine.is_up and machine.ended is None:
+            machine.restart_later()

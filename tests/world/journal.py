@@ -1,0 +1,67 @@
+"""What the world has seen and no file holds: what callers asked and were told, which faults fell, in what order everything was.
+
+A file cannot say what was promised to somebody, so promises are written down here, by those to whom they were made. The
+trace is a digest of every step, by which two runs of one seed are compared.
+"""
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import TextIO
+
+
+@dataclass
+class Asked:
+    """A send that an application asked its daemon for; every answer that it got."""
+
+    home: str
+    client_message_id: str
+    to: str
+    body: str
+    at: int
+    statuses: list[int] = field(default_factory=list)
+    accepted_at: int | None = None  # true time of the first yes
+
+    @property
+    def is_accepted(self) -> bool:
+        return self.accepted_at is not None
+
+
+@dataclass
+class Restored:
+    """A machine that went back to a backup: everything between the two times may be gone."""
+
+    machine: str
+    made_at: int
+    at: int
+
+
+@dataclass
+class Journal:
+    """All that was seen."""
+
+    asked: dict[tuple[str, str], Asked] = field(default_factory=dict)  # by home and id, the first that had it
+    conflicts: list[Asked] = field(default_factory=list)  # sends under an id that was used for something else before
+    restored: list[Restored] = field(default_factory=list)
+    revoked: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    mistakes: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)  # rules that a database broke when its machine came up again
+
+
+class Trace:
+    """A digest of everything that happens."""
+
+    def __init__(self, shown: TextIO | None = None) -> None:
+        self._digest = hashlib.sha256()
+        self._shown = shown
+        self.steps = 0
+
+    def note(self, now_s: float, *what: object) -> None:
+        line = f"{now_s:.6f} {' '.join(map(str, what))}\n"
+        self._digest.update(line.encode())
+        self.steps += 1
+        if self._shown is not None:
+            self._shown.write(line)
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()

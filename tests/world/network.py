@@ -1,0 +1,311 @@
+"""A network in memory that loses, delays, repeats and cuts, as its machines' links are at the moment.
+
+Within a connection bytes keep their order, as on every network that our programs use; between connections nothing does.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tests.world.loop import Life, WorldLoop
+
+LATENCY_S = (0.000_5, 0.004)  # of a link in good order
+NEAR_S = (0.000_01, 0.000_05)  # inside one machine
+BUFFER_BYTES_MAX = 65_536  # on the way before the writer is asked to wait
+SAID_BYTES_MAX = 200_000  # of what is remembered of a connection, to say it again
+REFUSED_S = 0.002
+PEER = ("127.0.0.1", 40_000)  # everybody is near: whoever is near may found a mesh
+
+P = TypeVar("P", bound=asyncio.Protocol)
+
+
+@dataclass
+class Link:
+    """How it is between two machines."""
+
+    late_s: float = 0.0  # added to every packet
+    down_until_s: float = 0.0  # nothing passes before, and is sent again after
+
+
+@dataclass
+class _Place:
+    life: Life
+    machine: str
+    factory: Callable[[], asyncio.Protocol]
+
+
+@dataclass
+class Connection:
+    """Two ends, and what the one that called has said."""
+
+    number: int
+    place: tuple[str, int]
+    link: frozenset[str]
+    near: "End"
+    far: "End"
+    said: bytearray = field(default_factory=bytearray)
+    is_repeat: bool = False
+
+
+class Internet:
+    """All connections of a world."""
+
+    def __init__(self, loop: WorldLoop, luck: random.Random, told: Callable[..., None]) -> None:
+        self.loop = loop
+        self.luck = luck
+        self.told = told
+        self.places: dict[tuple[str, int], _Place] = {}
+        self.links: dict[frozenset[str], Link] = {}
+        self.open: dict[int, Connection] = {}
+        self.past: list[Connection] = []  # that may be said again
+        self._count = 0
+
+    def of(self, machine: str, life: Life) -> "MachineNetwork":
+        """The network as a process of a machine has it."""
+        return MachineNetwork(self, machine, life)
+
+    def link(self, one: str, other: str) -> Link:
+        return self.links.setdefault(frozenset((one, other)), Link())
+
+    def delay(self, link: frozenset[str]) -> float:
+        """Until a packet that leaves now arrives."""
+        if len(link) < 2:
+            return self.luck.uniform(*NEAR_S)
+        state = self.links.setdefault(link, Link())
+        return max(0.0, state.down_until_s - self.loop.time()) + state.late_s + self.luck.uniform(*LATENCY_S)
+
+    def connect(self, life: Life, machine: str, place: tuple[str, int], protocol: Any, *, repeats: bool = False) -> "End":
+        """A connection, made at once; waiting for it is the caller's."""
+        there = self.places.get(place)
+        if there is None or not there.life.is_alive:
+            raise ConnectionRefusedError(f"nobody listens at {place[0]}:{place[1]}")
+        self._count += 1
+        link = frozenset((machine, there.machine))
+        # The far side begins in the context of its own process.
+        far_protocol = there.life.context.copy().run(there.factory)
+        near, far = End(self, life, protocol, PEER), End(self, there.life, far_protocol, place)
+        connection = Connection(self._count, place, link, near, far, is_repeat=repeats)
+        near.join(connection, far)
+        far.join(connection, near)
+        self.open[connection.number] = connection
+        there.life.context.copy().run(far_protocol.connection_made, far)
+        return near
+
+    def gone(self, connection: Connection) -> None:
+        """Both ends are closed."""
+        if self.open.pop(connection.number, None) is not None and connection.said and not connection.is_repeat:
+            self.past.append(connection)
+            del self.past[:-20]
+
+    def cut(self, connection: Connection, *, keeps: tuple[bool, bool]) -> None:
+        """Break a connection; of what is on its way to the far and to the near end, only what is kept arrives."""
+        for end, keep in zip((connection.far, connection.near), keeps, strict=True):
+            end.break_off(keep=keep)
+
+    def repeat(self, connection: Connection) -> None:
+        """Say once more what was said on a connection, as a network may that lost no packet but believes so; nobody hears the answer."""
+        nobody = Life("nobody")
+        try:
+            end = self.connect(nobody, "nowhere", connection.place, asyncio.Protocol(), repeats=True)
+        except ConnectionRefusedError:
+            return
+        end.write(bytes(connection.said))
+        self.loop.call_later(30.0, end.close)
+
+    def lose(self, life: Life, *, silent_s: float) -> None:
+        """A process is gone: its places are free, and its peers hear of it after a while."""
+        self.places = {place: there for place, there in self.places.items() if there.life is not life}
+        for connection in list(self.open.values()):
+            for end in (connection.near, connection.far):
+                if end.life is life:
+                    end.die()
+                    self.loop.call_later(silent_s + self.delay(connection.link), end.other.break_off)
+
+
+class MachineNetwork:
+    """What a program is given to listen and connect."""
+
+    def __init__(self, internet: Internet, machine: str, life: Life) -> None:
+        self._internet = internet
+        self._machine = machine
+        self._life = life
+
+    async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> "Listening":
+        if self._life.is_alive:
+            self._internet.places[host, port] = _Place(self._life, self._machine, factory)
+        return Listening(self._internet, self._life, host, port)
+
+    async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> "Listening":
+        return await self.listen(factory, path, 0)
+
+    async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
+        internet = self._internet
+        there = internet.places.get((host, port))
+        link = frozenset((self._machine, there.machine)) if there is not None else frozenset((self._machine,))
+        await asyncio.sleep(internet.delay(link) if there is not None else REFUSED_S)
+        if not self._life.is_alive:
+            raise ConnectionAbortedError("the process is gone")
+        protocol = factory()
+        end = internet.connect(self._life, self._machine, (host, port), protocol)
+        protocol.connection_made(end)
+        return end, protocol
+
+
+class Listening:
+    """A place where connections come in."""
+
+    def __init__(self, internet: Internet, life: Life, host: str, port: int) -> None:
+        self._internet = internet
+        self._life = life
+        self.host = host
+        self.port = port
+
+    def close(self) -> None:
+        place = self._internet.places.get((self.host, self.port))
+        if place is not None and place.life is self._life:
+            del self._internet.places[self.host, self.port]
+
+
+class End(asyncio.Transport):
+    """One end of a connection. What is written travels for a while, in order."""
+
+    other: "End"
+    connection: Connection
+
+    def __init__(self, internet: Internet, life: Life, protocol: asyncio.BaseProtocol, name: tuple[str, int]) -> None:
+        super().__init__()
+        self._internet = internet
+        self.life = life
+        self._protocol = protocol
+        self._name = name
+        self._arrives_at = 0.0  # the last packet that was sent to this end
+        self._on_its_way = 0  # bytes that were sent to this end
+        self._trip = 0  # packets of earlier trips are lost
+        self._arrived: list[bytes] = []  # b"" is the end
+        self._reading = True
+        self._has_ended = False
+        self._is_closing = False
+        self._is_lost = False
+        self._asked_to_wait = False
+
+    def join(self, connection: Connection, other: "End") -> None:
+        self.connection = connection
+        self.other = other
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"sockname": self._name, "peername": self.other._name}.get(name, default)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def write(self, data: Any) -> None:
+        if not data or self._has_ended or self._is_lost or not self.life.is_alive:
+            return
+        if self is self.connection.near and len(self.connection.said) < SAID_BYTES_MAX:
+            self.connection.said += data
+        self.other._travel(bytes(data))
+        if self.other._on_its_way > BUFFER_BYTES_MAX and not self._asked_to_wait:
+            self._asked_to_wait = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def write_eof(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            if self.life.is_alive and not self._is_lost:
+                self.other._travel(b"")
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def pause_reading(self) -> None:
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        self._reading = True
+        self._internet.loop.call_soon(self._deliver, context=self.life.context)
+
+    def is_reading(self) -> bool:
+        return self._reading
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """There is one limit."""
+
+    def get_write_buffer_size(self) -> int:
+        return self.other._on_its_way if self._asked_to_wait else 0
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return 0, BUFFER_BYTES_MAX
+
+    def close(self) -> None:
+        self.write_eof()
+        self._end(None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def break_off(self, keep: bool = False) -> None:
+        """The connection breaks for this end; what is on its way arrives before that, or never."""
+        if not keep:
+            self._trip += 1
+            self._arrived.clear()
+            self._end(ConnectionResetError("the connection was cut"))
+        else:
+            late = max(0.0, self._arrives_at - self._internet.loop.time())
+            self._internet.loop.call_later(late + REFUSED_S, self.break_off)
+
+    def die(self) -> None:
+        """The process of this end is gone; it hears nothing more."""
+        self._trip += 1
+        self._is_closing = self._is_lost = self._has_ended = True
+        if self.other._is_lost:
+            self._internet.gone(self.connection)
+
+    def _end(self, error: Exception | None) -> None:
+        if not self._is_closing:
+            self._is_closing = True
+            self._internet.loop.call_soon(self._lost, error, context=self.life.context)
+
+    def _lost(self, error: Exception | None) -> None:
+        if self._is_lost:
+            return
+        self._is_lost = True
+        if self.other._is_lost:
+            self._internet.gone(self.connection)
+        self._protocol.connection_lost(error)
+
+    def _travel(self, data: bytes) -> None:
+        loop = self._internet.loop
+        self._arrives_at = max(self._arrives_at, loop.time() + self._internet.delay(self.connection.link))
+        self._on_its_way += len(data)
+        loop.call_at(self._arrives_at, self._arrive, data, self._trip, context=self.life.context)
+
+    def _arrive(self, data: bytes, trip: int) -> None:
+        self._on_its_way -= len(data)
+        if self.other._asked_to_wait and self._on_its_way <= BUFFER_BYTES_MAX // 2:
+            self.other._asked_to_wait = False
+            if self.other.life.is_alive and not self.other._is_lost:
+                self.other.life.context.copy().run(self.other._protocol.resume_writing)
+        if trip == self._trip and self.life.is_alive:
+            self._internet.told("packet", self.connection.number, self is self.connection.far, len(data))
+            self._arrived.append(data)
+            self._deliver()
+
+    def _deliver(self) -> None:
+        while self._arrived and self._reading and not self._is_closing and self.life.is_alive:
+            data = self._arrived.pop(0)
+            assert isinstance(self._protocol, asyncio.Protocol)
+            if data:
+                self._protocol.data_received(data)
+            elif not self._protocol.eof_received():
+                self.close()

@@ -1,0 +1,3 @@
+"""The judge."""
+def judge(world):
+    return list(world.journal.mistakes)

@@ -1,0 +1,150 @@
+"""The applications beside the daemons: they send, ask again when nobody answered, read and confirm what came."""
+
+import asyncio
+import json
+import random
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.device.home import Home
+from tests.world.journal import Asked
+from tests.world.loop import Life
+from tests.world.machine import HomeMachine
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+ANSWER_S = 20.0  # for which an application waits
+AGAIN_S = 5.0  # until it asks again
+MARK = "plaintext"  # in everything that only its recipients may read
+LONG_SHARE = 0.1  # of messages that are long
+LONG_CHARACTERS = 6_000
+
+Answer = tuple[int, Any]  # status, document
+
+
+class _Exchange(asyncio.Protocol):
+    """One request, one answer."""
+
+    def __init__(self) -> None:
+        self.done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._read = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._read += data
+        head, end, body = self._read.partition(b"\r\n\r\n")
+        if not end:
+            return
+        lines = head.decode().lower().split("\r\n")
+        length = next(int(line.split(":")[1]) for line in lines if line.startswith("content-length"))
+        if len(body) >= length and not self.done.done():
+            self.done.set_result((int(lines[0].split()[1]), json.loads(body) if body else None))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.done.done():
+            self.done.set_exception(ConnectionError("the daemon is gone"))
+
+
+class App:
+    """Somebody who uses one home."""
+
+    def __init__(self, world: "World", machine: HomeMachine) -> None:
+        self.world = world
+        self.machine = machine
+        self.name = machine.name
+        self.luck = random.Random(f"{world.seed} app {self.name}")
+        self._life = Life(f"app-{self.name}")
+        self._network = world.internet.of(machine.name, self._life)
+        self._number = 0
+        self.acts: list[tuple[float, Callable[[], Awaitable[None]]]] = [
+            (6.0, self._send),
+            (1.0, self._ask_again),
+            (0.5, self._use_id_again),
+            (2.0, self._confirm),
+        ]
+
+    async def live(self) -> None:
+        """Do one thing after the other while the world is busy."""
+        weights = [weight for weight, _ in self.acts]
+        while self.world.is_busy:
+            await asyncio.sleep(self.luck.expovariate(1 / self.world.pause_s))
+            ((_, act),) = self.luck.choices(self.acts, weights)
+            await act()
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Answer | None:
+        """What the daemon answers, if it does."""
+        raw = b"" if body is None else json.dumps(body).encode()
+        head = f"{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(raw)}\r\nconnection: close\r\n\r\n"
+        transport: asyncio.Transport | None = None
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                transport, exchange = await self._network.connect(_Exchange, self.machine.socket, 0)
+                transport.write(head.encode() + raw)
+                return await exchange.done
+        except (OSError, TimeoutError):
+            return None
+        finally:
+            if transport is not None:
+                transport.abort()
+
+    async def insist(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask until the answer is yes."""
+        while True:
+            answer = await self.ask(method, path, body)
+            if answer is not None and answer[0] < 300:
+                return answer[1]
+            await asyncio.sleep(AGAIN_S)
+
+    async def _send(self) -> None:
+        self._number += 1
+        name = f"{self.name}-{self._number}"
+        text = f"{MARK} {name} " + "x" * (LONG_CHARACTERS if self.luck.random() < LONG_SHARE else 0)
+        asked = Asked(self.name, name, self._destination(), text, self.world.loop.now())
+        self.world.journal.asked[self.name, name] = asked
+        await self._ask_for(asked)
+
+    def _destination(self) -> str:
+        others = [name for name in self.world.homes if name != self.name]
+        return "@news" if self.luck.random() < 0.25 else self.luck.choice(others)
+
+    async def _ask_for(self, asked: Asked) -> None:
+        body = {"to": asked.to, "message": asked.body, "client_message_id": asked.client_message_id}
+        answer = await self.ask("POST", "/v1/send", body)
+        if answer is not None:
+            asked.statuses.append(answer[0])
+            if answer[0] < 300 and asked.accepted_at is None:
+                asked.accepted_at = self.world.loop.now()
+        self.world.told("asked", asked.client_message_id, None if answer is None else answer[0])
+
+    def _mine(self) -> list[Asked]:
+        return [asked for (home, _), asked in self.world.journal.asked.items() if home == self.name]
+
+    async def _ask_again(self) -> None:
+        """The same once more: above all what nobody answered."""
+        mine = self._mine()
+        if mine:
+            open_ones = [asked for asked in mine if not asked.is_accepted]
+            await self._ask_for(self.luck.choice(open_ones or mine))
+
+    async def _use_id_again(self) -> None:
+        """Something else under an id that was used before: it must be refused."""
+        mine = [asked for asked in self._mine() if asked.is_accepted]
+        if mine:
+            before = self.luck.choice(mine)
+            other = Asked(
+                self.name, before.client_message_id, before.to, f"{MARK} other {self._number}", self.world.loop.now()
+            )
+            self.world.journal.conflicts.append(other)
+            await self._ask_for(other)
+
+    async def _confirm(self) -> None:
+        """Act on what came."""
+        answer = await self.ask("GET", "/v1/inbox?unapplied=true&limit=20")
+        if answer is None or answer[0] != 200 or not answer[1]["messages"]:
+            return
+        ids = [message["id"] for message in answer[1]["messages"]]
+        await self.ask("POST", "/v1/inbox/ack", {"ids": ids})
+
+
+def name_of(home: Home) -> str:
+    return home.path.name
