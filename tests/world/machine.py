@@ -26,6 +26,7 @@ from holdfast.relay.settings import Settings as RelaySettings
 from holdfast.store import faults
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
+from tests.world import evidence
 from tests.world.loop import Life, WorldLoop
 from tests.world.network import MachineNetwork
 
@@ -106,7 +107,10 @@ class Machine:
 
     def cut_power(self, *, torn: bool) -> None:
         """Switch the machine off; whatever was not synced is gone, or any part of it."""
-        self._lose(lambda: self.disk.cut(self.world.luck if torn else None), silent_s=self.world.luck.uniform(0.0, 20.0))
+        luck = self.world.luck
+        if self._lose(lambda: self.disk.cut(luck if torn else None), silent_s=luck.uniform(0.0, 20.0)):
+            broken = evidence.broken_rules(self.disk)
+            self.world.journal.broken += [f"{self.name} after a power cut: {what}" for what in broken]
 
     def restart_later(self) -> None:
         if self.is_wanted and self.ended is None:
@@ -154,16 +158,17 @@ class Machine:
     async def _work(self, life: Life, stop: asyncio.Event) -> None:
         raise NotImplementedError
 
-    def _lose(self, lose: Callable[[], None], *, silent_s: float) -> None:
+    def _lose(self, lose: Callable[[], None], *, silent_s: float) -> bool:
         life = self.life
         if life is None or not life.is_alive:
-            return
+            return False
         life.is_alive = False
         self.fuse = 0
         lose()
         self.world.internet.lose(life, silent_s=silent_s)
         self._unwind(life)
         self.restart_later()
+        return True
 
     def _unwind(self, life: Life) -> None:
         """Have whatever is left of a process come to its end; nothing that it does counts."""

@@ -1,3 +1,257 @@
-"""The judge."""
-def judge(world):
-    return list(world.journal.mistakes)
+"""The judge: the seven points of the contract as named rules over the files that are left, and the rules of each database.
+
+A rule sees the durable files. What was promised to somebody stands in no file, so the rules about promises also see the
+journal of those who were told. A rule yields a sentence for everything that breaks it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from holdfast.protocol.history import Entry, Kind
+from tests.world import evidence
+from tests.world.evidence import MESSAGES, Evidence, HomeFile
+from tests.world.journal import Asked, Journal
+from tests.world.people import MARK
+
+if TYPE_CHECKING:
+    from tests.world.world import World
+
+SHOWN_MAX = 5  # findings of one rule
+
+CLOSED = frozenset({Kind.EXPIRED, Kind.DROPPED, Kind.QUARANTINED, Kind.MODERATED})
+MAY_DIE_OF: frozenset[str] = frozenset({"max_age_passed"})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One thing that the contract promises."""
+
+    point: int
+    name: str
+    broken: Callable[[Evidence, Journal], Iterator[str]]
+
+
+def _lost_to_a_restore(home: str, asked: Asked, journal: Journal) -> bool:
+    """Whether the home has since gone back to a time before its yes."""
+    return any(
+        one.machine == home and asked.accepted_at is not None and one.made_at <= asked.accepted_at <= one.at
+        for one in journal.restored
+    )
+
+
+def _accepted_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
+    for asked in journal.asked.values():
+        home = found.homes[asked.home]
+        is_there = asked.client_message_id in home.by_id or asked.client_message_id in home.scheduled
+        if asked.is_accepted and not is_there and not _lost_to_a_restore(asked.home, asked, journal):
+            yield f"{asked.home} was told yes for {asked.client_message_id}, and has no such row"
+
+
+def _relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        for one in home.operations.values():
+            if one.status != "done" or one.destination_kind not in {*MESSAGES, "receipt", "admin"}:
+                continue
+            entry = found.relay.entry(one.log_id, one.history_id)
+            if entry is None or entry.client_message_id != one.client_message_id:
+                yield f"{home.name} was told that {one.client_message_id} is at {one.history_id}, and it is not"
+
+
+def _anchor_not_in_the_chain(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        for told in home.entries:
+            if told.kind is not Kind.RELAYED or not told.detail:
+                continue
+            log_id, seq = told.detail[:16], int.from_bytes(told.detail[16:24], "big")
+            entry = found.relay.entry(log_id, seq)
+            if entry is not None and entry.chain != told.detail[24:56]:
+                yield f"{home.name} has the relay's signature under another entry {seq} than the relay has"
+
+
+def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
+    for entry in found.relay.of(Kind.DELIVERED):
+        home = found.home_of(entry.recipient or "")
+        if home is None:
+            continue
+        event_id = _event_of(found, entry)
+        if event_id is not None and event_id not in home.arrived | home.receipts:
+            yield f"{home.name} acknowledged {entry.client_message_id} of {_name(found, entry.sender)}, and does not have it"
+
+
+def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        for sequence, recipient, status in home.receipted:
+            other, sent = found.home_of(recipient), home.operations.get(sequence)
+            if other is not None and sent is not None and sent.event_id is not None and status != "duplicate":
+                if sent.event_id not in other.arrived:
+                    yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
+
+
+def _accepted_twice(found: Evidence, journal: Journal) -> Iterator[str]:
+    seen: dict[tuple[str | None, str | None], int] = {}
+    for entry in found.relay.of(Kind.ACCEPTED):
+        key = (entry.sender, entry.client_message_id)
+        if key in seen:
+            yield f"{entry.client_message_id} of {_name(found, entry.sender)} was accepted at {seen[key]} and at {entry.seq}"
+        seen[key] = entry.seq
+
+
+def _arrived_twice(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Every text is sent once; only an operator who insists may have it sent again."""
+    for home in found.homes.values():
+        seen: dict[tuple[str, str], int] = {}
+        for one in home.inbox:
+            if one.body is None:
+                continue
+            key = (one.sender, one.body)
+            if key in seen and not _is_sent_again(found, one.sender, one.client_message_id, journal):
+                yield f"{home.name} has {one.client_message_id} as arrival {seen[key]} and as arrival {one.arrival}"
+            seen[key] = one.arrival
+
+
+def _is_sent_again(found: Evidence, sender: str, client_message_id: str, journal: Journal) -> bool:
+    home = found.home_of(sender)
+    if home is None or any(one.machine == home.name for one in journal.restored):
+        return True
+    row = home.by_id.get(client_message_id)
+    before = [one for one in home.operations.values() if row is not None and one.superseded_by == row.id]
+    return any((one.aborted_by or "").endswith("forced") for one in before)
+
+
+def _id_of_two_things(found: Evidence, journal: Journal) -> Iterator[str]:
+    for asked in journal.asked.values():
+        home = found.homes[asked.home]
+        row = home.by_id.get(asked.client_message_id)
+        if asked.is_accepted and row is not None and row.body is not None and row.body != asked.body:
+            if not _lost_to_a_restore(asked.home, asked, journal):
+                yield f"{asked.client_message_id} at {asked.home} is another message than the one that was accepted"
+    for other in journal.conflicts:
+        first = journal.asked[other.home, other.client_message_id]
+        if other.is_accepted and not _lost_to_a_restore(other.home, first, journal):
+            yield f"{other.home} said yes to {other.client_message_id} for two messages"
+    events: dict[tuple[str | None, str | None], bytes | None] = {}
+    for entry in found.relay.of(Kind.ACCEPTED):
+        key = (entry.sender, entry.client_message_id)
+        if events.setdefault(key, entry.event_id) != entry.event_id:
+            yield f"the relay took two events as {entry.client_message_id} of {_name(found, entry.sender)}"
+
+
+def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
+    for asked in journal.asked.values():
+        row = found.homes[asked.home].by_id.get(asked.client_message_id)
+        if row is not None and row.status in ("pending", "inflight", "done") and 409 in asked.statuses:
+            yield f"{asked.home} refused a repetition of {asked.client_message_id}, which it has"
+
+
+def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
+    last: dict[tuple[object, ...], Entry] = {}
+    for entry in found.relay.of(Kind.ACCEPTED):
+        lane = (entry.sender, entry.epoch, entry.destination_kind, entry.destination_ref)
+        before = last.get(lane)
+        if before is not None and (before.sequence or 0) > (entry.sequence or 0):
+            yield f"the relay took sequence {entry.sequence} of {_name(found, entry.sender)} behind {before.sequence}"
+        last[lane] = entry
+
+
+def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        positions: dict[bytes, int] = defaultdict(int)
+        for one in home.inbox:
+            if one.replayed:
+                continue
+            if one.history_id < positions[one.log_id]:
+                yield f"{home.name} got position {one.history_id} behind {positions[one.log_id]}"
+            positions[one.log_id] = max(positions[one.log_id], one.history_id)
+
+
+def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
+    """A send that was accepted is with its recipients, or a history says why not."""
+    closed = {(entry.message_id, entry.recipient) for entry in found.relay.of(*CLOSED)}
+    for asked in journal.asked.values():
+        home = found.homes[asked.home]
+        first = home.by_id.get(asked.client_message_id)
+        if not asked.is_accepted or first is None:
+            continue
+        row = home.last(first)
+        if row.status == "dead":
+            yield from _died_of_nothing(home, row.sequence)
+        elif row.status == "aborted":
+            yield f"{row.client_message_id} of {home.name} was retired, and nothing took its place"
+        entry = found.relay.entry(row.log_id, row.history_id)
+        if row.status != "done" or entry is None:
+            continue
+        for member, outcome in entry.recipients:
+            other = found.home_of(member)
+            is_there = other is None or entry.event_id in other.arrived
+            if outcome == "queued" and not is_there and (entry.message_id, member) not in closed:
+                yield f"{row.client_message_id} of {home.name} never came to {_name(found, member)}, and nobody says why"
+
+
+def _died_of_nothing(home: HomeFile, sequence: int) -> Iterator[str]:
+    reasons = [entry.reason or "" for entry in home.entries if entry.kind is Kind.DEAD and entry.sequence == sequence]
+    if not reasons or not set(reasons) <= MAY_DIE_OF:
+        yield f"send {sequence} of {home.name} was given up because of {reasons}, which nothing here calls for"
+
+
+def _unreadable(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        for one in home.inbox:
+            if one.status == "unreadable":
+                yield f"{home.name} cannot open {one.client_message_id} of {_name(found, one.sender)}"
+
+
+def _seen_by_the_relay(found: Evidence, journal: Journal) -> Iterator[str]:
+    if MARK.encode() in found.relay.raw:
+        yield "the relay has the text of a message on its disk"
+
+
+def _event_of(found: Evidence, entry: Entry) -> bytes | None:
+    """The event that a closing entry is about."""
+    if entry.event_id is not None:
+        return entry.event_id
+    for other in found.relay.of(Kind.ACCEPTED, Kind.RECEIPT):
+        if other.message_id == entry.message_id:
+            return other.event_id
+    return None
+
+
+def _name(found: Evidence, member: str | None) -> str:
+    return found.relay.names.get(member or "", member or "nobody")
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(1, "what a caller was told is accepted is in the log", _accepted_but_gone),
+    Rule(1, "what a device was told is relayed is in the relay's history", _relayed_but_gone),
+    Rule(1, "what the relay signed for is in its chain", _anchor_not_in_the_chain),
+    Rule(1, "what a recipient acknowledged is on its disk", _acknowledged_but_gone),
+    Rule(2, "a receipt is proof of arrival", _receipt_without_the_message),
+    Rule(3, "the relay accepts an id once", _accepted_twice),
+    Rule(3, "a message arrives once", _arrived_twice),
+    Rule(4, "an id means one message for ever", _id_of_two_things),
+    Rule(4, "the same request is never a conflict", _same_request_refused),
+    Rule(5, "messages to one destination are accepted in sequence order", _accepted_out_of_order),
+    Rule(5, "a queue comes in order", _arrived_out_of_order),
+    Rule(6, "an accepted message arrives, or somebody says why not", _lost_in_silence),
+    Rule(6, "what arrives can be opened", _unreadable),
+    Rule(7, "the relay never sees a text", _seen_by_the_relay),
+)
+
+
+def judge(world: "World") -> list[str]:
+    """Everything that is wrong with a world."""
+    findings = [f"mistake: {mistake}" for mistake in world.journal.mistakes]
+    findings += [f"check: {broken}" for broken in world.journal.broken]
+    for machine in world.machines:
+        findings += [f"check: {machine.name}: {broken}" for broken in evidence.broken_rules(machine.disk)]
+    relay = evidence.read_relay(world.relay.disk)
+    members = {name: member for member, name in relay.names.items()}
+    homes = {name: evidence.read_home(name, members[name], home.disk) for name, home in world.homes.items()}
+    found = Evidence(relay, homes)
+    for rule in RULES:
+        broken = list(rule.broken(found, world.journal))
+        findings += [f"{rule.point}. {rule.name}: {what}" for what in broken[:SHOWN_MAX]]
+        if len(broken) > SHOWN_MAX:
+            findings.append(f"{rule.point}. {rule.name}: and {len(broken) - SHOWN_MAX} more")
+    return findings

@@ -1,0 +1,218 @@
+"""What the files of a world say when everything is over, read from the disks as a power cut left them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.device.database import SCHEMA as DEVICE
+from holdfast.device.forks import Fork, kept_through
+from holdfast.protocol import payload
+from holdfast.protocol.history import Entry, Kind, Restored
+from holdfast.relay.database import SCHEMA as RELAY
+from holdfast.store import history
+from holdfast.store.check import check
+from holdfast.store.engine import Transaction
+from holdfast.store.migrations import Schema
+from holdfast.store.sqlite import SqliteEngine
+from tests.disk import Disk
+
+MESSAGES = frozenset({"dm", "topic"})
+SCHEMAS: dict[str, Schema] = {"relay.db": RELAY, "device.db": DEVICE}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A row of an operation log."""
+
+    sequence: int
+    id: str
+    client_message_id: str
+    destination_kind: str | None
+    destination_ref: str | None
+    status: str
+    body: str | None  # of a message whose blob is still there
+    event_id: bytes | None
+    broker_message_id: str | None
+    history_id: int | None
+    log_id: bytes | None
+    superseded_by: str | None
+    aborted_by: str | None
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A row of an inbox."""
+
+    arrival: int
+    sender: str
+    client_message_id: str
+    event_id: bytes
+    epoch: bytes
+    sequence: int
+    topic: str | None
+    body: str | None
+    status: str
+    replayed: bool
+    log_id: bytes
+    history_id: int
+
+
+@dataclass
+class HomeFile:
+    """What one home has on its disk."""
+
+    name: str
+    member: str
+    operations: dict[int, Operation]
+    scheduled: set[str]
+    inbox: list[Arrived]
+    arrived: set[bytes]  # event ids in the inbox, duplicates included
+    receipts: set[bytes]  # event ids of receipts that came
+    receipted: list[tuple[int, str, str]]  # sequence, recipient, status
+    entries: list[Entry]
+    by_id: dict[str, Operation] = field(init=False)
+    by_row: dict[str, Operation] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_id = {one.client_message_id: one for one in self.operations.values()}
+        self.by_row = {one.id: one for one in self.operations.values()}
+
+    def last(self, operation: Operation) -> Operation:
+        """The row that stands for this one now."""
+        while operation.superseded_by is not None and operation.superseded_by in self.by_row:
+            operation = self.by_row[operation.superseded_by]
+        return operation
+
+
+@dataclass
+class RelayFile:
+    """What the relay has on its disk."""
+
+    log_id: bytes
+    entries: dict[int, Entry]
+    forks: list[Fork]
+    names: dict[str, str]  # of members, by id
+    raw: bytes  # every byte of every file
+
+    def entry(self, log_id: bytes | None, seq: int | None) -> Entry | None:
+        """What stands at a position of a log, if this relay still has it."""
+        if log_id is None or seq is None:
+            return None
+        if log_id != self.log_id:
+            kept = kept_through(log_id, self.forks)
+            if kept is None or seq > kept:
+                return None
+        return self.entries.get(seq)
+
+    def of(self, *kinds: Kind) -> Iterator[Entry]:
+        return (entry for entry in self.entries.values() if entry.kind in kinds)
+
+
+@dataclass
+class Evidence:
+    """All files of a world."""
+
+    relay: RelayFile
+    homes: dict[str, HomeFile]
+
+    def home_of(self, member: str) -> HomeFile | None:
+        return next((home for home in self.homes.values() if home.member == member), None)
+
+
+def broken_rules(disk: Disk) -> list[str]:
+    """Every rule of its own that a database on a disk breaks."""
+    found = []
+    for name, schema in SCHEMAS.items():
+        if name in disk.files:
+            with _opened(disk, name) as engine:
+                found += [f"{name}: {finding.check}: {finding.found}" for finding in check(engine, schema)]
+    return found
+
+
+def read_home(name: str, member: str, disk: Disk) -> HomeFile:
+    with _opened(disk, "device.db") as engine:
+        entries = list(history.walk(engine))
+        with engine.read() as transaction:
+            return HomeFile(
+                name=name,
+                member=member,
+                operations={one.sequence: one for one in _operations(transaction)},
+                scheduled={row[0] for row in transaction.rows("SELECT client_message_id FROM scheduled_send")},
+                inbox=list(_inbox(transaction)),
+                arrived=_event_ids(transaction, "inbox") | _event_ids(transaction, "inbox_duplicate"),
+                receipts=_event_ids(transaction, "receipt"),
+                receipted=[
+                    (int(sequence), str(recipient), str(status))
+                    for sequence, recipient, status in transaction.rows(
+                        "SELECT sequence, recipient, status FROM send_receipt"
+                    )
+                ],
+                entries=entries,
+            )
+
+
+def read_relay(disk: Disk) -> RelayFile:
+    with _opened(disk, "relay.db") as engine:
+        entries = {entry.seq: entry for entry in history.walk(engine)}
+        with engine.read() as transaction:
+            head = history.head(transaction)
+            names = dict(transaction.rows("SELECT member, name FROM member"))
+    restored = [Restored.decode(entry.detail) for entry in entries.values() if entry.kind is Kind.RESTORED]
+    return RelayFile(
+        log_id=head.log_id,
+        entries=entries,
+        forks=[Fork(one.old_log_id, one.fork_seq) for one in restored],
+        names=names,
+        raw=b"".join(bytes(file.durable) for file in disk.files.values()),
+    )
+
+
+@contextmanager
+def _opened(disk: Disk, name: str) -> Iterator[SqliteEngine]:
+    """A database on a copy of a disk: to look at it changes nothing."""
+    copy = Disk()
+    copy.files = {path: file.after_kill() for path, file in disk.files.items()}
+    engine = SqliteEngine(name, vfs=copy.boot(), exclusive=True)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def _operations(transaction: Transaction) -> Iterator[Operation]:
+    for sequence, kind, blob, *rest in transaction.rows(
+        "SELECT sequence, destination_kind, blob, id, client_message_id, destination_ref, status, event_id,"
+        " broker_message_id, history_id, log_id, superseded_by, aborted_by FROM operation_log ORDER BY sequence"
+    ):
+        row_id, client_message_id, ref, status, event_id, broker, history_id, log_id, superseded_by, aborted_by = rest
+        yield Operation(
+            sequence=sequence,
+            id=row_id,
+            client_message_id=client_message_id,
+            destination_kind=kind,
+            destination_ref=ref,
+            status=status,
+            body=payload.decode(blob).body.decode() if kind in MESSAGES and blob is not None else None,
+            event_id=event_id,
+            broker_message_id=broker,
+            history_id=history_id,
+            log_id=log_id,
+            superseded_by=superseded_by,
+            aborted_by=aborted_by,
+        )
+
+
+def _inbox(transaction: Transaction) -> Iterator[Arrived]:
+    for row in transaction.rows(
+        "SELECT arrival, sender, client_message_id, event_id, epoch, sequence, topic, body, status, replayed, log_id,"
+        " history_id FROM inbox ORDER BY arrival"
+    ):
+        values: list[Any] = list(row)
+        values[7] = None if values[7] is None else bytes(values[7]).decode()
+        values[9] = bool(values[9])
+        yield Arrived(*values)
+
+
+def _event_ids(transaction: Transaction, table: str) -> set[bytes]:
+    return {bytes(event_id) for (event_id,) in transaction.rows(f"SELECT event_id FROM {table}")}  # noqa: S608 - ours
