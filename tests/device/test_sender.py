@@ -229,6 +229,21 @@ def test_a_send_made_while_the_clock_was_ahead_does_not_wait_for_that_time(place
     place.runs(lambda: _all(place, "done"))
 
 
+@pytest.mark.parametrize("refusal", [Refusal.QUEUE_FULL, Refusal.UNAVAILABLE], ids=["a lane", "the whole sender"])
+def test_a_wait_that_began_while_the_clock_was_ahead_is_over_when_it_is_right_again(
+    place: Place, relay: PlainRelay, clock: Clock, refusal: Refusal
+) -> None:
+    clock.now += 48 * HOUR
+    place.send("bob")
+    relay.rule = lambda tags: no(refusal)
+
+    def set_right() -> None:
+        relay.rule = lambda tags: None
+        clock.now -= 48 * HOUR
+
+    place.runs(lambda: place.rows("attempts") == [1], set_right, lambda: _all(place, "done"))
+
+
 def test_the_wait_that_the_relay_asks_for_is_kept(place: Place, relay: PlainRelay) -> None:
     place.send("bob")
     relay.rule = lambda tags: no(Refusal.QUEUE_FULL, retry_after_s=90)

@@ -152,7 +152,7 @@ class Lanes:
             found = found[:1]
         named = Lane("\0".join(lane), lane[0] == RECEIPT)
         return [
-            Waiting(sequence, named, Priority(priority), _due_at(next_attempt_at, now), Status(status))
+            Waiting(sequence, named, Priority(priority), due_at(next_attempt_at, now), Status(status))
             for sequence, priority, next_attempt_at, status, _ in found
         ]
 
@@ -168,7 +168,7 @@ class Lanes:
         ready = [
             lane
             for lane, line in self._lines.items()
-            if lane not in self._busy and max(line.due_at, self._barred.get(lane, 0)) <= now
+            if lane not in self._busy and due_at(max(line.due_at, self._barred.get(lane, 0)), now) <= now
         ]
         ready.sort(key=lambda lane: (self._lines[lane].urgency, self._turns.get(lane, -1), self._lines[lane].head))
         return ready
@@ -193,9 +193,9 @@ def _all(transaction: Transaction) -> Iterable[Key]:
         yield lane
 
 
-def _due_at(next_attempt_at: int, now: int) -> int:
-    """When a row is due: a wait that nobody would have set was counted from a clock that was wrong, and is over."""
-    return next_attempt_at if next_attempt_at - now <= WAIT_MAX else now
+def due_at(at: int, now: int) -> int:
+    """When something is due that was put off until then: a wait that nobody would have set was counted from a wrong clock, and is over."""
+    return at if at - now <= WAIT_MAX else now
 
 
 def _was_put_off(last_error: str | None) -> bool:

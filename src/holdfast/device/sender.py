@@ -144,7 +144,8 @@ class Sender:
         return given_up
 
     def _may_claim(self) -> bool:
-        return self._is_open and self._in_flight < BATCHES_MAX and self._device.clock() >= self._paused_until
+        now = self._device.clock()
+        return self._is_open and self._in_flight < BATCHES_MAX and lanes.due_at(self._paused_until, now) <= now
 
     async def _pause(self) -> None:
         """Wait for a wake-up, or for the time at which the next lane, or the whole sender, is due again."""
