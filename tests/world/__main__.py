@@ -34,7 +34,9 @@ def main() -> int:
                 print(f"  ✗ {finding}")
             print(f"  replay: {result.command()}", flush=True)
     took = time.process_time() - began
-    print(f"{len(seeds)} seeds, {failed} failed; {simulated:.0f} simulated seconds in {took:.1f} s of CPU: {simulated / took:.0f} a second")
+    print(
+        f"{len(seeds)} seeds, {failed} failed; {simulated:.0f} simulated seconds in {took:.1f} s of CPU: {simulated / took:.0f} a second"
+    )
     return 1 if failed else 0
 
 

@@ -15,6 +15,7 @@ LATENCY_S = (0.000_5, 0.004)  # of a link in good order
 NEAR_S = (0.000_01, 0.000_05)  # inside one machine
 BUFFER_BYTES_MAX = 65_536  # on the way before the writer is asked to wait
 SAID_BYTES_MAX = 200_000  # of what is remembered of a connection, to say it again
+APART_S = 0.000_001  # between two packets of a connection
 REFUSED_S = 0.002
 PEER = ("127.0.0.1", 40_000)  # everybody is near: whoever is near may found a mesh
 
@@ -76,7 +77,9 @@ class Internet:
         state = self.links.setdefault(link, Link())
         return max(0.0, state.down_until_s - self.loop.time()) + state.late_s + self.luck.uniform(*LATENCY_S)
 
-    def connect(self, life: Life, machine: str, place: tuple[str, int], protocol: Any, *, repeats: bool = False) -> "End":
+    def connect(
+        self, life: Life, machine: str, place: tuple[str, int], protocol: Any, *, repeats: bool = False
+    ) -> "End":
         """A connection, made at once; waiting for it is the caller's."""
         there = self.places.get(place)
         if there is None or not there.life.is_alive:
@@ -286,7 +289,8 @@ class End(asyncio.Transport):
 
     def _travel(self, data: bytes) -> None:
         loop = self._internet.loop
-        self._arrives_at = max(self._arrives_at, loop.time() + self._internet.delay(self.connection.link))
+        soonest = self._arrives_at + APART_S  # timers of one moment may come in any order
+        self._arrives_at = max(soonest, loop.time() + self._internet.delay(self.connection.link))
         self._on_its_way += len(data)
         loop.call_at(self._arrives_at, self._arrive, data, self._trip, context=self.life.context)
 

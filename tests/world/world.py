@@ -174,7 +174,8 @@ class World:
 
     def _has_keys(self) -> bool:
         return all(
-            home.daemon is not None and home.daemon.device.look(lambda tx: tx.rows("SELECT count(*) FROM topic_key")) > [(0,)]
+            home.daemon is not None
+            and home.daemon.device.look(lambda tx: tx.rows("SELECT count(*) FROM topic_key")) > [(0,)]
             for home in self.homes.values()
         )
 
