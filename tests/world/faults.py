@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.relay.relay import Relay
+from holdfast.store import faults
 from tests.world.machine import Machine
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ class Fault:
 
 
 def _machine(world: "World") -> Machine:
-    return world.luck.choice(world.machines)
+    """One of them; the relay as often as all homes together."""
+    return world.relay if world.luck.random() < 0.5 else world.luck.choice(list(world.homes.values()))
 
 
 def _kill(world: "World") -> None:
@@ -103,6 +107,35 @@ def _step_clock(world: "World") -> None:
     world.loop.call_later(world.luck.uniform(5.0, 120.0), lambda: setattr(machine, "offset", 0))
 
 
+def _go_away(world: "World") -> None:
+    """A home is switched off for so long that its queue gets full."""
+    world.luck.choice(list(world.homes.values())).go_away(world.luck.uniform(60.0, 240.0))
+
+
+def _back_up(world: "World") -> None:
+    _machine(world).back_up()
+
+
+def _restore_relay(world: "World") -> None:
+    world.relay.restore()
+
+
+def _restore_home(world: "World") -> None:
+    world.luck.choice(list(world.homes.values())).restore()
+
+
+def _sweep(world: "World") -> None:
+    """The relay cleans up just now."""
+    relay = world.relay
+    if relay.is_up and relay.relay is not None and relay.life is not None:
+        world.loop.create_task(_swept(relay.relay), context=relay.life.context)
+
+
+async def _swept(relay: Relay) -> None:
+    with suppress(faults.Fault):
+        await relay.sweep()
+
+
 FAULTS: tuple[Fault, ...] = (
     Fault("kill", 20, _kill),
     Fault("kill_within_a_write", 40, _kill_within_a_write),
@@ -116,6 +149,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("fill_disk", 8, _fill_disk),
     Fault("slow_disk", 8, _slow_disk),
     Fault("step_clock", 8, _step_clock),
+    Fault("go_away", 8, _go_away),
+    Fault("back_up", 20, _back_up),
+    Fault("restore_relay", 4, _restore_relay),
+    Fault("restore_home", 4, _restore_home),
+    Fault("sweep", 8, _sweep),
 )
 
 
@@ -139,6 +177,7 @@ def mend(world: "World") -> None:
     for link in world.internet.links.values():
         link.late_s = link.down_until_s = 0.0
     for machine in world.machines:
+        machine.come_back()
         machine.fuse, machine.is_full, machine.slow_s, machine.offset = 0, False, 0.0, 0
         if not machine.is_up and machine.ended is None:
             machine.restart_later()

@@ -8,6 +8,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TextIO
 
+from tests.world.hearing import Heard
+
 
 @dataclass
 class Asked:
@@ -41,6 +43,7 @@ class Journal:
 
     asked: dict[tuple[str, str], Asked] = field(default_factory=dict)  # by home and id, the first that had it
     conflicts: list[Asked] = field(default_factory=list)  # sends under an id that was used for something else before
+    heard: list[Heard] = field(default_factory=list)
     restored: list[Restored] = field(default_factory=list)
     revoked: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)

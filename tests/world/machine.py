@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import apsw
 
+from holdfast.device import database, recover
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Home
@@ -23,10 +24,12 @@ from holdfast.relay.identity import Identity
 from holdfast.relay.relay import Relay
 from holdfast.relay.service import Service as RelayService
 from holdfast.relay.settings import Settings as RelaySettings
-from holdfast.store import faults
+from holdfast.protocol.history import LOG_ID_BYTES
+from holdfast.store import faults, history
 from holdfast.store.sqlite import SqliteEngine
-from tests.disk import Disk
+from tests.disk import Disk, File
 from tests.world import evidence
+from tests.world.journal import Restored
 from tests.world.loop import Life, WorldLoop
 from tests.world.network import MachineNetwork
 
@@ -72,6 +75,8 @@ class Machine:
         self.ended: str | None = None  # why it must not be started again
         self._stop: asyncio.Event | None = None
         self.lives = 0
+        self.backups: list[tuple[bytes, int]] = []  # content, and when it was made
+        self._away_until_s = 0.0
 
     def clock(self) -> int:
         return self.loop.now() + self.offset
@@ -111,6 +116,40 @@ class Machine:
         if self._lose(lambda: self.disk.cut(luck if torn else None), silent_s=luck.uniform(0.0, 20.0)):
             broken = evidence.broken_rules(self.disk)
             self.world.journal.broken += [f"{self.name} after a power cut: {what}" for what in broken]
+
+    def go_away(self, seconds: float) -> None:
+        """End the process, and be without one for a while."""
+        self._away_until_s = self.loop.time() + seconds
+        self.kill()
+
+    def come_back(self) -> None:
+        self._away_until_s = 0.0
+
+    def keep_backup(self, write: Callable[[Path], None]) -> None:
+        """Take a copy of the database as it is."""
+        path = self.world.place / f"{self.name}-{len(self.backups)}-{self.lives}.backup"
+        try:
+            write(path)
+        except faults.Fault:
+            return
+        self.backups.append((path.read_bytes(), self.loop.now()))
+
+    def go_back(self, name: str, prepare: Callable[[SqliteEngine], None]) -> None:
+        """End the process, and put the database back as an earlier copy has it."""
+        if not self.backups or self.ended is not None:
+            return
+        content, made_at = self.luck.choice(self.backups)
+        self.kill()
+        self.disk.files = {path: file for path, file in self.disk.files.items() if not path.startswith(name)}
+        self.disk.files[name] = File(bytearray(content))
+        self._vfs = self.disk.boot()
+        was_full, self.is_full = self.is_full, False
+        engine = self.engine(name)
+        prepare(engine)
+        engine.close()
+        self.is_full = was_full
+        self.disk.cut()
+        self.world.journal.restored.append(Restored(self.name, made_at, self.loop.now()))
 
     def restart_later(self) -> None:
         if self.is_wanted and self.ended is None:
@@ -158,6 +197,10 @@ class Machine:
     async def _work(self, life: Life, stop: asyncio.Event) -> None:
         raise NotImplementedError
 
+    def back_up(self) -> None:
+        """Have a copy for later."""
+        raise NotImplementedError
+
     def _lose(self, lose: Callable[[], None], *, silent_s: float) -> bool:
         life = self.life
         if life is None or not life.is_alive:
@@ -180,7 +223,7 @@ class Machine:
     def _restart(self) -> None:
         if not self.is_wanted or self.is_up or self.ended is not None:
             return
-        if self.life is not None and self.life.tasks:
+        if self._away_until_s > self.loop.time() or (self.life is not None and self.life.tasks):
             self.loop.call_later(UNWIND_S, self._restart)
             return
         self.start()
@@ -206,6 +249,25 @@ class RelayMachine(Machine):
         self.identity = Identity.load(data, self.random)
         self.url = f"http://{settings.host}:{settings.port}"
         self.relay: Relay | None = None
+
+    def has(self, event_id: bytes) -> bool:
+        """Whether an event is in the relay's database."""
+        if self.relay is None or not self.is_up:
+            return False
+        with self.relay._engine.read() as transaction:
+            return bool(transaction.rows("SELECT 1 FROM message WHERE event_id = :event_id", {"event_id": event_id}))
+
+    def back_up(self) -> None:
+        if self.is_up and self.relay is not None:
+            self.keep_backup(self.relay._engine.backup)  # type: ignore[attr-defined]  # it is SQLite
+
+    def restore(self) -> None:
+        def fork(engine: SqliteEngine) -> None:
+            relay_database.prepare(engine, self.clock, self.random)
+            with engine.write() as transaction:
+                history.fork(transaction, self.clock(), self.random(LOG_ID_BYTES))
+
+        self.go_back("relay.db", fork)
 
     async def _work(self, life: Life, stop: asyncio.Event) -> None:
         engine = self.engine("relay.db")
@@ -242,6 +304,19 @@ class HomeMachine(Machine):
             wait_s=0.0,
             **options,
         )
+
+    def back_up(self) -> None:
+        if self.is_up and self.daemon is not None:
+            engine = self.daemon.device._engine
+            self.keep_backup(lambda path: database.back_up(engine, path))
+
+    def restore(self) -> None:
+        def begin_again(engine: SqliteEngine) -> None:
+            database.prepare(engine, self.clock, self.random)
+            with engine.write() as transaction:
+                recover.begin_again(transaction, self.clock())
+
+        self.go_back("device.db", begin_again)
 
     def found(self, founding: Callable[[Device, MachineNetwork], Awaitable[None]]) -> None:
         """Begin a process that does something once, before the daemon comes."""

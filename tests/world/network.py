@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.world.hearing import Hearing
 from tests.world.loop import Life, WorldLoop
 
 LATENCY_S = (0.000_5, 0.004)  # of a link in good order
@@ -48,6 +49,7 @@ class Connection:
     far: "End"
     said: bytearray = field(default_factory=bytearray)
     is_repeat: bool = False
+    hearing: Hearing | None = None
 
 
 class Internet:
@@ -60,6 +62,7 @@ class Internet:
         self.places: dict[tuple[str, int], _Place] = {}
         self.links: dict[frozenset[str], Link] = {}
         self.open: dict[int, Connection] = {}
+        self.listen_in: Callable[[str], Hearing | None] = lambda machine: None
         self.past: list[Connection] = []  # that may be said again
         self._count = 0
 
@@ -90,6 +93,7 @@ class Internet:
         far_protocol = there.life.context.copy().run(there.factory)
         near, far = End(self, life, protocol, PEER), End(self, there.life, far_protocol, place)
         connection = Connection(self._count, place, link, near, far, is_repeat=repeats)
+        connection.hearing = self.listen_in(there.machine)
         near.join(connection, far)
         far.join(connection, near)
         self.open[connection.number] = connection
@@ -211,6 +215,8 @@ class End(asyncio.Transport):
             return
         if self is self.connection.near and len(self.connection.said) < SAID_BYTES_MAX:
             self.connection.said += data
+        if self is self.connection.far and self.connection.hearing is not None:
+            self.connection.hearing.said(bytes(data))
         self.other._travel(bytes(data))
         if self.other._on_its_way > BUFFER_BYTES_MAX and not self._asked_to_wait:
             self._asked_to_wait = True
@@ -310,6 +316,8 @@ class End(asyncio.Transport):
             data = self._arrived.pop(0)
             assert isinstance(self._protocol, asyncio.Protocol)
             if data:
+                if self is self.connection.far and self.connection.hearing is not None:
+                    self.connection.hearing.asked(data)
                 self._protocol.data_received(data)
             elif not self._protocol.eof_received():
                 self.close()

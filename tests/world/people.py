@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0  # for which an application waits
 AGAIN_S = 5.0  # until it asks again
 MARK = "plaintext"  # in everything that only its recipients may read
+MANY = 14  # messages at once
+FORCED_SHARE = 0.2  # of requeues that do not wait for the relay's word
 LONG_SHARE = 0.1  # of messages that are long
 LONG_CHARACTERS = 6_000
 
@@ -61,6 +63,8 @@ class App:
             (1.0, self._ask_again),
             (0.5, self._use_id_again),
             (2.0, self._confirm),
+            (0.15, self._send_many),
+            (0.4, self._requeue),
         ]
 
     async def live(self) -> None:
@@ -95,11 +99,28 @@ class App:
                 return answer[1]
             await asyncio.sleep(AGAIN_S)
 
-    async def _send(self) -> None:
+    async def _send_many(self) -> None:
+        """More than fits into a queue, and faster than is allowed."""
+        to = self._destination()
+        for _ in range(MANY):
+            await self._send(to)
+
+    async def _requeue(self) -> None:
+        """An operator has something sent anew that waits or was given up, in the middle of everything."""
+        status = self.luck.choice(("pending", "pending", "inflight", "dead"))
+        answer = await self.ask("GET", f"/v1/outbox?status={status}&limit=20")
+        rows = answer[1]["items"] if answer is not None and answer[0] == 200 else []
+        if rows:
+            row = self.luck.choice(rows)
+            asked = {"id": row["id"], "force": self.luck.random() < FORCED_SHARE}
+            done = await self.ask("POST", "/v1/outbox/requeue", asked)
+            self.world.told("requeued", None if done is None else done[0])
+
+    async def _send(self, to: str | None = None) -> None:
         self._number += 1
         name = f"{self.name}-{self._number}"
         text = f"{MARK} {name} " + "x" * (LONG_CHARACTERS if self.luck.random() < LONG_SHARE else 0)
-        asked = Asked(self.name, name, self._destination(), text, self.world.loop.now())
+        asked = Asked(self.name, name, to or self._destination(), text, self.world.loop.now())
         self.world.journal.asked[self.name, name] = asked
         await self._ask_for(asked)
 

@@ -31,6 +31,7 @@ from holdfast.relay.settings import Settings as RelaySettings
 from holdfast.wire.client import RelayClient
 from holdfast.wire.transport import NetworkTransport
 from tests.world import faults
+from tests.world.hearing import Hearing
 from tests.world.journal import Journal, Trace
 from tests.world.loop import WorldLoop
 from tests.world.machine import HomeMachine, Machine, RelayMachine
@@ -62,6 +63,7 @@ class World:
         self.trace = Trace(shown)
         self.journal = Journal()
         self.internet = Internet(self.loop, random.Random(f"network {seed}"), self.told)
+        self.internet.listen_in = lambda machine: Hearing(self) if machine == "relay" else None
         self.is_busy = False
         self.pause_s = PAUSE_S
         self.relay = RelayMachine(self, "relay", place / "relay", _relay_settings())
@@ -103,7 +105,7 @@ class World:
         began_s = self.loop.time()
         await faults.fall(self, began_s + self.seconds)
         self.is_busy = False
-        await asyncio.wait(working)
+        await asyncio.gather(*working)  # an application that made a mistake has not worked
         faults.mend(self)
         await self._until(self._is_settled, SETTLE_S, "everything that waits comes to its end")
         for machine in (*self.homes.values(), self.relay):
@@ -205,7 +207,7 @@ class World:
 
 def _relay_settings() -> RelaySettings:
     return RelaySettings(
-        limits=Limits(queue_messages_max=QUEUE_MESSAGES_MAX, messages_per_s=2.0, messages_burst=20),
+        limits=Limits(queue_messages_max=QUEUE_MESSAGES_MAX, messages_per_s=1.0, messages_burst=8, free_repeats=0),
         retention=Retention(sweep_interval_s=60),
     )
 
