@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.device.database import SCHEMA as DEVICE
+from holdfast.device.feed_documents import read_clock
 from holdfast.device.forks import Fork, kept_through
 from holdfast.protocol import payload
+from holdfast.protocol.clock import VectorClock
 from holdfast.protocol.history import Entry, Kind, Restored
 from holdfast.relay.database import SCHEMA as RELAY
 from holdfast.store import history
@@ -58,6 +60,16 @@ class Arrived:
     history_id: int
 
 
+@dataclass(frozen=True)
+class Version:
+    """A snapshot of a document, and whether it counts as current where it was found."""
+
+    event_id: bytes
+    d: str
+    clock: VectorClock
+    is_current: bool
+
+
 @dataclass
 class HomeFile:
     """What one home has on its disk."""
@@ -71,6 +83,7 @@ class HomeFile:
     receipts: set[bytes]  # event ids of receipts that came
     receipted: list[tuple[int, str, str]]  # sequence, recipient, status
     entries: list[Entry]
+    versions: list[Version]
     by_id: dict[str, Operation] = field(init=False)
     by_row: dict[str, Operation] = field(init=False)
 
@@ -93,6 +106,7 @@ class RelayFile:
     entries: dict[int, Entry]
     forks: list[Fork]
     names: dict[str, str]  # of members, by id
+    versions: list[Version]
     raw: bytes  # every byte of every file
 
     def entry(self, log_id: bytes | None, seq: int | None) -> Entry | None:
@@ -149,6 +163,9 @@ def read_home(name: str, member: str, disk: Disk) -> HomeFile:
                     )
                 ],
                 entries=entries,
+                versions=_versions(
+                    transaction, "SELECT event_id, d, clock, status = 'current' FROM snapshot ORDER BY number"
+                ),
             )
 
 
@@ -158,12 +175,16 @@ def read_relay(disk: Disk) -> RelayFile:
         with engine.read() as transaction:
             head = history.head(transaction)
             names = dict(transaction.rows("SELECT member, name FROM member"))
+            versions = _versions(
+                transaction, "SELECT event_id, d, clock, superseded_seq IS NULL FROM snapshot ORDER BY seq"
+            )
     restored = [Restored.decode(entry.detail) for entry in entries.values() if entry.kind is Kind.RESTORED]
     return RelayFile(
         log_id=head.log_id,
         entries=entries,
         forks=[Fork(one.old_log_id, one.fork_seq) for one in restored],
         names=names,
+        versions=versions,
         raw=b"".join(bytes(file.durable) for file in disk.files.values()),
     )
 
@@ -212,6 +233,13 @@ def _inbox(transaction: Transaction) -> Iterator[Arrived]:
         values[7] = None if values[7] is None else bytes(values[7]).decode()
         values[9] = bool(values[9])
         yield Arrived(*values)
+
+
+def _versions(transaction: Transaction, statement: str) -> list[Version]:
+    return [
+        Version(bytes(event_id), d, read_clock(clock), bool(is_current))
+        for event_id, d, clock, is_current in transaction.rows(statement)
+    ]
 
 
 def _event_ids(transaction: Transaction, table: str) -> set[bytes]:

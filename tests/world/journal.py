@@ -29,6 +29,15 @@ class Asked:
 
 
 @dataclass
+class Edited:
+    """A version of a document that a home was told is kept."""
+
+    home: str
+    version: str
+    at: int
+
+
+@dataclass
 class Restored:
     """A machine that went back to a backup: everything between the two times may be gone."""
 
@@ -43,6 +52,7 @@ class Journal:
 
     asked: dict[tuple[str, str], Asked] = field(default_factory=dict)  # by home and id, the first that had it
     conflicts: list[Asked] = field(default_factory=list)  # sends under an id that was used for something else before
+    edited: list[Edited] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     restored: list[Restored] = field(default_factory=list)
     revoked: dict[str, int] = field(default_factory=dict)

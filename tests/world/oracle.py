@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.device.forks import kept_through
+from holdfast.protocol.clock import dominates
 from holdfast.protocol.history import Entry, Kind
 from tests.world import evidence
-from tests.world.evidence import MESSAGES, Evidence, HomeFile
+from tests.world.evidence import MESSAGES, Evidence, HomeFile, Version
 from tests.world.journal import Asked, Journal
 from tests.world.people import MARK
 
@@ -98,8 +99,10 @@ def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
         home = found.home_of(entry.recipient or "")
         if home is None:
             continue
-        event_id = _event_of(found, entry)
-        if event_id is not None and event_id not in home.arrived | home.receipts:
+        about = _origin(found, entry)
+        if about is None or (about.kind is Kind.RECEIPT and _is_restored(home.name, journal)):
+            continue  # a home that forgot a send has no use for the receipts about it
+        if about.event_id not in home.arrived | home.receipts:
             yield f"{home.name} acknowledged {entry.client_message_id} of {_name(found, entry.sender)}, and does not have it"
 
 
@@ -136,7 +139,7 @@ def _arrived_twice(found: Evidence, journal: Journal) -> Iterator[str]:
 
 def _is_sent_again(found: Evidence, sender: str, client_message_id: str, journal: Journal) -> bool:
     home = found.home_of(sender)
-    if home is None or any(one.machine == home.name for one in journal.restored):
+    if home is None or _is_restored(home.name, journal):
         return True
     row = home.by_id.get(client_message_id)
     before = [one for one in home.operations.values() if row is not None and one.superseded_by == row.id]
@@ -189,6 +192,34 @@ def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
             positions[one.log_id] = max(positions[one.log_id], one.history_id)
 
 
+def _edit_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
+    for edited in journal.edited:
+        home = found.homes[edited.home]
+        told = {(entry.event_id or b"").hex() for entry in home.entries if entry.kind is Kind.SNAPSHOT}
+        is_undone = any(one.machine == edited.home and one.made_at <= edited.at <= one.at for one in journal.restored)
+        if edited.version not in told and not is_undone:
+            yield f"{edited.home} was told that version {edited.version[:8]} is kept, and it is not"
+
+
+def _documents_differ(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Everybody has as current what no version anywhere knows of, and nothing else."""
+    known: dict[bytes, Version] = {one.event_id: one for one in found.relay.versions}
+    for home in found.homes.values():
+        known |= {one.event_id: one for one in home.versions}
+    frontier = {
+        one.event_id
+        for one in known.values()
+        if not any(other.d == one.d and dominates(other.clock, one.clock) for other in known.values())
+    }
+    places = {"the relay": found.relay.versions} | {home.name: home.versions for home in found.homes.values()}
+    for name, versions in places.items():
+        current = {one.event_id for one in versions if one.is_current}
+        for missing in sorted(frontier - current):
+            yield f"{name} lacks version {missing.hex()[:8]} of {known[missing].d[:8]}, which nothing has replaced"
+        for stale in sorted(current - frontier):
+            yield f"{name} shows version {stale.hex()[:8]} of {known[stale].d[:8]}, which was replaced"
+
+
 def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
     """A send that was accepted is with its recipients, or a history says why not."""
     closed = {(entry.message_id, entry.recipient) for entry in found.relay.of(*CLOSED)}
@@ -230,14 +261,15 @@ def _seen_by_the_relay(found: Evidence, journal: Journal) -> Iterator[str]:
         yield "the relay has the text of a message on its disk"
 
 
-def _event_of(found: Evidence, entry: Entry) -> bytes | None:
-    """The event that a closing entry is about."""
-    if entry.event_id is not None:
-        return entry.event_id
-    for other in found.relay.of(Kind.ACCEPTED, Kind.RECEIPT):
-        if other.message_id == entry.message_id:
-            return other.event_id
-    return None
+def _origin(found: Evidence, entry: Entry) -> Entry | None:
+    """The entry of what a closing entry is about."""
+    return next(
+        (one for one in found.relay.of(Kind.ACCEPTED, Kind.RECEIPT) if one.message_id == entry.message_id), None
+    )
+
+
+def _is_restored(machine: str, journal: Journal) -> bool:
+    return any(one.machine == machine for one in journal.restored)
 
 
 def _name(found: Evidence, member: str | None) -> str:
@@ -260,6 +292,8 @@ RULES: tuple[Rule, ...] = (
     Rule(5, "a queue comes in order", _arrived_out_of_order),
     Rule(6, "an accepted message arrives, or somebody says why not", _lost_in_silence),
     Rule(6, "what arrives can be opened", _unreadable),
+    Rule(1, "an edit that was told is kept", _edit_but_gone),
+    Rule(6, "every home and the relay have the same documents", _documents_differ),
     Rule(7, "the relay never sees a text", _seen_by_the_relay),
 )
 

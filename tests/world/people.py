@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.device.home import Home
-from tests.world.journal import Asked
+from tests.world.journal import Asked, Edited
 from tests.world.loop import Life
 from tests.world.machine import HomeMachine
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0  # for which an application waits
 AGAIN_S = 5.0  # until it asks again
 MARK = "plaintext"  # in everything that only its recipients may read
+DOCUMENTS = ("plan", "list")
+DELETED_SHARE = 0.1  # of edits
 MANY = 14  # messages at once
 FORCED_SHARE = 0.2  # of requeues that do not wait for the relay's word
 LONG_SHARE = 0.1  # of messages that are long
@@ -65,6 +67,7 @@ class App:
             (2.0, self._confirm),
             (0.15, self._send_many),
             (0.4, self._requeue),
+            (1.5, self._edit),
         ]
 
     async def live(self) -> None:
@@ -157,6 +160,27 @@ class App:
             )
             self.world.journal.conflicts.append(other)
             await self._ask_for(other)
+
+    async def _edit(self) -> None:
+        """Change a document, or end a conflict, on the versions that are there."""
+        name, text = self.luck.choice(DOCUMENTS), f"{MARK} document {self.name} {self.luck.getrandbits(32)}"
+        found = await self.ask("GET", f"/v1/feed/documents/{name}")
+        if found is None or found[0] not in (200, 404):
+            return
+        status = found[1]["status"] if found[0] == 200 else "new"
+        verb = "resolve" if status == "conflict" else "put"
+        asked: dict[str, Any] = {"name": name, "body": text}
+        if status == "ok" and self.luck.random() < DELETED_SHARE:
+            verb, asked = "delete", {"name": name}
+        if status != "new":
+            asked["seen"] = [version["id"] for version in found[1]["versions"]]
+        done = await self.ask("POST", f"/v1/feed/{verb}", asked)
+        self.world.told("edited", verb, None if done is None else done[0])
+        if done is not None and done[0] == 200:
+            now = self.world.loop.now()
+            self.world.journal.edited += [
+                Edited(self.name, version["id"], now) for version in done[1]["versions"] if version["own"]
+            ]
 
     async def _confirm(self) -> None:
         """Act on what came."""

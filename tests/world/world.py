@@ -26,8 +26,9 @@ from holdfast.device.mesh import Session
 from holdfast.device.publish import Publisher
 from holdfast.protocol.action import Role
 from holdfast.protocol.schedule import HOUR
-from holdfast.relay.settings import Limits, Retention
+from holdfast.relay.settings import FeedSettings, Limits, Retention
 from holdfast.relay.settings import Settings as RelaySettings
+from holdfast.store.engine import Row, Transaction
 from holdfast.wire.client import RelayClient
 from holdfast.wire.transport import NetworkTransport
 from tests.world import faults
@@ -133,6 +134,10 @@ class World:
         for app in rest:
             await app.insist("POST", "/v1/topic/subscribe", {"topic": TOPIC})
         await self._until(self._has_keys, PEACE_S, "everybody has the topic's key")
+        await first.insist("POST", "/v1/feed/init", {})
+        for app in rest:
+            await first.insist("POST", "/v1/feed/share", {"member": app.name})
+            await app.insist("POST", "/v1/feed/init", {"from": first.name})
 
     async def _once(self, home: HomeMachine, work: Callable[[Device, MachineNetwork], Awaitable[None]]) -> None:
         home.found(work)
@@ -195,6 +200,10 @@ class World:
         if self.relay.is_up and self.relay.relay is not None:
             with self.relay.relay._engine.read() as transaction:
                 ((found["relay"],),) = transaction.rows("SELECT count(*) FROM delivery WHERE state = 'open'")
+                current = set(transaction.rows("SELECT event_id FROM snapshot WHERE superseded_seq IS NULL"))
+            for home in self.homes.values():
+                if home.ended is None and home.is_up and home.daemon is not None:
+                    found[f"documents of {home.name}"] = len(current ^ set(home.daemon.device.look(_current)))
         return found
 
     def _standing(self) -> str:
@@ -205,10 +214,15 @@ class World:
         self.told("unhandled", context.get("message"))
 
 
+def _current(transaction: Transaction) -> list[Row]:
+    return transaction.rows("SELECT event_id FROM snapshot WHERE status = 'current'")
+
+
 def _relay_settings() -> RelaySettings:
     return RelaySettings(
         limits=Limits(queue_messages_max=QUEUE_MESSAGES_MAX, messages_per_s=1.0, messages_burst=8, free_repeats=0),
         retention=Retention(sweep_interval_s=60),
+        feed=FeedSettings(compact_after_hours=0, recent_count=1),  # whatever may go, goes with the next sweep
     )
 
 
