@@ -1,5 +1,6 @@
 """What the files of a world say when everything is over, read from the disks as a power cut left them."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any
 from holdfast.device.database import SCHEMA as DEVICE
 from holdfast.device.feed_documents import read_clock
 from holdfast.device.forks import Fork, kept_through
+from holdfast.hook.database import SCHEMA as HOOK
 from holdfast.protocol import payload
 from holdfast.protocol.clock import VectorClock
 from holdfast.protocol.history import Entry, Kind, Restored
@@ -20,7 +22,7 @@ from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
 
 MESSAGES = frozenset({"dm", "topic"})
-SCHEMAS: dict[str, Schema] = {"relay.db": RELAY, "device.db": DEVICE}
+SCHEMAS: dict[str, Schema] = {"relay.db": RELAY, "device.db": DEVICE, "hooks.db": HOOK}
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,18 @@ class Version:
     is_current: bool
 
 
+@dataclass(frozen=True)
+class HookRow:
+    """A row of a hook outbox."""
+
+    id: int
+    event_id: str
+    session_id: str
+    event_type: str
+    status: str
+    number: int  # in its session, as the agent counted
+
+
 @dataclass
 class HomeFile:
     """What one home has on its disk."""
@@ -84,6 +98,7 @@ class HomeFile:
     receipted: list[tuple[int, str, str]]  # sequence, recipient, status
     entries: list[Entry]
     versions: list[Version]
+    hooks: list[HookRow]
     by_id: dict[str, Operation] = field(init=False)
     by_row: dict[str, Operation] = field(init=False)
 
@@ -145,6 +160,13 @@ def broken_rules(disk: Disk) -> list[str]:
 
 
 def read_home(name: str, member: str, disk: Disk) -> HomeFile:
+    with _opened(disk, "hooks.db") as engine, engine.read() as transaction:
+        hooks = [
+            HookRow(*row, number=json.loads(text)["number"])
+            for *row, text in transaction.rows(
+                "SELECT id, event_id, session_id, event_type, status, payload FROM hook_outbox ORDER BY id"
+            )
+        ]
     with _opened(disk, "device.db") as engine:
         entries = list(history.walk(engine))
         with engine.read() as transaction:
@@ -163,6 +185,7 @@ def read_home(name: str, member: str, disk: Disk) -> HomeFile:
                     )
                 ],
                 entries=entries,
+                hooks=hooks,
                 versions=_versions(
                     transaction, "SELECT event_id, d, clock, status = 'current' FROM snapshot ORDER BY number"
                 ),
@@ -243,4 +266,4 @@ def _versions(transaction: Transaction, statement: str) -> list[Version]:
 
 
 def _event_ids(transaction: Transaction, table: str) -> set[bytes]:
-    return {bytes(event_id) for (event_id,) in transaction.rows(f"SELECT event_id FROM {table}")}  # noqa: S608 - ours
+    return {bytes(event_id) for (event_id,) in transaction.rows(f"SELECT event_id FROM {table}")}

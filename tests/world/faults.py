@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 SECOND = 1_000_000
+FOUNDER, CHANGING = "ada", "cy"
 STEPS_MAX = 60  # of a disk until a process ends in the middle of what it writes
 
 
@@ -121,7 +122,21 @@ def _restore_relay(world: "World") -> None:
 
 
 def _restore_home(world: "World") -> None:
-    world.luck.choice(list(world.homes.values())).restore()
+    """Not the one whose key changes: a backup with an old key is of no use, and a home that has one ends."""
+    homes = [home for name, home in world.homes.items() if name != CHANGING]
+    world.luck.choice(homes).restore()
+
+
+def _rotate_key(world: "World") -> None:
+    """A member takes another key, in the middle of everything."""
+    world.apps[CHANGING].administer("rotate_key", {})
+
+
+def _revoke(world: "World") -> None:
+    """In some worlds a member is put out of the mesh."""
+    if world.seed % 3 == 0 and not world.journal.revoked and world.loop.time() > world.seconds / 2:
+        world.journal.revoked[CHANGING] = world.loop.now()
+        world.apps[FOUNDER].administer("revoke", {"who": CHANGING})
 
 
 def _sweep(world: "World") -> None:
@@ -150,9 +165,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault("slow_disk", 8, _slow_disk),
     Fault("step_clock", 8, _step_clock),
     Fault("go_away", 8, _go_away),
-    Fault("back_up", 20, _back_up),
-    Fault("restore_relay", 4, _restore_relay),
-    Fault("restore_home", 4, _restore_home),
+    Fault("back_up", 40, _back_up),
+    Fault("restore_relay", 6, _restore_relay),
+    Fault("restore_home", 8, _restore_home),
+    Fault("rotate_key", 6, _rotate_key),
+    Fault("revoke", 6, _revoke),
     Fault("sweep", 8, _sweep),
 )
 

@@ -37,6 +37,26 @@ class Edited:
     at: int
 
 
+@dataclass(frozen=True)
+class Hooked:
+    """A hook event that an agent's command was told is kept."""
+
+    home: str
+    session_id: str
+    event_type: str
+    number: int  # in its session
+
+
+@dataclass(frozen=True)
+class Handled:
+    """A handler began to act on an event."""
+
+    home: str
+    session_id: str
+    event_id: str
+    event_type: str
+
+
 @dataclass
 class Restored:
     """A machine that went back to a backup: everything between the two times may be gone."""
@@ -53,6 +73,8 @@ class Journal:
     asked: dict[tuple[str, str], Asked] = field(default_factory=dict)  # by home and id, the first that had it
     conflicts: list[Asked] = field(default_factory=list)  # sends under an id that was used for something else before
     edited: list[Edited] = field(default_factory=list)
+    hooked: list[Hooked] = field(default_factory=list)
+    handled: list[Handled] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
     restored: list[Restored] = field(default_factory=list)
     revoked: dict[str, int] = field(default_factory=dict)

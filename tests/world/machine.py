@@ -19,16 +19,17 @@ from holdfast.device.home import Home
 from holdfast.device.ipc_service import EXPORT_READER as DEVICE_READER
 from holdfast.device.ipc_service import Service as DaemonService
 from holdfast.export.exporter import Exporter
+from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.relay import database as relay_database
 from holdfast.relay.identity import Identity
 from holdfast.relay.relay import Relay
 from holdfast.relay.service import Service as RelayService
 from holdfast.relay.settings import Settings as RelaySettings
-from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.store import faults, history
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk, File
 from tests.world import evidence
+from tests.world.hooks import Hooks
 from tests.world.journal import Restored
 from tests.world.loop import Life, WorldLoop
 from tests.world.network import MachineNetwork
@@ -165,8 +166,8 @@ class Machine:
 
         self.loop.call_later(self.luck.uniform(*COMMIT_S) + self.slow_s, write)
 
-    def engine(self, path: str | Path) -> SqliteEngine:
-        return SmallJournal(Path(path).name, vfs=self._vfs, exclusive=True)
+    def engine(self, path: str | Path, **options: Any) -> SqliteEngine:
+        return SmallJournal(Path(path).name, vfs=self._vfs, exclusive=True, **options)
 
     def network(self, life: Life) -> MachineNetwork:
         return self.world.internet.of(self.name, life)
@@ -292,6 +293,7 @@ class HomeMachine(Machine):
         self.home = Home(place / name)
         self.socket = str(self.home.path / "daemon.sock")
         self.daemon: Daemon | None = None
+        self.hooks: Hooks | None = None
 
     def work(self, **options: Any) -> Any:
         """The device of this home, on this machine's disk."""
@@ -338,10 +340,14 @@ class HomeMachine(Machine):
         daemon = self.daemon = Daemon(device, network=self.network(life), free_bytes=self._free_bytes)
         service = DaemonService(daemon, Exporter("device.db", DEVICE_READER))
         self.socket = service.socket
+        self.hooks = Hooks(self, life, device)
+        hooking = asyncio.create_task(self.hooks.run())
         try:
             await service.start(self.network(life))
             await service.run_until(stop)
         finally:
+            hooking.cancel()
+            await asyncio.wait([hooking])
             await service.close()
 
     def _free_bytes(self, path: Path) -> int:

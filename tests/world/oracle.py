@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from holdfast.device.forks import kept_through
 from holdfast.protocol.clock import dominates
 from holdfast.protocol.history import Entry, Kind
+from holdfast.protocol.hook_queue import Item
 from tests.world import evidence
-from tests.world.evidence import MESSAGES, Evidence, HomeFile, Version
+from tests.world.evidence import MESSAGES, Evidence, HomeFile, HookRow, Version
 from tests.world.journal import Asked, Journal
 from tests.world.people import MARK
 
@@ -24,6 +25,8 @@ SHOWN_MAX = 5  # findings of one rule
 
 CLOSED = frozenset({Kind.EXPIRED, Kind.DROPPED, Kind.QUARANTINED, Kind.MODERATED})
 FAULTS_OF_THE_WORLD = frozenset({"unavailable", "shutting_down", "internal_error"})
+ENDED = frozenset({"done", "dead", "coalesced"})
+REVOKED = frozenset({"destination_unknown", "not_a_member", "member_revoked"})
 MAY_DIE_OF: frozenset[str] = frozenset({"max_age_passed"})
 
 
@@ -205,19 +208,73 @@ def _documents_differ(found: Evidence, journal: Journal) -> Iterator[str]:
     """Everybody has as current what no version anywhere knows of, and nothing else."""
     known: dict[bytes, Version] = {one.event_id: one for one in found.relay.versions}
     for home in found.homes.values():
-        known |= {one.event_id: one for one in home.versions}
+        if home.name not in journal.revoked:
+            known |= {one.event_id: one for one in home.versions}
     frontier = {
         one.event_id
         for one in known.values()
         if not any(other.d == one.d and dominates(other.clock, one.clock) for other in known.values())
     }
-    places = {"the relay": found.relay.versions} | {home.name: home.versions for home in found.homes.values()}
+    here = [home for home in found.homes.values() if home.name not in journal.revoked]
+    places = {"the relay": found.relay.versions} | {home.name: home.versions for home in here}
     for name, versions in places.items():
         current = {one.event_id for one in versions if one.is_current}
         for missing in sorted(frontier - current):
             yield f"{name} lacks version {missing.hex()[:8]} of {known[missing].d[:8]}, which nothing has replaced"
         for stale in sorted(current - frontier):
             yield f"{name} shows version {stale.hex()[:8]} of {known[stale].d[:8]}, which was replaced"
+
+
+def _hook_lost(found: Evidence, journal: Journal) -> Iterator[str]:
+    for hooked in journal.hooked:
+        home = found.homes[hooked.home]
+        rows = [one for one in home.hooks if (one.session_id, one.number) == (hooked.session_id, hooked.number)]
+        if not rows or rows[0].status not in ENDED:
+            status = rows[0].status if rows else "not there"
+            yield f"hook event {hooked.number} of {hooked.session_id} at {hooked.home} is {status}"
+        elif rows[0].status == "coalesced" and Item(0, hooked.event_type).is_critical:
+            yield f"hook event {hooked.number} of {hooked.session_id} at {hooked.home} is critical, and nobody handled it"
+
+
+def _hooks_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Nothing is handled any more once something was that had to wait for it."""
+    for home in found.homes.values():
+        rows = {one.event_id: one for one in home.hooks}
+        handled: dict[str, list[HookRow]] = defaultdict(list)
+        for one in journal.handled:
+            if one.home == home.name and one.event_id in rows:
+                handled[one.session_id].append(rows[one.event_id])
+        for session, order in handled.items():
+            for place, row in enumerate(order):
+                later = [one for one in order[:place] if one.number > row.number and _must_precede(row, one)]
+                if later:
+                    yield f"hook event {row.number} of {session} at {home.name} was handled behind {later[0].number}"
+
+
+def _coalesced_across_critical(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        sessions: dict[str, list[HookRow]] = defaultdict(list)
+        for row in sorted(home.hooks, key=lambda one: one.number):
+            sessions[row.session_id].append(row)
+        for session, rows in sessions.items():
+            for place, row in enumerate(rows):
+                if row.status != "coalesced":
+                    continue
+                following = next((one for one in rows[place + 1 :] if _is_critical(one) or _is_same(one, row)), None)
+                if following is None or _is_critical(following):
+                    yield f"hook event {row.number} of {session} at {home.name} stands behind a critical one that came later"
+
+
+def _is_critical(row: HookRow) -> bool:
+    return Item(row.id, row.event_type).is_critical
+
+
+def _is_same(one: HookRow, other: HookRow) -> bool:
+    return one.event_type == other.event_type
+
+
+def _must_precede(earlier: HookRow, later: HookRow) -> bool:
+    return _is_critical(earlier) or _is_critical(later)
 
 
 def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -229,8 +286,10 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
         if not asked.is_accepted or first is None:
             continue
         row = home.last(first)
+        if home.name in journal.revoked:
+            continue  # what it still had is nobody's business
         if row.status == "dead":
-            yield from _died_of_nothing(home, row.sequence)
+            yield from _died_of_nothing(home, row.sequence, REVOKED if journal.revoked else frozenset())
         elif row.status == "aborted":
             yield f"{row.client_message_id} of {home.name} was retired, and nothing took its place"
         entry = found.relay.entry(row.log_id, row.history_id)
@@ -239,13 +298,14 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
         for member, outcome in entry.recipients:
             other = found.home_of(member)
             is_there = other is None or entry.event_id in other.arrived
-            if outcome == "queued" and not is_there and (entry.message_id, member) not in closed:
+            is_out = other is not None and other.name in journal.revoked
+            if outcome == "queued" and not (is_there or is_out) and (entry.message_id, member) not in closed:
                 yield f"{row.client_message_id} of {home.name} never came to {_name(found, member)}, and nobody says why"
 
 
-def _died_of_nothing(home: HomeFile, sequence: int) -> Iterator[str]:
+def _died_of_nothing(home: HomeFile, sequence: int, also: frozenset[str]) -> Iterator[str]:
     reasons = [entry.reason or "" for entry in home.entries if entry.kind is Kind.DEAD and entry.sequence == sequence]
-    if not reasons or not set(reasons) <= MAY_DIE_OF:
+    if not reasons or not set(reasons) <= MAY_DIE_OF | also:
         yield f"send {sequence} of {home.name} was given up because of {reasons}, which nothing here calls for"
 
 
@@ -294,6 +354,9 @@ RULES: tuple[Rule, ...] = (
     Rule(6, "what arrives can be opened", _unreadable),
     Rule(1, "an edit that was told is kept", _edit_but_gone),
     Rule(6, "every home and the relay have the same documents", _documents_differ),
+    Rule(6, "a hook event that was told comes to its end", _hook_lost),
+    Rule(5, "a session's hook events are handled in order", _hooks_out_of_order),
+    Rule(5, "nothing is coalesced across a critical event", _coalesced_across_critical),
     Rule(7, "the relay never sees a text", _seen_by_the_relay),
 )
 

@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.device.home import Home
-from tests.world.journal import Asked, Edited
+from holdfast.hook import receiver
+from holdfast.protocol.hook_event import NAMES
+from tests.world.journal import Asked, Edited, Hooked
 from tests.world.loop import Life
 from tests.world.machine import HomeMachine
 
@@ -19,6 +21,8 @@ AGAIN_S = 5.0  # until it asks again
 MARK = "plaintext"  # in everything that only its recipients may read
 DOCUMENTS = ("plan", "list")
 DELETED_SHARE = 0.1  # of edits
+HOOK_NAMES = ("UserPromptSubmit", "PreToolUse", "PreToolUse", "PostToolUse", "PostToolUse", "Notification", "Stop")
+HOOKS_MAX = 8  # of one stretch of work
 MANY = 14  # messages at once
 FORCED_SHARE = 0.2  # of requeues that do not wait for the relay's word
 LONG_SHARE = 0.1  # of messages that are long
@@ -60,6 +64,8 @@ class App:
         self._life = Life(f"app-{self.name}")
         self._network = world.internet.of(machine.name, self._life)
         self._number = 0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._hooks: dict[str, int] = {}  # events of each session
         self.acts: list[tuple[float, Callable[[], Awaitable[None]]]] = [
             (6.0, self._send),
             (1.0, self._ask_again),
@@ -67,7 +73,8 @@ class App:
             (2.0, self._confirm),
             (0.15, self._send_many),
             (0.4, self._requeue),
-            (1.5, self._edit),
+            (2.5, self._edit),
+            (1.0, self._work_with_an_agent),
         ]
 
     async def live(self) -> None:
@@ -100,6 +107,18 @@ class App:
             answer = await self.ask(method, path, body)
             if answer is not None and answer[0] < 300:
                 return answer[1]
+            await asyncio.sleep(AGAIN_S)
+
+    def administer(self, verb: str, asked: dict[str, Any]) -> None:
+        """Have something done to the mesh, and ask until it is."""
+        self._tasks.append(asyncio.create_task(self._administer(verb, asked)))
+
+    async def _administer(self, verb: str, asked: dict[str, Any]) -> None:
+        while self.machine.ended is None and self.world.is_busy:
+            answer = await self.ask("POST", f"/v1/administration/{verb}", asked)
+            self.world.told("administered", verb, None if answer is None else answer[0])
+            if answer is not None and (answer[0] < 300 or answer[0] in (403, 404, 409)):
+                return
             await asyncio.sleep(AGAIN_S)
 
     async def _send_many(self) -> None:
@@ -181,6 +200,23 @@ class App:
             self.world.journal.edited += [
                 Edited(self.name, version["id"], now) for version in done[1]["versions"] if version["own"]
             ]
+
+    async def _work_with_an_agent(self) -> None:
+        """An agent's hooks run one after the other, whether the daemon is there or not."""
+        session = f"session-{self.luck.randrange(2)}"
+        for _ in range(self.luck.randrange(1, HOOKS_MAX)):
+            name = self.luck.choice(HOOK_NAMES)
+            self._hook(session, name)
+            await asyncio.sleep(self.luck.expovariate(4.0))
+
+    def _hook(self, session: str, name: str) -> None:
+        if self.machine.is_full:
+            return
+        number = self._hooks[session] = self._hooks.get(session, 0) + 1
+        payload = {"session_id": session, "hook_event_name": name, "number": number, "cwd": "/"}
+        call = receiver.Call(["--agent", "claude", "--home", str(self.machine.home.path), json.dumps(payload)])
+        if receiver.receive(call) == "stored":
+            self.world.journal.hooked.append(Hooked(self.name, session, NAMES["claude"][name], number))
 
     async def _confirm(self) -> None:
         """Act on what came."""

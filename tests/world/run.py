@@ -20,6 +20,9 @@ class Result:
     took_s: float
     faults: int
     sends: int
+    edits: int
+    hooks: int
+    restores: int
     steps: int
     trace: str
     files: str
@@ -29,7 +32,7 @@ class Result:
         verdict = "ok" if not self.findings else f"{len(self.findings)} findings"
         return (
             f"seed {self.seed}: {verdict}; {self.simulated_s:.0f} s in {self.took_s:.1f} s, {self.faults} faults, "
-            f"{self.sends} sends, {self.steps} steps, trace {self.trace[:12]}, files {self.files[:12]}"
+            f"{self.sends} sends, {self.edits} edits, {self.hooks} hook events, {self.restores} restores, trace {self.trace[:12]}, files {self.files[:12]}"
         )
 
     def command(self) -> str:
@@ -56,6 +59,9 @@ def run_seed(seed: int, place: Path, seconds: float, shown: TextIO | None = None
         took_s=time.process_time() - began,
         faults=sum(world.journal.faults.values()),
         sends=len(world.journal.asked),
+        edits=len(world.journal.edited),
+        hooks=len(world.journal.hooked),
+        restores=len(world.journal.restored),
         steps=world.trace.steps,
         trace=world.trace.hexdigest(),
         files=_digest(world),

@@ -6,7 +6,9 @@ mended, everybody is given time to finish, and the power of every machine is cut
 
 import asyncio
 import gc
+import itertools
 import logging
+import os
 import random
 import ssl
 import time
@@ -30,7 +32,9 @@ from holdfast.relay.settings import FeedSettings, Limits, Retention
 from holdfast.relay.settings import Settings as RelaySettings
 from holdfast.store.engine import Row, Transaction
 from holdfast.wire.client import RelayClient
+from holdfast.wire.http import HttpProtocol
 from holdfast.wire.transport import NetworkTransport
+from holdfast.wire.websocket import WebSocketProtocol
 from tests.world import faults
 from tests.world.hearing import Hearing
 from tests.world.journal import Journal, Trace
@@ -89,7 +93,11 @@ class World:
         with ExitStack() as doubles:
             for name in ("monotonic", "time", "perf_counter"):  # libraries look at these
                 doubles.enter_context(mock.patch.object(time, name, self.loop.time))
+            doubles.enter_context(mock.patch.object(time, "time_ns", self._now_ns))
+            doubles.enter_context(mock.patch.object(os, "urandom", random.Random(f"system {self.seed}").randbytes))
             doubles.enter_context(mock.patch.object(ssl, "create_default_context", cache(ssl.create_default_context)))
+            for protocol in (HttpProtocol, WebSocketProtocol):  # a server has them in a set
+                doubles.enter_context(mock.patch.object(protocol, "__hash__", _number))
             random.seed(self.seed)  # libraries draw from this
             gc.disable()  # whatever is collected is collected when its last name goes
             try:
@@ -97,6 +105,9 @@ class World:
                     runner.run(self._happen())
             finally:
                 gc.enable()
+
+    def _now_ns(self) -> int:
+        return self.loop.now() * 1_000
 
     async def _happen(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -191,7 +202,7 @@ class World:
 
     def _waiting(self) -> dict[str, int]:
         """How much has not come to its end, by machine."""
-        found = {}
+        found: dict[str, int] = {}
         for home in self.homes.values():
             if home.ended is None and home.is_up and home.daemon is not None:
                 ((found[home.name],),) = home.daemon.device.look(
@@ -199,10 +210,12 @@ class World:
                 )
         if self.relay.is_up and self.relay.relay is not None:
             with self.relay.relay._engine.read() as transaction:
-                ((found["relay"],),) = transaction.rows("SELECT count(*) FROM delivery WHERE state = 'open'")
+                waiting = transaction.rows("SELECT name FROM delivery NATURAL JOIN member WHERE state = 'open'")
+                found["relay"] = sum(self.homes[name].ended is None for (name,) in waiting)
                 current = set(transaction.rows("SELECT event_id FROM snapshot WHERE superseded_seq IS NULL"))
             for home in self.homes.values():
                 if home.ended is None and home.is_up and home.daemon is not None:
+                    found[f"hooks of {home.name}"] = 0 if home.hooks is None else home.hooks.waiting
                     found[f"documents of {home.name}"] = len(current ^ set(home.daemon.device.look(_current)))
         return found
 
@@ -212,6 +225,15 @@ class World:
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         self.told("unhandled", context.get("message"))
+
+
+_numbers = itertools.count()
+
+
+def _number(one: object) -> int:
+    """A place in a set that does not depend on where something lies in memory."""
+    number: int = one.__dict__.setdefault("_number", next(_numbers))
+    return number
 
 
 def _current(transaction: Transaction) -> list[Row]:

@@ -156,16 +156,17 @@ class Feeds:
     """Every subscription to the feed that there is here, and whom to wake when something comes."""
 
     def __init__(self, relay: Relay) -> None:
-        self._of: dict[tuple[str, str], set[Subscription]] = {}
+        # In the order in which they came: what happens in one order can be made to happen again.
+        self._of: dict[tuple[str, str], dict[Subscription, None]] = {}
         relay.watch_feeds(self.wake)
 
     def join(self, subscription: Subscription) -> None:
         for key in subscription.keys:
-            self._of.setdefault(key, set()).add(subscription)
+            self._of.setdefault(key, {})[subscription] = None
 
     def leave(self, subscription: Subscription) -> None:
         for key in subscription.keys:
-            self._of.get(key, set()).discard(subscription)
+            self._of.get(key, {}).pop(subscription, None)
             if not self._of.get(key):
                 self._of.pop(key, None)
 
