@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx2 as httpx
 import pytest
 
-from holdfast.device import link, member_keys, sender, topics
+from holdfast.device import link, member_keys, own_key, sender, topics
 from holdfast.device.daemon import Ended
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Damaged, Exposed, Home
@@ -22,11 +22,11 @@ from holdfast.device.mesh import Session, in_session, standing
 from holdfast.device.publish import Publisher, PutOff
 from holdfast.device.rotation import Rotated, rotate
 from holdfast.protocol import keys
-from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.refusal import Refusal, Refused, problem
 from holdfast.protocol.schedule import DAY
 from holdfast.store import files
 from holdfast.store.world import wall_clock
-from holdfast.wire.client import RelayClient
+from holdfast.wire.client import RelayClient, Unreachable
 from tests.device.company import Friend, at_home, gather_in_mesh, until
 from tests.relay.running import RunningRelay, running
 
@@ -386,6 +386,31 @@ def _home(place: Path) -> Home:
     home = Home(place / "home")
     home.path.mkdir(mode=0o700)
     return home
+
+
+def test_a_relay_that_does_not_decide_about_a_key_it_forgot_is_asked_again_later(homes: tuple[Home, Home]) -> None:
+    """Whoever is a stranger to a relay ends for good; so nobody may be one because an answer was lost."""
+    answers = {
+        "nobody answers": httpx.ConnectError("gone"),
+        "it has no time": httpx.Response(503, json=problem(Refusal.UNAVAILABLE, "later")),
+        "it is too fast": httpx.Response(429, json=problem(Refusal.RATE_LIMITED, "later")),
+    }
+
+    async def ask(device: Device, answer: httpx.Response | httpx.ConnectError) -> bool:
+        def give(request: httpx.Request) -> httpx.Response:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        async with RelayClient("http://relay.example", device.secret, transport=httpx.MockTransport(give)) as client:
+            return await own_key.introduce_again(device, client)
+
+    with at_work(homes[1]) as device:
+        asyncio.run(_rotate(device))
+        for answer in answers.values():
+            with pytest.raises(Unreachable):
+                asyncio.run(ask(device, answer))
+        assert not asyncio.run(ask(device, httpx.Response(403, json=problem(Refusal.NOT_PERMITTED, "never"))))
 
 
 def test_a_relay_that_went_back_to_before_the_rotation_is_told_of_the_key_again(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from holdfast.device.publish import Publisher
 from holdfast.protocol import administration, event, keys
 from holdfast.protocol.action import RotateMemberKey
 from holdfast.protocol.outbox import Status
+from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
-from holdfast.wire.client import RelayClient
+from holdfast.wire.client import RelayClient, Unreachable
 
 _log = structlog.get_logger(__name__)
 
@@ -43,12 +44,18 @@ async def settle(device: Device, client: RelayClient, publisher: Publisher, mesh
 async def introduce_again(device: Device, client: RelayClient) -> bool:
     """To a relay that went back to before this member had its key: offer the rotations that led to it; says whether one was taken.
 
-    They are signed with the keys of then, so it takes them from us though it does not know us.
+    They are signed with the keys of then, so it takes them from us though it does not know us. Raises Unreachable unless it
+    has decided about each: of one that it could not be asked about nobody knows whether we are strangers.
     """
     taken = False
     for raw in device.look(sending.administration_done):
         if isinstance(administration.from_event(event.decode(raw)).action, RotateMemberKey):
-            taken |= (await client.publish(raw)).yes is not None
+            said = await client.publish(raw)
+            if said.yes is None and not (isinstance(said.says, Refusal) and REFUSALS[said.says].is_permanent):
+                raise Unreachable(
+                    client.url, FaultKind.CONNECTION_LOST, f"it has not decided about our key ({said.detail})"
+                )
+            taken |= said.yes is not None
     if taken:
         _log.warning("key_introduced_again", pubkey=device.pubkey)
     return taken
