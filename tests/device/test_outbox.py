@@ -518,6 +518,15 @@ def test_a_later_restoration_may_lose_what_an_earlier_one_kept(desk: Desk) -> No
     assert desk.item(old.id).status is Status.PENDING
 
 
+def test_a_relay_restored_twice_from_one_copy_is_offered_what_it_had_in_between(desk: Desk) -> None:
+    """It does not know of that log; whoever does not either would believe that it has what it has not."""
+    shared, between = desk.relay(desk.sent(), history_id=10), desk.relay(desk.sent(), log_id=NEW_LOG, history_id=12)
+    now = desk.relay(desk.sent(), log_id=THIRD_LOG, history_id=12)
+    forks = desk.look(lambda tx: outbox.with_abandoned(tx, THIRD_LOG, [Fork(LOG, 10)]))
+    assert _roll_back(desk, *forks) == RolledBack(1, ())
+    assert [desk.item(item.id).status for item in (shared, between, now)] == [Status.DONE, Status.PENDING, Status.DONE]
+
+
 def test_only_what_is_done_in_a_log_that_was_lost_is_offered_again(desk: Desk) -> None:
     dead, waiting = desk.refuse(desk.sent()), desk.sent()
     elsewhere = desk.relay(desk.sent(), log_id=NEW_LOG, history_id=99)

@@ -155,6 +155,8 @@ class Link:
             _log.error("sender_reset", relay_has=status.highest_sequence, log_has=highest, epoch=device.epoch.hex())
             await device.take_new_epoch()
         forks = _forks(status)
+        if forks:
+            forks = device.look(lambda tx: outbox.with_abandoned(tx, bytes.fromhex(status.log_id), forks))
         while forks:
             undone = await device.do_soon(lambda tx: outbox.roll_back(tx, daemon.facts, device.clock(), forks))
             if undone.lost:

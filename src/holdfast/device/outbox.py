@@ -4,7 +4,7 @@ And what the relay's word changes in it when nobody waits for it: a yes that com
 and what a restored relay has lost is offered to it again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -137,6 +137,24 @@ def confirm(
         return None
     signal = Signal.DUPLICATE if committed.is_duplicate else Signal.ACCEPTED
     return keep_yes(transaction, facts, now, item, signal, committed)
+
+
+def with_abandoned(transaction: Transaction, log_id: bytes, forks: Sequence[Fork]) -> list[Fork]:
+    """The restorations of a relay whose log is this one now, and the logs that none of them tells of: it has nothing of these.
+
+    They come from a relay that was restored, went on, and then was restored again from a copy older than the first time.
+    """
+    known = {log_id, *(fork.log_id for fork in forks)}
+    return [*(Fork(found, 0) for found in _logs(transaction) if found not in known), *forks]
+
+
+def _logs(transaction: Transaction) -> Iterator[bytes]:
+    """The logs in which the relay is said to have something of ours."""
+    after = b""
+    while found := transaction.rows(_SQL["next_log"], {"after": after}):
+        ((log_id,),) = found
+        after = bytes(log_id)
+        yield after
 
 
 def roll_back(

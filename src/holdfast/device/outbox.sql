@@ -75,6 +75,10 @@ RETURNING sequence, id, client_message_id, destination_kind, destination_ref, st
           enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
           aborted_at, aborted_by, superseded_by, length(blob)
 
+-- name: next_log
+-- One at a time: there are few logs, and many rows of each.
+SELECT log_id FROM operation_log WHERE status = 'done' AND log_id > :after ORDER BY log_id LIMIT 1
+
 -- name: lost
 -- What its only recipient has receipted is not lost, though the relay forgot it.
 SELECT sequence FROM operation_log
