@@ -103,8 +103,8 @@ def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
         if home is None:
             continue
         about = _origin(found, entry)
-        if about is None or (about.kind is Kind.RECEIPT and _is_restored(home.name, journal)):
-            continue  # a home that forgot a send has no use for the receipts about it
+        if about is None or (about.kind is Kind.RECEIPT and journal.restored):
+            continue  # a receipt about a send that was forgotten, or of which a receipt is known, is not kept
         if about.event_id not in home.arrived | home.receipts:
             yield f"{home.name} acknowledged {entry.client_message_id} of {_name(found, entry.sender)}, and does not have it"
 
