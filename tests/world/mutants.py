@@ -26,179 +26,382 @@ NOT_THE_ORACLE = ("mistake:", "Traceback")
 
 
 @dataclass(frozen=True)
+class Change:
+    """In a file, one text becomes another."""
+
+    file: str  # below src/holdfast
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
 class Mutant:
-    """A patch: in a file, old texts become new ones."""
+    """The programs with one mistake in them."""
 
     name: str
     why: str  # it is wrong
-    file: str
-    changes: tuple[tuple[str, str], ...]
+    changes: tuple[Change, ...]
     seed: int | None = None  # that finds it
 
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="acknowledge_before_commit",
-        why="the relay's yes leaves before its transaction is on disk",
-        file="holdfast/store/sqlite.py",
-        changes=(("PRAGMA synchronous=EXTRA", "PRAGMA synchronous=NORMAL"),),
+        why="a yes leaves before its transaction is on disk",
+        changes=(Change("store/sqlite.py", "PRAGMA synchronous=EXTRA", "PRAGMA synchronous=NORMAL"),),
     ),
     Mutant(
         name="failed_commit_is_a_yes",
         why="a commit that the disk refused is answered like one that it took",
-        file="holdfast/store/writer.py",
         changes=(
-            (
-                "        try:\n            with self._engine.write() as transaction:\n                answers =",
-                "        answers = None\n        try:\n            with self._engine.write() as transaction:\n                answers =",
+            Change(
+                "store/writer.py",
+                """        try:
+            with self._engine.write() as transaction:
+                answers =""",
+                """        answers = None
+        try:
+            with self._engine.write() as transaction:
+                answers =""",
             ),
-            (
-                "            return [fault.again() for _ in requests]\n",
-                "            return [fault.again() for _ in requests] if answers is None else [(one,) for one in answers]\n",
+            Change(
+                "store/writer.py",
+                """            return [fault.again() for _ in requests]
+""",
+                """            return [fault.again() for _ in requests] if answers is None else [(one,) for one in answers]
+""",
             ),
-        ),
-    ),
-    Mutant(
-        name="acknowledge_before_the_inbox_row",
-        why="the relay forgets a message that its recipient has not written down",
-        file="holdfast/device/receiver.py",
-        changes=(
-            (
-                "        told = await self._device.do_soon(lambda tx: self._write(tx, log_id, found))\n"
-                "        positions = [one.seq for one in queued]\n",
-                "        positions = [one.seq for one in queued]\n"
-                "        await socket.acknowledge(positions)\n"
-                "        told = await self._device.do_soon(lambda tx: self._write(tx, log_id, found))\n",
-            ),
-            ("        self._told()\n        await socket.acknowledge(positions)\n", "        self._told()\n"),
         ),
     ),
     Mutant(
         name="delete_before_acknowledgement",
         why="a row leaves its queue when it is sent, not when it is acknowledged",
-        file="holdfast/relay/stream.py",
         changes=(
-            (
-                '        await self._tell("MSG", message.seq, about, Raw(message.event or b"null"))\n',
-                '        await self._tell("MSG", message.seq, about, Raw(message.event or b"null"))\n'
-                "        if not replayed:\n"
-                "            await self.acknowledge([message.seq])\n",
+            Change(
+                "relay/stream.py",
+                """        await self._tell("MSG", message.seq, about, Raw(message.event or b"null"))
+""",
+                """        await self._tell("MSG", message.seq, about, Raw(message.event or b"null"))
+        if not replayed:
+            await self.acknowledge([message.seq])
+""",
             ),
         ),
     ),
     Mutant(
         name="seq_outside_the_transaction",
         why="positions are counted in memory, and a transaction that came to nothing leaves a hole",
-        file="holdfast/store/history.py",
         changes=(
-            (
+            Change(
+                "store/history.py",
                 "    seq, chain, at = last.seq, last.chain, max(now, last.at)\n",
                 "    seq, chain, at = max(last.seq, _NEXT.get(last.log_id, 0)), last.chain, max(now, last.at)\n",
             ),
-            ("    if entries:\n", "    _NEXT[last.log_id] = seq\n    if entries:\n"),
-            ("def create(transaction", "_NEXT: dict[bytes, int] = {}\n\n\ndef create(transaction"),
+            Change("store/history.py", "    if entries:\n", "    _NEXT[last.log_id] = seq\n    if entries:\n"),
+            Change(
+                "store/history.py", "def create(transaction", "_NEXT: dict[bytes, int] = {}\n\n\ndef create(transaction"
+            ),
         ),
     ),
     Mutant(
         name="limiter_before_dedupe",
         why="a repetition of what was committed is refused because its sender is too fast",
-        file="holdfast/relay/screening.py",
         changes=(
-            (
-                "            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)\n",
-                "            answer = self._too_fast(offer.event, self._clock()) if found else None\n"
-                "            answer = answer or (\n"
-                "                self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)\n"
-                "            )\n",
+            Change(
+                "relay/screening.py",
+                """            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)
+""",
+                """            answer = self._too_fast(offer.event, self._clock()) if found else None
+            if answer is None and found:
+                answer = self._repeated(offer, found, seen.head)
+            elif answer is None:
+                answer = self._hinder(offer, seen, put_off, changing)
+""",
+            ),
+        ),
+    ),
+    Mutant(
+        name="live_before_replay",
+        why="whoever follows a feed goes on from where it is now, not from where the replay ended",
+        changes=(
+            Change(
+                "relay/changes.py",
+                "            await self._follow(covered)\n",
+                "            await self._follow((await self._relay.seen()).seq)\n",
             ),
         ),
     ),
     Mutant(
         name="live_before_backlog",
-        why="what comes now is sent before what has waited",
-        file="holdfast/relay/queue.sql",
-        changes=(("-- name: delivered_before", "-- name: delivered_before"),),
+        why="the newest of a queue is sent before what has waited, and that never",
+        changes=(
+            Change(
+                "relay/queue.sql",
+                "state = 'open' AND seq > :after AND expires_at > :now\n            ORDER BY seq LIMIT :limit",
+                "state = 'open' AND seq > :after AND expires_at > :now\n            ORDER BY seq DESC LIMIT 1 + 0 * :limit",
+            ),
+        ),
     ),
     Mutant(
         name="requeue_in_two_transactions",
         why="between them both rows are in the outbox, and both are sent",
-        file="holdfast/device/requeue.py",
         changes=(
-            (
+            Change(
+                "device/requeue.py",
                 "    _retire(transaction, item, status.value, now, by)\n",
-                "    _later.append((item, status.value, now, by))\n",
+                "    LATER.append((item, status.value, now, by))\n",
+            ),
+            Change("device/requeue.py", "def doubt(transaction", "LATER: list[Any] = []\n\n\ndef doubt(transaction"),
+            Change(
+                "device/ipc_handlers.py",
+                """        if isinstance(done, Refused):
+            raise done
+        return json_reply(
+            documents.Requeued(""",
+                """        if isinstance(done, Refused):
+            raise done
+        await self._daemon.do(lambda tx: requeues._retire(tx, *requeues.LATER.pop()))
+        return json_reply(
+            documents.Requeued(""",
+            ),
+        ),
+    ),
+    Mutant(
+        name="counter_reset",
+        why="the counter of a queue starts anew with every acknowledgement, and the queue takes more than it may",
+        changes=(
+            Change("relay/closing.sql", "SET queue_count = queue_count - :count", "SET queue_count = 0 * :count"),
+        ),
+    ),
+    Mutant(
+        name="coalescing_across_a_critical_event",
+        why="what an agent did before its user spoke is taken for what it did after",
+        changes=(
+            Change(
+                "protocol/hook_queue.py",
+                """        if row.is_critical:
+            return None
+        if row.event_type""",
+                """        if row.event_type""",
             ),
         ),
     ),
     Mutant(
         name="receipt_before_the_inbox_row",
         why="a receipt is promised in a transaction of its own, before the message is kept",
-        file="holdfast/device/receiver.py",
-        changes=(),
+        changes=(
+            Change(
+                "device/receiver.py",
+                "        told = await self._device.do_soon(lambda tx: self._write(tx, log_id, found))\n",
+                """        await self._device.do_soon(lambda tx: self._promise(tx, log_id, found))
+        told = await self._device.do_soon(lambda tx: self._write(tx, log_id, found))
+""",
+            ),
+            Change(
+                "device/receiver.py",
+                "    def _arrival(self, log_id",
+                """    def _promise(self, transaction: Transaction, log_id: bytes, found: Sequence[_Brought]) -> None:
+        facts, device = self._facts, self._device
+        messages = [self._arrival(log_id, one) for one in found if one.event.kind == MESSAGE_KIND]
+        rulings = [arrivals._rule(transaction, facts, one) for one in messages]
+        new = [one for one in rulings if isinstance(one, arrivals._Ruling)]
+        arrivals._owe_receipts(transaction, facts, device.clock(), device.random, new)
+
+    def _arrival(self, log_id""",
+            ),
+            Change(
+                "device/arrivals.py",
+                "    _owe_receipts(transaction, facts, now, random, rulings)\n    return",
+                "    return",
+            ),
+        ),
+    ),
+    Mutant(
+        name="acknowledge_before_the_inbox_row",
+        why="the relay forgets a message that its recipient has not written down",
+        changes=(
+            Change(
+                "device/receiver.py",
+                """        told = await self._device.do_soon(lambda tx: self._write(tx, log_id, found))
+        positions = [one.seq for one in queued]
+""",
+                """        positions = [one.seq for one in queued]
+        await socket.acknowledge(positions)
+        told = await self._device.do_soon(lambda tx: self._write(tx, log_id, found))
+""",
+            ),
+            Change(
+                "device/receiver.py",
+                "        self._told()\n        await socket.acknowledge(positions)\n",
+                "        self._told()\n",
+            ),
+        ),
     ),
     Mutant(
         name="reseal_without_stale_key",
         why="a send that got no answer is sealed anew, and its repetition is another event under the same id",
-        file="holdfast/device/sending.py",
         changes=(
-            (
+            Change(
+                "device/sending.py",
                 "event=None if signal is Signal.KEY_STALE else operation.event",
                 "event=None if signal in (Signal.KEY_STALE, Signal.FAULTED, Signal.RESTARTED) else operation.event",
             ),
         ),
     ),
     Mutant(
-        name="lane_goes_on_behind_its_head",
-        why="what stands behind a message that was put off overtakes it",
-        file="holdfast/relay/accept.py",
-        changes=(("                held[number] |= offer.lanes\n", "                pass\n"),),
-    ),
-    Mutant(
-        name="in_flight_is_forgotten",
-        why="what a dead process had claimed is never offered again",
-        file="holdfast/device/sender.py",
-        changes=(("        await self._take_back()\n        self.has_begun", "        self.has_begun"),),
-    ),
-    Mutant(
-        name="counter_reset",
-        why="a queue's counter starts anew with every acknowledgement, so that a queue takes more than it may",
-        file="holdfast/relay/closing.sql",
-        changes=(("SET queue_count = queue_count - :count", "SET queue_count = 0 * :count"),),
-    ),
-    Mutant(
-        name="restored_home_keeps_its_epoch",
-        why="a restored home names new sends as the lost ones were named",
-        file="holdfast/device/operations.py",
-        changes=(),
-    ),
-    Mutant(
-        name="fork_is_ignored",
-        why="what a restored relay lost is never offered again",
-        file="holdfast/device/link.py",
+        name="filter_before_dominance",
+        why="deletions are left out before it is decided what a snapshot replaces, so that they stay beside what came after",
         changes=(
-            (
-                "        forks = _forks(status)\n        while forks:",
-                "        forks = _forks(status)\n        while forks and not forks:",
+            Change(
+                "relay/snapshots.py",
+                "            self._currents[author, d].append(_Current(seq, o, read_clock(clock)))\n",
+                """            if o != Operation.DEL:
+                self._currents[author, d].append(_Current(seq, o, read_clock(clock)))
+""",
             ),
         ),
     ),
     Mutant(
-        name="pump_skips_a_batch",
-        why="a pump that is woken takes the head of the history for what it has sent",
-        file="holdfast/relay/stream.py",
-        changes=(),
+        name="lane_goes_on_behind_its_head",
+        why="what stands behind a message that was put off overtakes it",
+        changes=(Change("relay/accept.py", "                held[number] |= offer.lanes\n", "                pass\n"),),
+    ),
+    Mutant(
+        name="in_flight_is_forgotten",
+        why="what a dead process had claimed is never offered again",
+        changes=(
+            Change(
+                "device/sender.py", "        await self._take_back()\n        self.has_begun", "        self.has_begun"
+            ),
+        ),
+    ),
+    Mutant(
+        name="restored_home_keeps_its_epoch",
+        why="a restored home gives its new sends the names of those that it forgot",
+        changes=(
+            Change(
+                "device/operations.py",
+                "    if backup:\n        renew_epoch",
+                "    if not backup and backup:\n        renew_epoch",
+            ),
+            Change(
+                "device/link.py",
+                "        if status.highest_sequence is not None and status.highest_sequence > highest:\n",
+                "        if status.highest_sequence is not None and status.highest_sequence < -highest:\n",
+            ),
+        ),
+    ),
+    Mutant(
+        name="fork_is_ignored",
+        why="what a restored relay lost is never offered again",
+        changes=(Change("device/link.py", "        while forks:\n", "        while forks and not forks:\n"),),
+    ),
+    Mutant(
+        name="restored_relay_keeps_its_log_id",
+        why="a position of a restored relay means two things, and nobody is told",
+        changes=(
+            Change(
+                "store/history.py",
+                '    transaction.run(_SQL["rename"], {"log_id": log_id})\n',
+                "    log_id = last.log_id\n",
+            ),
+        ),
     ),
     Mutant(
         name="full_recipients_are_left_out_in_silence",
-        why="a member whose queue is full is missing in the history",
-        file="holdfast/relay/accept.py",
-        changes=(),
+        why="a subscriber whose queue is full is missing in the history of what it missed",
+        changes=(
+            Change(
+                "relay/accept.py",
+                "        return tuple((member, self._outcome(mesh, sender, member)) for member in others)\n",
+                """        outcomes = [(member, self._outcome(mesh, sender, member)) for member in others]
+        return tuple(one for one in outcomes if one[1] != FULL)
+""",
+            ),
+        ),
     ),
     Mutant(
-        name="topic_text_in_the_clear",
-        why="the relay gets the text of what is posted to a topic",
-        file="holdfast/device/sealer.py",
-        changes=(),
+        name="text_in_the_clear",
+        why="the relay sees the beginning of every text",
+        changes=(
+            Change(
+                "device/sealer.py",
+                "            reply_to=operation.reply_to,\n",
+                '            reply_to=operation.reply_to or (operation.blob or b"")[49:58].decode(),\n',
+            ),
+        ),
+    ),
+    Mutant(
+        name="ids_are_forgotten_early",
+        why="a repetition of what was taken is taken again",
+        changes=(
+            Change(
+                "relay/sweep.sql",
+                "WHERE expires_at <= :now AND first_seen_at <= :cutoff",
+                "WHERE expires_at > 0 * :now AND first_seen_at > 0 * :cutoff",
+            ),
+            Change(
+                "relay/sweep.sql",
+                "UPDATE forgotten SET before = :before WHERE",
+                "UPDATE forgotten SET before = 0 * :before WHERE 1 = 0 AND",
+            ),
+        ),
+    ),
+    Mutant(
+        name="revoked_member_keeps_its_queue",
+        why="what waits for somebody who is out waits for ever, and nobody is told",
+        changes=(Change("relay/administration.py", "    office.drop_queue(action.member)\n", ""),),
+    ),
+    Mutant(
+        name="two_batches_of_one_lane",
+        why="a second batch overtakes the first one's repetition",
+        changes=(
+            Change("device/lanes.py", "            self._busy.add(lane)\n", "            self._changed.add(lane)\n"),
+        ),
+    ),
+    Mutant(
+        name="handled_before_it_was",
+        why="a hook event counts as handled before its handler has begun",
+        changes=(
+            Change(
+                "hook/worker.py",
+                """        try:
+            async with asyncio.timeout(self._settings.handler_s):
+                await self._handle(event)
+""",
+                """        await self._end(session, row, HookSignal.SUCCEEDED)
+        try:
+            async with asyncio.timeout(self._settings.handler_s):
+                await self._handle(event)
+""",
+            ),
+        ),
+    ),
+    Mutant(
+        name="session_goes_on_behind_a_retry",
+        why="what follows a hook event that is to be tried again is handled before it",
+        changes=(
+            Change(
+                "hook/session.py",
+                "        return [self._mark(item.row_id, HookSignal.RELEASED) for item in waiting]\n",
+                """        self.queue = Queue(pending=waiting)
+        return []
+""",
+            ),
+        ),
+    ),
+    Mutant(
+        name="checkpoint_ahead_of_the_documents",
+        why="a home remembers that it has read what it has not written down",
+        changes=(
+            Change(
+                "device/feed_link.py",
+                "            device, seq = self._device, max(positions)\n",
+                """            device, seq = self._device, max(positions)
+            await device.do_soon(lambda tx: feed_relays._move(tx, device.clock(), author, self.relay, self._log_id, seq))
+""",
+            ),
+        ),
     ),
 )
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
@@ -233,13 +436,12 @@ def _judge(mutant: Mutant, *, search: bool) -> bool:
 def _write(mutant: Mutant, place: Path) -> None:
     """The sources with one mistake in them."""
     shutil.copytree(SOURCE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    path = place / mutant.file
-    text = path.read_text()
-    for old, new in mutant.changes:
-        if text.count(old) != 1:
-            raise SystemExit(f"{mutant.name}: the text to change is {text.count(old)} times in {mutant.file}: {old!r}")
-        text = text.replace(old, new)
-    path.write_text(text)
+    for change in mutant.changes:
+        path = place / "holdfast" / change.file
+        text = path.read_text()
+        if text.count(change.old) != 1:
+            raise SystemExit(f"{mutant.name}: the text to change is {text.count(change.old)} times in {change.file}")
+        path.write_text(text.replace(change.old, change.new))
 
 
 def run(source: Path, seed: int) -> list[str]:

@@ -167,6 +167,24 @@ def _id_of_two_things(found: Evidence, journal: Journal) -> Iterator[str]:
             yield f"the relay took two events as {entry.client_message_id} of {_name(found, entry.sender)}"
 
 
+def _name_of_two_sends(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Epoch and sequence name a send for ever, whatever became of the home that gave the name."""
+    names: dict[tuple[object, ...], bytes | None] = {}
+    for entry in found.relay.of(Kind.ACCEPTED, Kind.RECEIPT, Kind.ADMIN):
+        key = (entry.sender, entry.epoch, entry.sequence)
+        if entry.epoch is not None and names.setdefault(key, entry.event_id) != entry.event_id:
+            yield f"{_name(found, entry.sender)} gave two sends the name {entry.sequence} of one epoch"
+
+
+def _subscriber_missing(found: Evidence, journal: Journal) -> Iterator[str]:
+    everybody = {home.member for home in found.homes.values() if home.name not in journal.revoked}
+    for entry in found.relay.of(Kind.ACCEPTED):
+        named = {member for member, _ in entry.recipients} | {entry.sender}
+        if entry.destination_kind == "topic" and not everybody <= named:
+            missing = ", ".join(_name(found, member) for member in sorted(everybody - named))
+            yield f"entry {entry.seq} does not say what {entry.client_message_id} is to {missing}"
+
+
 def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
     for asked in journal.asked.values():
         row = found.homes[asked.home].by_id.get(asked.client_message_id)
@@ -226,12 +244,15 @@ def _documents_differ(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _hook_lost(found: Evidence, journal: Journal) -> Iterator[str]:
+    handled = {one.event_id for one in journal.handled}
     for hooked in journal.hooked:
         home = found.homes[hooked.home]
         rows = [one for one in home.hooks if (one.session_id, one.number) == (hooked.session_id, hooked.number)]
         if not rows or rows[0].status not in ENDED:
             status = rows[0].status if rows else "not there"
             yield f"hook event {hooked.number} of {hooked.session_id} at {hooked.home} is {status}"
+        elif rows[0].status == "done" and rows[0].event_id not in handled:
+            yield f"hook event {hooked.number} of {hooked.session_id} at {hooked.home} is done, and nobody handled it"
         elif rows[0].status == "coalesced" and Item(0, hooked.event_type).is_critical:
             yield f"hook event {hooked.number} of {hooked.session_id} at {hooked.home} is critical, and nobody handled it"
 
@@ -347,6 +368,8 @@ RULES: tuple[Rule, ...] = (
     Rule(3, "the relay accepts an id once", _accepted_twice),
     Rule(3, "a message arrives once", _arrived_twice),
     Rule(4, "an id means one message for ever", _id_of_two_things),
+    Rule(4, "an epoch and a sequence name one send for ever", _name_of_two_sends),
+    Rule(6, "a topic's message has an outcome for every subscriber", _subscriber_missing),
     Rule(4, "the same request is never a conflict", _same_request_refused),
     Rule(5, "messages to one destination are accepted in sequence order", _accepted_out_of_order),
     Rule(5, "a queue comes in order", _arrived_out_of_order),
