@@ -142,7 +142,7 @@ class World:
         await self._until(self._is_connected, PEACE_S, "daemons are connected")
         first, *rest = self.apps.values()
         await first.insist("POST", "/v1/administration/create_topic", {"topic": TOPIC})
-        for app in rest:
+        for app in self.apps.values():
             await app.insist("POST", "/v1/topic/subscribe", {"topic": TOPIC})
         await self._until(self._has_keys, PEACE_S, "everybody has the topic's key")
         await first.insist("POST", "/v1/feed/init", {})
