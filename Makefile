@@ -2,6 +2,8 @@
 PYTHON ?= python3
 CYCLES ?= 200
 WORKERS ?= 3
+SEEDS ?= 20
+SIM_SECONDS ?= 600
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,7 +12,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster check format crash scale bench setup pipeline lock clean
+.PHONY: help demo test test-cluster check format crash sim sim-mutants sim-coverage scale bench setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +55,15 @@ crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cut
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load \
 		tests/device/test_files.py::test_flipped_bits_are_noticed_or_harmless
 	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py tests/pipeline/test_lake.py
+
+sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each: faults from the seed, the contract checked on what is left
+	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS)
+
+sim-mutants: $(VENV)/dev ## programs with one mistake each, and the seed that finds each of them
+	@$(BIN)/python -m tests.world.mutants
+
+sim-coverage: $(VENV)/dev ## which lines of the programs the worlds run through, into docs/reliability.md
+	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS) --coverage
 
 scale: $(VENV)/dev ## a million queued messages, a million documents, and the console's lists of a million: times and memory (4 GB of disk)
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \

@@ -390,7 +390,7 @@ def _home(place: Path) -> Home:
 
 def test_a_relay_that_does_not_decide_about_a_key_it_forgot_is_asked_again_later(homes: tuple[Home, Home]) -> None:
     """Whoever is a stranger to a relay ends for good; so nobody may be one because an answer was lost."""
-    answers = {
+    answers: dict[str, httpx.Response | httpx.ConnectError] = {
         "nobody answers": httpx.ConnectError("gone"),
         "it has no time": httpx.Response(503, json=problem(Refusal.UNAVAILABLE, "later")),
         "it is too fast": httpx.Response(429, json=problem(Refusal.RATE_LIMITED, "later")),

@@ -162,8 +162,8 @@ def broken_rules(disk: Disk) -> list[str]:
 def read_home(name: str, member: str, disk: Disk) -> HomeFile:
     with _opened(disk, "hooks.db") as engine, engine.read() as transaction:
         hooks = [
-            HookRow(*row, number=json.loads(text)["number"])
-            for *row, text in transaction.rows(
+            HookRow(row_id, event_id, session_id, event_type, status, json.loads(text)["number"])
+            for row_id, event_id, session_id, event_type, status, text in transaction.rows(
                 "SELECT id, event_id, session_id, event_type, status, payload FROM hook_outbox ORDER BY id"
             )
         ]
@@ -197,7 +197,7 @@ def read_relay(disk: Disk) -> RelayFile:
         entries = {entry.seq: entry for entry in history.walk(engine)}
         with engine.read() as transaction:
             head = history.head(transaction)
-            names = dict(transaction.rows("SELECT member, name FROM member"))
+            names = {str(member): str(name) for member, name in transaction.rows("SELECT member, name FROM member")}
             versions = _versions(
                 transaction, "SELECT event_id, d, clock, superseded_seq IS NULL FROM snapshot ORDER BY seq"
             )

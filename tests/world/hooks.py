@@ -1,6 +1,7 @@
 """The hook worker of a home, as the daemon's process has it; its handler is the world's, takes its time, and fails sometimes."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -95,5 +96,5 @@ class Hooks:
             raise RuntimeError("the handler has no luck today")
         await self._agents.handle(event)
 
-    async def _report(self, drafts: list[Draft]) -> None:
+    async def _report(self, drafts: Sequence[Draft]) -> None:
         await self._device.do_soon(lambda tx: hook_entries.append(tx, self._device.clock(), drafts))

@@ -422,7 +422,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _judge(mutant: Mutant, *, search: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as place:
-        _write(mutant, Path(place))
+        shutil.copytree(SOURCE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        prepare(mutant, Path(place) / "holdfast")
         seeds = range(SEEDS_MAX) if search or mutant.seed is None else [mutant.seed]
         for seed in seeds:
             found = run(Path(place), seed)
@@ -433,15 +434,17 @@ def _judge(mutant: Mutant, *, search: bool) -> bool:
     return False
 
 
-def _write(mutant: Mutant, place: Path) -> None:
-    """The sources with one mistake in them."""
-    shutil.copytree(SOURCE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for change in mutant.changes:
-        path = place / "holdfast" / change.file
-        text = path.read_text()
-        if text.count(change.old) != 1:
-            raise SystemExit(f"{mutant.name}: the text to change is {text.count(change.old)} times in {change.file}")
-        path.write_text(text.replace(change.old, change.new))
+def prepare(mutant: Mutant, place: Path) -> None:
+    """Put the files that a mutant changes into a copy of the sources, changed."""
+    for file in dict.fromkeys(change.file for change in mutant.changes):
+        text = (SOURCE / "holdfast" / file).read_text()
+        for change in mutant.changes:
+            if change.file == file:
+                if text.count(change.old) != 1:
+                    raise ValueError(f"{mutant.name}: the text to change is {text.count(change.old)} times in {file}")
+                text = text.replace(change.old, change.new)
+        (place / file).parent.mkdir(parents=True, exist_ok=True)
+        (place / file).write_text(text)
 
 
 def run(source: Path, seed: int) -> list[str]:

@@ -113,9 +113,10 @@ def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[
     for home in found.homes.values():
         for sequence, recipient, status in home.receipted:
             other, sent = found.home_of(recipient), home.operations.get(sequence)
-            if other is not None and sent is not None and sent.event_id is not None and status != "duplicate":
-                if sent.event_id not in other.arrived:
-                    yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
+            if other is None or sent is None or sent.event_id is None or status == "duplicate":
+                continue
+            if sent.event_id not in other.arrived:
+                yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
 
 
 def _accepted_twice(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -153,9 +154,10 @@ def _id_of_two_things(found: Evidence, journal: Journal) -> Iterator[str]:
     for asked in journal.asked.values():
         home = found.homes[asked.home]
         row = home.by_id.get(asked.client_message_id)
-        if asked.is_accepted and row is not None and row.body is not None and row.body != asked.body:
-            if not _lost_to_a_restore(asked.home, asked, journal):
-                yield f"{asked.client_message_id} at {asked.home} is another message than the one that was accepted"
+        if not asked.is_accepted or row is None or _lost_to_a_restore(asked.home, asked, journal):
+            continue
+        if row.body not in (None, asked.body):
+            yield f"{asked.client_message_id} at {asked.home} is another message than the one that was accepted"
     for other in journal.conflicts:
         first = journal.asked[other.home, other.client_message_id]
         if other.is_accepted and not _lost_to_a_restore(other.home, first, journal):

@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TextIO
 from unittest import mock
@@ -24,6 +24,7 @@ import structlog
 from holdfast.device import mesh
 from holdfast.device.daemon import LinkState
 from holdfast.device.device import Device
+from holdfast.device.invitation import Invitation
 from holdfast.device.mesh import Session
 from holdfast.device.publish import Publisher
 from holdfast.protocol.action import Role
@@ -131,11 +132,11 @@ class World:
         self.relay.start()
         await self._until(lambda: bool(self.internet.places), PEACE_S, "the relay serves")
         founder, *others = self.homes.values()
-        invitations = asyncio.Queue[object]()
+        invitations = asyncio.Queue[Invitation]()
         await self._once(founder, lambda device, network: self._found(device, network, len(others), invitations))
         for home in others:
             invitation = invitations.get_nowait()
-            await self._once(home, lambda device, network, i=invitation, h=home: self._join(device, network, h, i))
+            await self._once(home, partial(self._join, home, invitation))
         for home in self.homes.values():
             home.is_wanted = True
             home.start()
@@ -164,7 +165,7 @@ class World:
         )
 
     async def _found(
-        self, device: Device, network: MachineNetwork, others: int, invitations: "asyncio.Queue[object]"
+        self, device: Device, network: MachineNetwork, others: int, invitations: "asyncio.Queue[Invitation]"
     ) -> None:
         async with self._client(device, network) as client:
             membership = await mesh.found(device, client, "friends", device.home.path.name)
@@ -172,9 +173,9 @@ class World:
             for _ in range(others):
                 invitations.put_nowait(await session.invite(Role.MEMBER, device.clock() + HOUR))
 
-    async def _join(self, device: Device, network: MachineNetwork, home: HomeMachine, invitation: object) -> None:
+    async def _join(self, home: HomeMachine, invitation: Invitation, device: Device, network: MachineNetwork) -> None:
         async with self._client(device, network) as client:
-            await mesh.join(device, client, invitation, home.name)  # type: ignore[arg-type]
+            await mesh.join(device, client, invitation, home.name)
 
     async def _until(self, condition: Callable[[], bool], limit_s: float, what: str) -> None:
         give_up_s = self.loop.time() + limit_s
