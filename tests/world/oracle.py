@@ -58,6 +58,8 @@ def _accepted_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 def _relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
     """Except what a relay forgot that went back in time, and its one recipient has all the same."""
     for home in found.homes.values():
+        if home.name in journal.revoked and _is_restored("relay", journal):
+            continue  # it is out, and was never told that the relay went back
         proven = {sequence for sequence, _, _ in home.receipted}
         for one in home.operations.values():
             if one.destination_kind == "dm" and one.sequence in proven:
@@ -312,7 +314,8 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
         if home.name in journal.revoked:
             continue  # what it still had is nobody's business
         if row.status == "dead":
-            yield from _died_of_nothing(home, row.sequence, REVOKED if journal.revoked else frozenset())
+            also = REVOKED if journal.revoked else frozenset()
+            yield from _died_of_nothing(home, row.sequence, also | _forgotten(home, journal))
         elif row.status == "aborted":
             yield f"{row.client_message_id} of {home.name} was retired, and nothing took its place"
         entry = found.relay.entry(row.log_id, row.history_id)
@@ -324,6 +327,11 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
             is_out = other is not None and other.name in journal.revoked
             if outcome == "queued" and not (is_there or is_out) and (entry.message_id, member) not in closed:
                 yield f"{row.client_message_id} of {home.name} never came to {_name(found, member)}, and nobody says why"
+
+
+def _forgotten(home: HomeFile, journal: Journal) -> frozenset[str]:
+    """A home that went back in time does not know which ids it used, and whoever uses one again is told by the relay."""
+    return frozenset({"idempotency_key_reused"}) if _is_restored(home.name, journal) else frozenset()
 
 
 def _died_of_nothing(home: HomeFile, sequence: int, also: frozenset[str]) -> Iterator[str]:
