@@ -117,6 +117,8 @@ def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[
             other, sent = found.home_of(recipient), home.operations.get(sequence)
             if other is None or sent is None or sent.event_id is None or status == "duplicate":
                 continue
+            if _is_restored(other.name, journal) and _is_restored("relay", journal):
+                continue  # both went back: nobody is left who could bring it again
             if sent.event_id not in other.arrived:
                 yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
 

@@ -59,6 +59,12 @@ def test_every_point_of_the_contract_has_its_rules() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
+def test_the_documentation_names_every_rule_and_every_mutant() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    assert [rule.name for rule in RULES if rule.name not in page] == []
+    assert [mutant.name for mutant in MUTANTS if f"`{mutant.name}` | {mutant.why}" not in page] == []
+
+
 def test_every_mutant_can_still_be_made_and_has_the_seed_that_finds_it(tmp_path: Path) -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS) >= MUTANTS_MIN
     for mutant in MUTANTS:
