@@ -61,6 +61,13 @@ def test_a_clock_that_goes_back_gives_nothing() -> None:
     assert _taken(limiter, 5, START - 3600 * SECOND) == 0
 
 
+def test_whoever_was_counted_while_the_clock_was_ahead_does_not_wait_until_it_has_caught_up() -> None:
+    limiter = Limiter(LIMITS)
+    assert _taken(limiter, 40, START + 3600 * SECOND) == 30
+    assert _taken(limiter, 10, START) == 0
+    assert _taken(limiter, 10, START + 2 * SECOND) == 4
+
+
 def test_only_so_many_senders_and_events_are_remembered() -> None:
     limiter = Limiter(LIMITS)
     for number in range(module.EVENTS_MAX + 100):
