@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 SECOND = 1_000_000
 FOUNDER, CHANGING = "ada", "cy"
+AWAY_S = 90.0  # from somebody's last word until it is put out
 STEPS_MAX = 60  # of a disk until a process ends in the middle of what it writes
 
 
@@ -134,9 +135,12 @@ def _rotate_key(world: "World") -> None:
 
 def _revoke(world: "World") -> None:
     """In some worlds a member is put out of the mesh."""
-    if world.seed % 3 == 0 and not world.journal.revoked and world.loop.time() > world.seconds / 2:
+    if world.seed % 3 == 0 and not world.journal.revoked and world.loop.time() > world.seconds / 3:
         world.journal.revoked[CHANGING] = world.loop.now()
-        world.apps[FOUNDER].administer("revoke", {"who": CHANGING})
+        world.homes[CHANGING].go_away(AWAY_S)  # so that something waits for it
+        world.loop.call_later(
+            world.luck.uniform(AWAY_S / 4, AWAY_S), world.apps[FOUNDER].administer, "revoke", {"who": CHANGING}
+        )
 
 
 def _sweep(world: "World") -> None:

@@ -15,6 +15,8 @@ from typing import Any
 from tests.hook.virtual import START
 
 THREAD_S_MAX = 0.002  # until a thread has done a piece of work
+STALL_S_MAX = 2.0  # if it stalls
+STALL_SHARE = 0.02  # of pieces of work over which it does
 
 
 class Life:
@@ -92,7 +94,8 @@ class WorldLoop(asyncio.SelectorEventLoop):
             else:
                 done.set_result(result)
 
-        self.call_later(self._luck.random() * THREAD_S_MAX, work)
+        most_s = STALL_S_MAX if self._luck.random() < STALL_SHARE else THREAD_S_MAX
+        self.call_later(self._luck.random() * most_s, work)
         return done
 
     def _write_to_self(self) -> None:

@@ -150,8 +150,10 @@ def _is_sent_again(found: Evidence, sender: str, client_message_id: str, journal
     if home is None or _is_restored(home.name, journal):
         return True
     row = home.by_id.get(client_message_id)
-    before = [one for one in home.operations.values() if row is not None and one.superseded_by == row.id]
-    return bool(before)  # a late packet may bring what was retired, though the relay had not had it
+    # A late packet may bring what was retired, though the relay had not had it when it was asked.
+    return row is not None and any(
+        one.superseded_by == row.id and one.status == "aborted" for one in home.operations.values()
+    )
 
 
 def _id_of_two_things(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -253,6 +255,8 @@ def _hook_lost(found: Evidence, journal: Journal) -> Iterator[str]:
     handled = {one.event_id for one in journal.handled}
     for hooked in journal.hooked:
         home = found.homes[hooked.home]
+        if home.name in journal.revoked:
+            continue  # no daemon runs there any more
         rows = [one for one in home.hooks if (one.session_id, one.number) == (hooked.session_id, hooked.number)]
         if not rows or rows[0].status not in ENDED:
             status = rows[0].status if rows else "not there"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0  # for which an application waits
 AGAIN_S = 5.0  # until it asks again
 MARK = "plaintext"  # in everything that only its recipients may read
-DOCUMENTS = ("plan", "list")
+DOCUMENTS = ("plan", "list", "notes", "log", "menu", "map")
 DELETED_SHARE = 0.1  # of edits
 HOOK_NAMES = ("UserPromptSubmit", "PreToolUse", "PreToolUse", "PostToolUse", "PostToolUse", "Notification", "Stop")
 HOOKS_MAX = 8  # of one stretch of work
@@ -72,7 +72,7 @@ class App:
             (0.5, self._use_id_again),
             (2.0, self._confirm),
             (0.15, self._send_many),
-            (0.4, self._requeue),
+            (0.8, self._requeue),
             (2.5, self._edit),
             (1.0, self._work_with_an_agent),
         ]
