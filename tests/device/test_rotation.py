@@ -28,6 +28,7 @@ from holdfast.store import files
 from holdfast.store.world import wall_clock
 from holdfast.wire.client import RelayClient, Unreachable
 from tests.device.company import Friend, at_home, gather_in_mesh, until
+from tests.device.place import yes
 from tests.relay.running import RunningRelay, running
 
 TTL_DAYS = 3  # of the relay of these tests
@@ -411,6 +412,9 @@ def test_a_relay_that_does_not_decide_about_a_key_it_forgot_is_asked_again_later
             with pytest.raises(Unreachable):
                 asyncio.run(ask(device, answer))
         assert not asyncio.run(ask(device, httpx.Response(403, json=problem(Refusal.NOT_PERMITTED, "never"))))
+        assert asyncio.run(ask(device, httpx.Response(201, json=yes("rotation", 7))))
+        # A relay that has the rotation and does not know us by it has put us out.
+        assert not asyncio.run(ask(device, httpx.Response(200, json=yes("rotation", 7, duplicate=True))))
 
 
 def test_a_relay_that_went_back_to_before_the_rotation_is_told_of_the_key_again(tmp_path: Path) -> None:

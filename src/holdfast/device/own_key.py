@@ -55,7 +55,7 @@ async def introduce_again(device: Device, client: RelayClient) -> bool:
                 raise Unreachable(
                     client.url, FaultKind.CONNECTION_LOST, f"it has not decided about our key ({said.detail})"
                 )
-            taken |= said.yes is not None
+            taken |= said.yes is not None and not said.yes.duplicate  # what it has and knows us not by helps nobody
     if taken:
         _log.warning("key_introduced_again", pubkey=device.pubkey)
     return taken

@@ -77,7 +77,9 @@ class Limiter:
             _trim(self._buckets, SENDERS_MAX)
         gained = max(0, now - bucket.at) / SECOND * self._limits.messages_per_s
         bucket.tokens = min(float(self._limits.messages_burst), bucket.tokens + gained)
-        bucket.at = now  # a clock that was set back gives nothing, and goes on from there: nobody waits until it has caught up
+        bucket.at = (
+            now  # a clock that was set back gives nothing, and goes on from there: nobody waits until it has caught up
+        )
         self._buckets.move_to_end(key)
         return bucket
 
