@@ -264,7 +264,9 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="lane_goes_on_behind_its_head",
         why="what stands behind a message that was put off overtakes it",
-        changes=(Change("relay/accept.py", "                held[number] |= offer.lanes\n", "                pass\n"),),
+        changes=(
+            Change("device/lanes.py", "            found = found[:1]\n", "            found = found[1:] or found\n"),
+        ),
     ),
     Mutant(
         name="in_flight_is_forgotten",

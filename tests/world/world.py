@@ -36,7 +36,7 @@ from holdfast.wire.client import RelayClient
 from holdfast.wire.http import HttpProtocol
 from holdfast.wire.transport import NetworkTransport
 from holdfast.wire.websocket import WebSocketProtocol
-from tests.world import faults
+from tests.world import evidence, faults
 from tests.world.hearing import Hearing
 from tests.world.journal import Journal, Trace
 from tests.world.loop import WorldLoop
@@ -50,6 +50,7 @@ PAUSE_S = 12.0  # between two things that an application does, on average
 PEACE_S = 300.0  # at most, until everybody has come together
 SETTLE_S = 1_200.0  # at most, until everything has come to its end
 LOOK_S = 1.0
+CHECK_S = 40.0  # between two looks at the rules of databases
 QUEUE_MESSAGES_MAX = 12  # so that queues do get full
 
 
@@ -115,6 +116,7 @@ class World:
         await self._begin()
         self.is_busy = True
         working = [asyncio.create_task(app.live()) for app in self.apps.values()]
+        working.append(asyncio.create_task(self._look_around()))
         began_s = self.loop.time()
         await faults.fall(self, began_s + self.seconds)
         self.is_busy = False
@@ -150,6 +152,15 @@ class World:
         for app in rest:
             await first.insist("POST", "/v1/feed/share", {"member": app.name})
             await app.insist("POST", "/v1/feed/init", {"from": first.name})
+
+    async def _look_around(self) -> None:
+        """What `holdfast check` says in the middle of everything, of the relay and of one home after the other."""
+        names = itertools.cycle(self.homes)
+        while self.is_busy:
+            await asyncio.sleep(CHECK_S)
+            for machine in (self.relay, self.homes[next(names)]):
+                broken = evidence.broken_rules(machine.disk)
+                self.journal.broken += [f"{machine.name} at work: {what}" for what in broken]
 
     async def _once(self, home: HomeMachine, work: Callable[[Device, MachineNetwork], Awaitable[None]]) -> None:
         home.found(work)
