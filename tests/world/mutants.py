@@ -151,6 +151,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="requeue_in_two_transactions",
+        seed=0,
         why="between them both rows are in the outbox, and both are sent",
         changes=(
             Change(
@@ -390,6 +391,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="handled_before_it_was",
+        seed=1,
         why="a hook event counts as handled before its handler has begun",
         changes=(
             Change(
