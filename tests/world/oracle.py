@@ -113,6 +113,8 @@ def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 
 def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[str]:
     for home in found.homes.values():
+        if _is_restored(home.name, journal):
+            continue  # it may have sealed anew what it had sent, and the receipt is about what it sent first
         for sequence, recipient, status in home.receipted:
             other, sent = found.home_of(recipient), home.operations.get(sequence)
             if other is None or sent is None or sent.event_id is None or status == "duplicate":
@@ -400,12 +402,19 @@ RULES: tuple[Rule, ...] = (
 )
 
 
+def _is_of_one_restored_file(broken: str, journal: Journal) -> bool:
+    """Homes go back here with their log alone; the hook database beside it knows of events that the log has forgotten."""
+    name = broken.partition(" ")[0].rstrip(":")
+    return "every_hook_event_ends_once_and_after_it_came" in broken and _is_restored(name, journal)
+
+
 def judge(world: "World") -> list[str]:
     """Everything that is wrong with a world."""
     findings = [f"mistake: {mistake}" for mistake in world.journal.mistakes]
-    findings += [f"check: {broken}" for broken in world.journal.broken]
+    broken_rules = list(world.journal.broken)
     for machine in world.machines:
-        findings += [f"check: {machine.name}: {broken}" for broken in evidence.broken_rules(machine.disk)]
+        broken_rules += [f"{machine.name}: {broken}" for broken in evidence.broken_rules(machine.disk)]
+    findings += [f"check: {broken}" for broken in broken_rules if not _is_of_one_restored_file(broken, world.journal)]
     relay = evidence.read_relay(world.relay.disk)
     members = {name: member for member, name in relay.names.items()}
     homes = {name: evidence.read_home(name, members[name], home.disk) for name, home in world.homes.items()}
