@@ -3,16 +3,21 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from holdfast.cli import doctor_checks
 from holdfast.cli.doctor import examine
 from holdfast.cli.doctor_checks import CHECKS, Finding, Patient, State
-from holdfast.device import host
+from holdfast.device import holder, host
 from holdfast.device.home import Home
 from holdfast.hook import agents, entries
 from holdfast.protocol.schedule import HOUR
@@ -125,8 +130,9 @@ def test_a_relay_that_is_away_is_no_fault_of_this_home(tmp_path: Path) -> None:
     with running(tmp_path / "relay") as relay:
         person = founder(Person(tmp_path / "ann"), relay.url)
     patient = replace(_patient(person), data=relay.data)
-    found = _seen(patient, "relay")
-    assert [(one.state, one.remedy) for one in found] == [(State.AWAY, "Start it with `holdfast relay run`.")]
+    here, there = _seen(patient, "relay")
+    assert (here.state, here.remedy) == (State.AWAY, f"holdfast relay run --data {relay.data} starts it.")
+    assert there.what.startswith(f"The relay {relay.url} does not answer"), "the home's relay is asked all the same"
     state, what, _ = _one(_patient(person), "relay")
     assert state is State.AWAY
     assert what.startswith(f"The relay {relay.url} does not answer")
@@ -165,6 +171,98 @@ def test_a_daemon_that_hangs_is_wrong(well: Person) -> None:
     assert f"process {process.pid}" in what
 
 
+def test_a_daemon_or_a_relay_that_says_nothing_is_not_waited_for(well: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_checks, "ANSWER_TIMEOUT_S", 1.0)
+    with well.daemon() as process, socket.create_server(("127.0.0.1", 0)) as hanging, _relay_at(well, hanging):
+        process.send_signal(signal.SIGSTOP)
+        try:
+            found = examine(_patient(well))
+        finally:
+            process.send_signal(signal.SIGCONT)
+    told = {one.area: one for one in found if one.state in (State.WRONG, State.AWAY)}
+    assert sorted(told) == ["daemon", "relay"]
+    assert told["daemon"].what.startswith(f"The daemon is process {process.pid}, and does not answer")
+    assert f"kill -9 {process.pid}" in told["daemon"].remedy, "for one that hangs does not end when it is told to"
+    assert "no whole answer within 1 s" in told["relay"].what
+
+
+@contextmanager
+def _relay_at(person: Person, listening: socket.socket) -> Iterator[None]:
+    """Another address in what a home knows of its relay."""
+    path = person.home / "home.json"
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {"relay": f"http://127.0.0.1:{listening.getsockname()[1]}"}))
+    try:
+        yield
+    finally:
+        path.write_text(before)
+
+
+def test_a_relays_address_that_is_none_is_found_once(well: Person) -> None:
+    path = well.home / "home.json"
+    before = path.read_text()
+    path.write_text(json.dumps(json.loads(before) | {"relay": "relay.example"}))
+    try:
+        found = [one for one in examine(_patient(well)) if one.state is State.WRONG]
+    finally:
+        path.write_text(before)
+    assert [one.what.partition(": ")[0] for one in found] == [str(path)]
+
+
+def test_what_answers_in_the_place_of_a_daemon_is_found(well: Person) -> None:
+    path = well.home / "daemon.sock"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        speaking = Thread(target=_answer, args=(listening,))
+        speaking.start()
+        try:
+            state, what, _ = _one(_patient(well), "daemon")
+        finally:
+            speaking.join()
+            path.unlink()
+    assert state is State.WRONG
+    assert what.startswith(f"What answers at {path} is no daemon")
+
+
+def _answer(listening: socket.socket) -> None:
+    """As some other server might; the first connection is only a knock."""
+    for _ in range(2):
+        connection, _ = listening.accept()
+        with connection:
+            if connection.recv(4096):
+                connection.sendall(b"HTTP/1.1 418 I am a teapot\r\ncontent-length: 0\r\n\r\n")
+
+
+def test_a_number_that_is_another_process_s_by_now_is_no_daemon(well: Person) -> None:
+    note = well.home / holder.FILE_NAME
+    holder.note(Home(well.home), holder.Holder(pid=os.getpid(), since=1, socket=str(well.home / "daemon.sock")))
+    try:
+        state, what, _ = _one(_patient(well), "daemon")
+    finally:
+        note.unlink()
+    assert (state, what) == (State.AWAY, f"No daemon runs in {well.home}.")
+
+
+def test_a_home_that_is_a_file_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / "home").touch(0o600)
+    state, what, remedy = _one(Patient(Home(tmp_path / "home")), "home")
+    assert (state, what) == (State.WRONG, f"The home {tmp_path / 'home'} is a file.")
+    assert "HOLDFAST_HOME" in remedy
+
+
+def test_a_home_that_cannot_even_be_looked_at_is_told_and_is_no_traceback(tmp_path: Path) -> None:
+    """As somebody else's: the very question whether there is a file is answered with an error."""
+    person = Person(tmp_path / ("x" * 300))
+    for command in (["daemon", "up", "--persistent"], ["hook", "status"]):
+        told = json.loads(person.fails(1, *command, "--json"))
+        assert told["error"] == "NameInvalid", told
+        assert str(person.home) in told["message"]
+    state, what, _ = _one(Patient(Home(person.home)), "home")
+    assert state is State.WRONG
+    assert what.startswith(str(person.home))
+
+
 def test_a_hook_whose_program_is_gone_is_found_though_the_agent_never_says_so(well: Person) -> None:
     settings = well.home.parent / ".claude" / "settings.json"
     settings.parent.mkdir()
@@ -193,7 +291,7 @@ def test_a_lake_that_is_none_is_found(well: Person, tmp_path: Path) -> None:
     state, what, remedy = _one(replace(_patient(well), lake=tmp_path / "lake"), "lake")
     assert state is State.WRONG
     assert str(tmp_path / "lake") in what
-    assert "holdfast pipeline run" in remedy
+    assert f"holdfast pipeline report --lake {tmp_path / 'lake'}" in remedy
 
 
 def test_databases_are_checked_only_where_that_is_asked_for(well: Person) -> None:

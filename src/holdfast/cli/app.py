@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from copy import copy
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -147,6 +148,13 @@ def run() -> None:
     except BrokenPipeError:  # the reader of our output, `head` for one, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitCode.ERROR)
+    except OSError as error:  # a file that we may not open, in the place where nobody thought of it
+        if error.filename is None:
+            raise
+        from holdfast.store.files import meaning
+
+        meant = meaning(error, Path(os.fsdecode(error.filename)))
+        _stop(_EXIT_CODES.get(type(meant), ExitCode.ERROR), type(meant).__name__, str(meant))
     except KeyboardInterrupt:
         sys.exit(130)
 

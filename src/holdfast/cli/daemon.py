@@ -98,7 +98,10 @@ def down(home: AtHome = None, as_json: AsJson = False) -> None:
         raise Failure(ExitCode.UNAVAILABLE, "no_daemon", f"no daemon runs in {found.path}.")
     os.kill(running.pid, signal.SIGTERM)
     if not _is_free(found, STOP_TIMEOUT_S):
-        message = f"process {running.pid} has not ended within {STOP_TIMEOUT_S:g} s; look at `holdfast daemon logs`."
+        message = (
+            f"process {running.pid} has not ended within {STOP_TIMEOUT_S:g} s; look at `holdfast daemon logs`. "
+            f"If it hangs, end it with `kill -9 {running.pid}`: what was accepted is on disk, and nothing is lost."
+        )
         raise Failure(ExitCode.UNAVAILABLE, "still_running", message)
     if as_json:
         print_json({"stopped": running.pid})

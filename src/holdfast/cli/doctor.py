@@ -11,7 +11,7 @@ import typer
 from holdfast.cli.at_home import AtHome, find_home
 from holdfast.cli.doctor_checks import CHECKS, Finding, Patient, State
 from holdfast.cli.output import AsJson, ExitCode, console, plain, print_json
-from holdfast.store import faults
+from holdfast.store import faults, files
 
 _SIGNS = {State.OK: "✓", State.NOTE: "·", State.AWAY: "!", State.WRONG: "✗"}
 _STYLES = {State.OK: "green", State.NOTE: "none", State.AWAY: "yellow", State.WRONG: "bold red"}
@@ -44,8 +44,10 @@ def doctor(
 
 
 def examine(patient: Patient) -> list[Finding]:
-    """What every check found, in the order of the table; a check that fails has found that."""
-    return [finding for area, check in CHECKS for finding in _examined(patient, area, check(patient))]
+    """What every check found, in the order of the table, each thing once; a check that fails has found that."""
+    found = [finding for area, check in CHECKS for finding in _examined(patient, area, check(patient))]
+    first = {finding.what: finding for finding in reversed(found)}  # a file that many checks read is broken once
+    return [finding for finding in found if first[finding.what] is finding]
 
 
 def _examined(patient: Patient, area: str, found: Iterable[Finding]) -> list[Finding]:
@@ -54,10 +56,15 @@ def _examined(patient: Patient, area: str, found: Iterable[Finding]) -> list[Fin
         for one in found:
             findings.append(msgspec.structs.replace(one, area=area))  # noqa: PERF401 - what came before a fault counts
     except faults.Fault as fault:
-        state = State.AWAY if fault.temporary else State.WRONG
-        what = f"{fault.where}: {fault.what}{f' ({fault.detail})' if fault.detail else ''}."
-        findings.append(Finding(state, what, fault.remedy, area))
+        findings.append(_fault(fault, area))
+    except OSError as error:  # what we may not even look at
+        findings.append(_fault(files.meaning(error, Path(error.filename or patient.home.path)), area))
     return findings
+
+
+def _fault(fault: faults.Fault, area: str) -> Finding:
+    what = f"{fault.where}: {fault.what}{f' ({fault.detail})' if fault.detail else ''}."
+    return Finding(State.AWAY if fault.temporary else State.WRONG, what, fault.remedy, area)
 
 
 def _code(findings: Sequence[Finding]) -> ExitCode:

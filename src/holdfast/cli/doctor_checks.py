@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,15 +26,16 @@ from holdfast.console.audit import LakeUnavailable
 from holdfast.device import holder, host, settings
 from holdfast.device.client import Client
 from holdfast.device.feed_client import FeedClient
-from holdfast.device.home import Home, Membership
+from holdfast.device.home import Damaged, Home, Membership
 from holdfast.device.ipc_documents import Health
-from holdfast.device.ipc_link import NoDaemon
+from holdfast.device.ipc_link import DaemonLost, NoDaemon, NotUnderstood
 from holdfast.device.room import free_bytes
 from holdfast.hook import doctor as hook_doctor
 from holdfast.hook import settings as hook_settings
 from holdfast.hook.installer import Unreadable
 from holdfast.protocol import hook_event
 from holdfast.protocol.pressure import Pressure, Use, pressure_of, reserve_use, tightest
+from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, SECOND
 from holdfast.relay import identity, lock
@@ -41,8 +43,9 @@ from holdfast.relay.http_auth import WINDOW_S
 from holdfast.store import faults
 from holdfast.store.settings import SettingsInvalid
 from holdfast.store.world import Clock, wall_clock
-from holdfast.wire.client import RelayClient, Unreachable
+from holdfast.wire.client import InvalidUrl, RelayClient, Unreachable
 
+ANSWER_TIMEOUT_S = 10.0  # for a daemon or a relay to say how it is; one that takes longer is not well
 CLOCK_OFF_MAX = WINDOW_S * SECOND  # what is signed at another time than that is not taken
 _DATA = "relay"  # in a home, of `holdfast up`
 _NO_KEY = bytes(31) + b"\x01"  # for questions that take none
@@ -94,14 +97,44 @@ class Patient:
         return None if self.relay_data is None else lock.address(self.relay_data)
 
     @cached_property
+    def relay_answer(self) -> "RelayAnswer | Unreachable | None":
+        """What the relay says of itself, asked once; None if there is no relay to ask."""
+        if self.relay_url is None:
+            return None
+        try:
+            return asyncio.run(_ask_relay(self.relay_url))
+        except Unreachable as fault:
+            return fault
+        except TimeoutError:
+            return Unreachable(self.relay_url, FaultKind.TIMEOUT, f"no whole answer within {ANSWER_TIMEOUT_S:g} s")
+        except InvalidUrl as error:
+            raise Damaged(str(self.home.path / "home.json"), str(error)) from error
+
+    @cached_property
     def health(self) -> Health:
-        with Client(home=self.home.path) as client:
+        with Client(home=self.home.path, answer_timeout_s=ANSWER_TIMEOUT_S) as client:
             return client.health()
+
+
+class RelayAnswer(NamedTuple):
+    """The key that a relay shows, and what time it is there (microseconds), if it says."""
+
+    pubkey: str
+    date: int | None
+
+
+async def _ask_relay(url: str) -> RelayAnswer:
+    async with asyncio.timeout(ANSWER_TIMEOUT_S), RelayClient(url, _NO_KEY) as client:
+        return RelayAnswer((await client.information()).pubkey, await client.date())
 
 
 def check_home(patient: Patient) -> Iterator[Finding]:
     """There is one, it is whole, in a mesh, and on the machine that it knows."""
     path = patient.home.path
+    if path.exists() and not path.is_dir():
+        remedy = "Name a directory, with --home or in HOLDFAST_HOME."
+        yield Finding(State.WRONG, f"The home {path} is a file.", remedy)
+        return
     if not patient.home.exists():
         remedy = "Make one (holdfast mesh create NAME --relay URL), join one (holdfast mesh join INVITE), or name another with --home."
         yield Finding(State.AWAY, f"There is no home at {path}.", remedy)
@@ -153,68 +186,80 @@ def check_daemon(patient: Patient) -> Iterator[Finding]:
         return
     try:
         health = patient.health
-    except NoDaemon as fault:
-        yield _without_daemon(patient, fault)
+        with FeedClient(home=patient.home.path, answer_timeout_s=ANSWER_TIMEOUT_S) as client:
+            found = healths.signs(health, client.feed(), client.reports().reports)
+    except (NoDaemon, DaemonLost, NotUnderstood) as error:
+        yield _without_daemon(patient, error)
         return
     yield Finding(State.OK, f"The daemon runs as process {health.pid}.")
-    with FeedClient(home=patient.home.path) as client:
-        found = healths.signs(health, client.feed(), client.reports().reports)
     yield from (Finding(_STATES[sign.state], sign.what, sign.remedy) for sign in found)
 
 
 _STATES = {"ok": State.OK, "waiting": State.NOTE, "dead": State.WRONG}
 
 
-def _without_daemon(patient: Patient, fault: NoDaemon) -> Finding:
-    """None was started, one died, or one hangs."""
+def _without_daemon(patient: Patient, error: Exception) -> Finding:
+    """None was started, one died, one hangs, or something else answers."""
     home = patient.home
-    running = holder.find(home)
+    running = holder.find(home) if _is_held(home) else None
     if running is not None:
-        what = f"The daemon is process {running.pid}, and does not answer at {running.socket}."
-        return Finding(State.WRONG, what, "See holdfast daemon logs; holdfast daemon down, then up, starts it anew.")
+        why = f" ({error})" if isinstance(error, NotUnderstood) else ""
+        what = f"The daemon is process {running.pid}, and does not answer at {running.socket}{why}."
+        remedy = (
+            f"See holdfast daemon logs. holdfast daemon down ends it, or kill -9 {running.pid} where that does not, "
+            "which loses nothing either; holdfast daemon up starts another."
+        )
+        return Finding(State.WRONG, what, remedy)
+    if not isinstance(error, NoDaemon):
+        what = f"What answers at {home.path / 'daemon.sock'} is no daemon ({error})."
+        return Finding(State.WRONG, what, "End the program that listens there; holdfast daemon up starts a daemon.")
     if (home.path / "daemon.sock").exists():
         what = f"{home.path / 'daemon.sock'} is what a daemon left that died."
         return Finding(State.AWAY, what, "holdfast daemon up starts another; holdfast daemon logs says why it died.")
-    return Finding(State.AWAY, f"No daemon runs in {home.path}.", fault.remedy)
+    return Finding(State.AWAY, f"No daemon runs in {home.path}.", error.remedy)
+
+
+def _is_held(home: Home) -> bool:
+    """Whether somebody works here, or we may not look: the number of a daemon that died may be another process's by now."""
+    try:
+        with home.entered(wait_s=0.0):
+            return False
+    except faults.Fault:
+        return True
 
 
 def check_relay(patient: Patient) -> Iterator[Finding]:
     """It answers, and is the one that this home knows."""
     if patient.relay_data is not None:
-        yield Finding(State.OK, f"A relay runs on {patient.relay_data}, at {lock.address(patient.relay_data)}.")
-    url = patient.relay_url
-    if url is None:
+        yield _on_this_machine(patient.relay_data)
+    answer, url = patient.relay_answer, patient.relay_url
+    if answer is None:
         return
-    try:
-        shown = asyncio.run(_information(url))
-    except Unreachable as fault:
+    if isinstance(answer, Unreachable):
         remedy = "See whether the relay runs, and the network is there. Nothing is lost: the outbox waits."
-        yield Finding(State.AWAY, f"The relay {url} does not answer: {fault.detail}.", remedy)
+        yield Finding(State.AWAY, f"The relay {url} does not answer: {answer.detail}.", remedy)
         return
     known = None if patient.membership is None else patient.membership.relay_pubkey
-    if known not in (None, shown):
+    if known not in (None, answer.pubkey):
         remedy = "Ask its operator whether the relay lost its key; if not, somebody answers in its place."
-        yield Finding(State.WRONG, f"Another relay answers at {url}: its key is {shown}.", remedy)
+        yield Finding(State.WRONG, f"Another relay answers at {url}: its key is {answer.pubkey}.", remedy)
     else:
         yield Finding(State.OK, f"The relay {url} answers.")
 
 
-async def _information(url: str) -> str:
-    async with RelayClient(url, _NO_KEY) as client:
-        return (await client.information()).pubkey
+def _on_this_machine(data: Path) -> Finding:
+    try:
+        return Finding(State.OK, f"A relay runs on {data}, at {lock.address(data)}.")
+    except lock.NotRunning as fault:  # the home's own relay may be another one, and is asked all the same
+        return Finding(State.AWAY, f"{fault.where}: {fault.what}.", f"holdfast relay run --data {data} starts it.")
 
 
 def check_clock(patient: Patient) -> Iterator[Finding]:
     """This machine's and the relay's agree well enough."""
-    if patient.relay_url is None:
-        return
-    try:
-        there = asyncio.run(_date(patient.relay_url))
-    except Unreachable:
-        return  # told before
-    if there is None:
-        return
-    off = patient.clock() - there
+    answer = patient.relay_answer
+    if not isinstance(answer, RelayAnswer) or answer.date is None:
+        return  # that it does not answer was told before
+    off = patient.clock() - answer.date
     if abs(off) <= CLOCK_OFF_MAX:
         yield Finding(State.OK, "This machine's clock agrees with the relay's.")
         return
@@ -222,11 +267,6 @@ def check_clock(patient: Patient) -> Iterator[Finding]:
     refused = f" What is over {CLOCK_AHEAD_MAX // SECOND:,} s ahead is refused." if off > 0 else ""
     remedy = f"Set the clock, here or there (timedatectl set-ntp true).{refused}"
     yield Finding(State.WRONG, what, remedy)
-
-
-async def _date(url: str) -> int | None:
-    async with RelayClient(url, _NO_KEY) as client:
-        return await client.date()
 
 
 def check_disk(patient: Patient) -> Iterator[Finding]:
@@ -292,7 +332,10 @@ def check_lake(patient: Patient) -> Iterator[Finding]:
     try:
         told = asyncio.run(lake_report(patient.lake.absolute()))
     except LakeUnavailable as error:
-        yield Finding(State.WRONG, str(error), "holdfast pipeline run makes or mends it.")
+        remedy = (
+            f"holdfast pipeline report --lake {patient.lake} says more; holdfast pipeline run --help how one is made."
+        )
+        yield Finding(State.WRONG, str(error), remedy)
         return
     violations = [one for one in told["report"]["findings"] if one["is_violation"]]
     remedy = f"holdfast pipeline report --lake {patient.lake} shows the rows; the histories say who and when."

@@ -43,7 +43,7 @@ from holdfast.device.ipc_documents import (
     Topics,
     Version,
 )
-from holdfast.device.ipc_link import DaemonLost, Link, NoDaemon, RequestRefused, SendUnanswered
+from holdfast.device.ipc_link import ANSWER_TIMEOUT_S, DaemonLost, Link, NoDaemon, RequestRefused, SendUnanswered
 from holdfast.protocol import keys, ulid
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.tags import shown
@@ -70,9 +70,13 @@ class Client:
     """A way to the daemon of one home: the named one, that of HOLDFAST_HOME, or ~/.holdfast."""
 
     def __init__(
-        self, home: str | os.PathLike[str] | None = None, *, socket: str | os.PathLike[str] | None = None
+        self,
+        home: str | os.PathLike[str] | None = None,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
-        self._link = Link(home, socket)
+        self._link = Link(home, socket, answer_timeout_s)
         self._handlers = Handlers(self)
         self._stopped = False
 

@@ -69,11 +69,16 @@ class NotUnderstood(Exception):
 class Link:
     """A way to one daemon."""
 
-    def __init__(self, home: str | os.PathLike[str] | None = None, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        home: str | os.PathLike[str] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
+    ) -> None:
         if home is not None and path is not None:
             raise ValueError("give the home or the socket, not both")
         self.socket = Path(path) if path is not None else socket_of(Home.find() if home is None else Home(home))
-        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
         transport = httpx.HTTPTransport(uds=str(self.socket))
         self._http = httpx.Client(transport=transport, timeout=timeout, base_url=_BASE, trust_env=False)
         self._is_there = False  # as far as the last request showed
