@@ -1,11 +1,13 @@
 """`holdfast demo`: a story whose every step is found out, and that says so when one does not hold."""
 
 import json
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -13,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import demo, demo_mesh
+from holdfast.cli import demo, demo_log, demo_mesh
 from holdfast.cli.demo_story import Step
-from holdfast.cli.demo_world import Missing, NotHeld, World, command
+from holdfast.cli.demo_world import Missing, NotHeld, World, command, process
+from holdfast.device.holder import is_alive
 from holdfast.store.sqlite import SqliteEngine
+from tests.cli.person import PATIENCE_S
 
 
 def _says(text: str) -> Callable[[World], str]:
@@ -88,6 +92,57 @@ def test_a_relay_that_lost_a_message_does_not_hold(world: World) -> None:
         demo_mesh.kill_the_relay(world)
     with pytest.raises(NotHeld, match="Bob has not got everything"):
         demo_mesh.come_back(world)
+
+
+def test_a_process_that_dies_by_itself_has_not_shown_that_it_survives(world: World) -> None:
+    (world.folder / demo_log.LOG).mkdir()
+    with pytest.raises(NotHeld, match="ended by itself after 0 of"):
+        demo_log.survive(world)
+
+
+def test_what_a_user_has_set_for_their_own_home_is_not_for_the_demo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_DAEMON_LOG_LEVEL", "nonsense")
+    monkeypatch.setenv("HOLDFAST_HOME", "/nowhere")
+    assert "HOLDFAST_DAEMON_LOG_LEVEL=nonsense" not in _environment_of_a_command()
+    assert "HOLDFAST_HOME=/nowhere" not in _environment_of_a_command()
+
+
+def _environment_of_a_command() -> str:
+    with process("daemon", "logs", "--follow") as started:
+        return Path(f"/proc/{started.pid}/environ").read_bytes().replace(b"\0", b"\n").decode()
+
+
+CUT_SHORT = """
+import os, signal, sys
+from holdfast.cli import demo
+from holdfast.cli.demo_story import Step
+
+def begin(world):
+    world.start_relay()
+    world.run(world.alice, "mesh", "create", "friends", "--relay", world.url, "--as", "alice")
+    world.run(world.alice, "daemon", "up")
+    pids = world.relay_pid, world.client(world.alice).health().pid
+    (world.alice / "daemon.sock").unlink()  # as if it were only starting
+    print(*pids, flush=True)
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    return "never"
+
+demo.show([Step("x", begin)], keep=True, as_json=True)
+"""
+
+
+def test_a_demo_that_is_cut_short_leaves_neither_a_process_nor_a_key(tmp_path: Path) -> None:
+    """A closed terminal: nobody could say any more what is to be ended."""
+    program = [sys.executable, "-c", CUT_SHORT, "SIGHUP"]
+    done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    assert done.returncode == 128 + signal.SIGHUP, done.stdout + done.stderr
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2
+    give_up_at = time.monotonic() + PATIENCE_S
+    while any(map(is_alive, pids)):  # a daemon lets go of its home a moment before it is gone
+        assert time.monotonic() < give_up_at
+        time.sleep(0.1)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

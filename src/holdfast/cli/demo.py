@@ -78,28 +78,36 @@ def _code(told: Sequence[Told]) -> ExitCode:
 
 @contextmanager
 def _closed(world: World, *, keep: bool) -> Iterator[None]:
-    """Whatever happens, nothing goes on running that nobody asked to keep."""
+    """Whatever happens, nothing goes on running that nobody asked to keep, nor are its files left if that was cut short."""
     is_done = False
     try:
         yield
         is_done = True
     finally:
         if not (keep and is_done):
+            for number in _ENDS:
+                signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C would leave half of it running
             world.close()
+        if not is_done:
+            shutil.rmtree(world.folder, ignore_errors=True)  # secret keys are in it
+
+
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Somebody who ends us ends what we started."""
+    """Somebody who ends us, or closes the terminal, ends what we started."""
 
     def end(number: int, frame: object) -> NoReturn:
         sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in _ENDS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Nobody:

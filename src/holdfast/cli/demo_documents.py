@@ -1,6 +1,7 @@
 """The demo's documents: one note in two homes, edited in both while neither can know of the other."""
 
 import signal
+from pathlib import Path
 
 from holdfast.cli.demo_world import World, hold
 
@@ -18,7 +19,14 @@ def share_a_note(world: World) -> str:
         world.until(lambda: bob.documents().documents, "the note has not reached Bob")
         found = bob.document(NOTE)
     hold(found.body == "soup", f"Bob reads {found.body!r}")
+    told = [path.name for path in world.data.iterdir() if path.is_file() and _has(path, NOTE, "soup")]
+    hold(not told, f"the relay knows of it: {told}")
     return f"{NOTE!r} is the same in both homes, and the relay cannot read it"
+
+
+def _has(path: Path, *words: str) -> bool:
+    content = path.read_bytes()
+    return any(word.encode() in content for word in words)
 
 
 def disagree(world: World) -> str:

@@ -14,6 +14,7 @@ from holdfast.store.sqlite import SqliteEngine
 
 FOUND_AS = "delivery_missing"
 RESTORED_AS = "sender_reset"
+BATCH_TIMEOUT_S = 1800.0  # Spark on a busy machine takes its time
 
 
 def certify(world: World) -> str:
@@ -61,6 +62,7 @@ def _batch(world: World) -> tuple[int, dict[str, Any]]:
         *devices,
         is_needed=False,
         environment={"PYTHONWARNINGS": os.environ.get("PYTHONWARNINGS", "ignore")},
+        timeout_s=BATCH_TIMEOUT_S,
     )
     said = done.stderr.strip() or done.stdout.strip()
     hold(done.returncode in (ExitCode.OK, ExitCode.VIOLATION), f"the pipeline ended with {done.returncode}: {said}")

@@ -58,6 +58,7 @@ def _killed_after(role: str, path: Path, count: int) -> list[int]:
             reported.append(int(line))
             if len(reported) == count:
                 break
+    hold(len(reported) == count, f"the process ended by itself after {len(reported)} of {count}")
     return reported
 
 

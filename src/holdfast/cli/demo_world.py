@@ -14,10 +14,13 @@ from typing import Any
 from holdfast.cli.output import ExitCode
 from holdfast.device.client import Client
 from holdfast.device.feed_client import FeedClient
-from holdfast.device.home import VARIABLE
+from holdfast.device.home import VARIABLE, Home, InUse
 
 PATIENCE_S = 60.0  # for what has to happen by itself
 LOOK_S = 0.1
+COMMAND_TIMEOUT_S = 120.0  # after which a command that was run for a step hangs
+
+_OURS = "HOLDFAST_"  # how the name of every variable of ours begins
 
 HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
 
@@ -71,7 +74,11 @@ class World:
     def stop_relay(self, number: signal.Signals = signal.SIGKILL) -> None:
         if self._relay is not None:
             self._relay.send_signal(number)
-            self._relay.communicate()
+            try:
+                self._relay.communicate(timeout=self.patience_s)
+            except subprocess.TimeoutExpired:
+                self._relay.kill()
+                self._relay.communicate()
             self._relay = None
 
     def run(self, home: Path, *words: str, given: str | None = None) -> str:
@@ -98,9 +105,21 @@ class World:
     def close(self) -> None:
         """End everything that runs."""
         for home in self.homes:
-            if (home / "daemon.sock").exists():
+            give_up_at = time.monotonic() + self.patience_s
+            while _is_held(home) and time.monotonic() < give_up_at:  # one that was just starting cannot be told at once
                 command("daemon", "down", is_needed=False, environment={VARIABLE: str(home)})
         self.stop_relay(signal.SIGTERM)
+
+
+def _is_held(home: Path) -> bool:
+    """Whether somebody works in a home."""
+    if not home.is_dir():
+        return False
+    try:
+        with Home(home).entered(wait_s=0.0):
+            return False
+    except InUse:
+        return True
 
 
 def hold(holds: bool, otherwise: str) -> None:
@@ -110,11 +129,21 @@ def hold(holds: bool, otherwise: str) -> None:
 
 
 def command(
-    *words: str, given: str | None = None, is_needed: bool = True, environment: Mapping[str, str] | None = None
+    *words: str,
+    given: str | None = None,
+    is_needed: bool = True,
+    environment: Mapping[str, str] | None = None,
+    timeout_s: float = COMMAND_TIMEOUT_S,
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command of ours; one that is needed and fails has not shown what it was to show."""
     done = subprocess.run(  # noqa: S603 - ours
-        [*HOLDFAST, *words], env=_environment(environment), input=given, check=False, capture_output=True, text=True
+        [*HOLDFAST, *words],
+        env=_environment(environment),
+        input=given,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
     )
     said = done.stderr.strip() or done.stdout.strip()
     hold(not is_needed or done.returncode == ExitCode.OK, f"holdfast {' '.join(words[:2])}: {said}")
@@ -122,7 +151,9 @@ def command(
 
 
 def _environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
-    return {**os.environ, **_QUIET, **(more or {})}
+    """What the user has set for their own homes, relays and lakes is not for these."""
+    theirs = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    return {**theirs, **_QUIET, **(more or {})}
 
 
 @contextmanager
