@@ -152,6 +152,20 @@ def test_codex_is_found_by_its_session(office: Office, home: Path) -> None:
     assert session(office, "0199[*]", "codex").transcript_path.endswith("0199[*].jsonl")
 
 
+def test_what_codex_wrote_since_it_was_not_found_is_read_when_its_turn_ends(office: Office, home: Path) -> None:
+    """Reading comes before the end of the turn is handled: nothing has been heard since the transcript was missing."""
+    reader = Reader({"CODEX_HOME": str(home / "codex")})
+    folder = home / "codex" / "sessions" / "2026" / "11" / "15"
+    handle(office, hook("session_start", agent="codex", session="0199", transcript_path=None, source="startup"))
+    assert not reader.has_news(session(office, "0199", "codex"))
+    folder.mkdir(parents=True)
+    message = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I list."}]}
+    written = json.dumps({"type": "response_item", "payload": message}) + "\n"
+    (folder / "rollout-2026-11-15T10-00-00-0199.jsonl").write_text(written)
+    read(office, reader, "0199", "codex")
+    assert said(office) == ["I list."]
+
+
 def test_gemini_writes_one_document_anew_each_time(office: Office, home: Path) -> None:
     path = home / "session.json"
     begun(office, path, "gemini")

@@ -63,12 +63,15 @@ class Reader:
         return found.st_size != session.transcript_end
 
     def path_of(self, session: AgentSession) -> str | None:
-        """Where a session's transcript is. Codex does not always say; then it is looked for after each event."""
+        """Where a session's transcript is. Codex does not always say; then it is looked for, once after each event."""
+        if self._missing.get((session.agent, session.session_id)) == session.last_event_id:
+            return session.transcript_path or None
+        return self._look_for(session)
+
+    def _look_for(self, session: AgentSession) -> str | None:
         if session.transcript_path or session.agent != "codex":
             return session.transcript_path or None
         name = session.agent, session.session_id
-        if self._missing.get(name) == session.last_event_id:
-            return None
         path = self._found(session)
         if path is None:
             self._missing[name] = session.last_event_id
@@ -87,9 +90,12 @@ class Reader:
         return found[-1] if found else None
 
     def read_on(self, transaction: Transaction, agent: str, session_id: str, now: int) -> bool:
-        """Tell what stands in a transcript behind what was told of it; whether there is more."""
+        """Tell what stands in a transcript behind what was told of it; whether there is more.
+
+        One that was missing is looked for all the same: who asks may know of an event that the session has not heard of.
+        """
         session = agent_sessions.find(transaction, agent, session_id)
-        path = None if session is None else self.path_of(session)
+        path = None if session is None else self._look_for(session)
         if session is None or path is None:
             return False
         try:
