@@ -11,6 +11,7 @@ from holdfast.cli import outbox
 from holdfast.device import operations
 from holdfast.device.client import Client
 from holdfast.device.operations import Address
+from holdfast.protocol.schedule import HOUR, SECOND
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.device.house import new_house
 from tests.proxy import proxy_to
@@ -74,7 +75,9 @@ def _look_at_what_is_dead(ann: Person, tmp_path: Path) -> None:
     assert "goes on as" in ann.says("trace", "id-0")
     assert "requeued before" in ann.fails(4, "outbox", "requeue", "id-0")
     _dead(ann, MANY)
-    bulk = ann.json("outbox", "requeue", "--where", "status=dead", "--rate", "100")
+    bulk = ann.json("outbox", "requeue", "--where", "status=dead", "--rate", "100", "--expires", "+1h")
+    successor = ann.json("outbox", "inspect", bulk["requeued"][0]["new_row_id"])["item"]
+    assert 0 < successor["enqueued_at"] + HOUR - successor["expires_at"] < PATIENCE_S * SECOND
     assert {one["aborted_row_id"] for one in bulk["requeued"]} == {
         item["id"] for item in [*found["items"][1:], chain[1]]
     }

@@ -218,6 +218,28 @@ def test_a_patch_gives_the_new_row_the_fingerprint_of_what_it_says(desk: Desk) -
     assert (desk.content(again).body, desk.content(again).meta) == (b"right", None)
 
 
+def test_what_has_expired_goes_on_only_with_another_expiry_or_none(desk: Desk) -> None:
+    """With its own it would be given up again at once, though the requeue had been said to be done."""
+    dead = desk.refuse(desk.sent(client_message_id="old", expires_at=desk.now + DAY))
+    desk.now += 2 * DAY
+    before = (_log(desk), desk.entries())
+    for patch in (None, Patch(message="right"), Patch(expires_at=desk.now)):
+        refused = _requeue(desk, dead, force=True, patch=patch)
+        assert isinstance(refused, Refused)
+        assert (refused.refusal, "has passed" in refused.detail) == (Refusal.MALFORMED, True)
+    assert (_log(desk), desk.entries()) == before
+    new = _requeued(desk, dead, force=True, patch=Patch(expires_at=desk.now + DAY), new_client_message_id="new")
+    assert (new.expires_at, desk.content(new).body) == (desk.now + DAY, b"hello")
+    assert desk.send(expires_at=desk.now + DAY, client_message_id="new").http_status == 202, (
+        "as if it had been asked so"
+    )
+    again = _requeued(
+        desk, desk.refuse(new), force=True, patch=Patch(expires_at=None), new_client_message_id="for-ever"
+    )
+    assert again.expires_at is None
+    assert desk.send(client_message_id="for-ever").http_status == 202
+
+
 def test_a_patch_that_is_too_large_is_refused_and_changes_nothing(desk: Desk) -> None:
     item = desk.sent()
     before = (_log(desk), desk.entries())

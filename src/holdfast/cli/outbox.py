@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.device.ipc_documents import Item, Requeued, ScheduledSend
 
 RATE_PER_S = 20.0
+NEVER = "never"
 SCHEDULED = "scheduled"  # what waits for its time is listed as if that were a status
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)  # what else is in the log is never sent under another id
@@ -122,6 +123,9 @@ def requeue(
     patch_payload: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A file with the message to send instead.")
     ] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Worthless after another time (as send --at), or never.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also where the relay cannot say whether it has it: it may arrive twice.")
     ] = False,
@@ -130,7 +134,7 @@ def requeue(
 ) -> None:
     """Send the content of rows again under new ids, at their destination's end of the line. The old ids are retired."""
     _check_usage(rows, where, new_client_id, auto)
-    patch = None if patch_payload is None else {"message": _read_message(patch_payload)}
+    patch = _patch(patch_payload, expires)
     with asking.daemon() as client:
         if rows:
             with _telling(as_json) as done:
@@ -147,6 +151,14 @@ def _check_usage(
         raise Failure(ExitCode.USAGE, "usage", "name rows, or say which ones with --where, and not both.")
     if new_client_id is not None and (auto or len(rows or ()) != 1):
         raise Failure(ExitCode.USAGE, "usage", "--new-client-id is for one row, and not with --auto.")
+
+
+def _patch(payload: Path | None, expires: str | None) -> dict[str, Any] | None:
+    """What is to be otherwise than in the old row."""
+    message = {} if payload is None else {"message": _read_message(payload)}
+    at = None if expires in (None, NEVER) else asking.read_time(str(expires), "--expires")
+    expiry = {} if expires is None else {"expires_at": at}
+    return {**message, **expiry} or None
 
 
 def _read_message(path: Path) -> str:

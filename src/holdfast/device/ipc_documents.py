@@ -240,10 +240,11 @@ class Inspection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other content for a message that is requeued; what is not given stays."""
+    """Other content, or another expiry (null: none), for a message that is requeued; what is not given stays."""
 
     message: str | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    expires_at: int | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

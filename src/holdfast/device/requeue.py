@@ -151,6 +151,9 @@ def _successor(
             detail = f"client_message_id {shown(new_client_message_id)} is in use"
             raise Refused(Refusal.IDEMPOTENCY_KEY_REUSED, detail)
     content, request, request_fingerprint = _content(transaction, item, patch)
+    expires_at = item.expires_at if patch is None or patch.expires_at is msgspec.UNSET else patch.expires_at
+    if expires_at is not None and expires_at <= now:  # it would be given up at once
+        raise Refused(Refusal.MALFORMED, f"expires_at {expires_at} has passed; name another, or none")
     return content, Address(
         destination_kind=item.destination_kind,
         destination_ref=item.destination_ref,
@@ -159,7 +162,7 @@ def _successor(
         priority=Priority(item.priority),
         reply_to=item.reply_to,
         mentions=item.mentions,
-        expires_at=item.expires_at,
+        expires_at=expires_at,
         request_fingerprint=request_fingerprint,
         request=request,
     )
@@ -186,7 +189,7 @@ def _content(transaction: Transaction, item: Item, patch: Patch | None) -> tuple
     if patch is None:
         return content, request, request_fingerprint
     prepared = _patched(content, request, patch)
-    return prepared.content, request, prepared.request_fingerprint
+    return prepared.content, send.kept(prepared.request), prepared.request_fingerprint
 
 
 def _patched(content: Payload, request: bytes | None, patch: Patch) -> send.Prepared:
@@ -196,7 +199,8 @@ def _patched(content: Payload, request: bytes | None, patch: Patch) -> send.Prep
     asked = msgspec.json.decode(request, type=send.Send)
     message = content.body.decode() if patch.message is msgspec.UNSET else patch.message
     meta = _meta(content) if patch.meta is msgspec.UNSET else patch.meta
-    return send.prepare(msgspec.structs.replace(asked, message=message, meta=meta))
+    expires_at = asked.expires_at if patch.expires_at is msgspec.UNSET else patch.expires_at
+    return send.prepare(msgspec.structs.replace(asked, message=message, meta=meta, expires_at=expires_at))
 
 
 def _meta(content: Payload) -> dict[str, Any] | None:

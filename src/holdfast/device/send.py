@@ -221,8 +221,13 @@ def _address(facts: Facts, directory: Resolver, now: int, prepared: Prepared, cl
         mentions=_members(directory, request.mentions),
         expires_at=request.expires_at,
         request_fingerprint=prepared.request_fingerprint,
-        request=msgspec.json.encode(msgspec.structs.replace(request, message="", meta=None, client_message_id=None)),
+        request=kept(request),
     )
+
+
+def kept(request: Send) -> bytes:
+    """What is kept of a request beside its content: whoever changes that some day needs the rest for a fingerprint."""
+    return msgspec.json.encode(msgspec.structs.replace(request, message="", meta=None, client_message_id=None))
 
 
 def _members(directory: Resolver, mentions: tuple[str, ...]) -> tuple[str, ...]:
