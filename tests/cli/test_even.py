@@ -164,3 +164,12 @@ def test_wrong_usage_is_json_where_json_was_asked_for_and_a_sentence_otherwise(f
         done = subprocess.run([*wrong, *options], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (ExitCode.USAGE, "")
         assert "--limit" in read(done.stderr)
+
+
+def test_what_cannot_be_written_any_more_is_said_and_is_no_traceback(filled: Path) -> None:
+    """The output goes to a full disk; what was said is lost, and whoever looks at the exit code knows it."""
+    with Path("/dev/full").open("wb") as full:
+        program = [sys.executable, "-m", "holdfast.cli", "log", "list", str(filled), "--json"]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == ExitCode.UNAVAILABLE
+    assert json.loads(done.stderr)["error"] == "DiskFull"

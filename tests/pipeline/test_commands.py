@@ -183,7 +183,7 @@ def test_the_report_is_one_page_that_asks_for_nothing(lake: Path, tmp_path: Path
 
 def test_a_lake_that_is_not_there_is_told(tmp_path: Path) -> None:
     told = subprocess.run(command("show", tmp_path / "none"), capture_output=True, text=True)
-    assert told.returncode == ExitCode.ERROR
+    assert told.returncode == ExitCode.NOT_FOUND
     assert "there is no lake here" in told.stderr
 
 

@@ -1,5 +1,6 @@
 """All commands under one name, and the one place where a failure becomes a message and an exit code."""
 
+import errno
 import io
 import os
 import sys
@@ -130,6 +131,9 @@ _EXIT_CODES: dict[type[faults.Fault], ExitCode] = {
 }
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
 def run() -> None:
     """Run the command line; expected failures are one line on stderr."""
     for stream in (sys.stdout, sys.stderr):
@@ -137,8 +141,11 @@ def run() -> None:
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows a question mark, not a traceback
     as_json = "--json" in sys.argv
     try:
-        code = assembled(_words())(standalone_mode=not as_json)
-        sys.exit(code if isinstance(code, int) else ExitCode.OK)
+        try:
+            code = assembled(_words())(standalone_mode=not as_json)
+            sys.exit(code if isinstance(code, int) else ExitCode.OK)
+        finally:
+            sys.stdout.flush()  # what cannot be written is found out while somebody can still say so
     except typer.TyperException as wrong:  # only where a program reads it; people get it with the usage
         _stop(ExitCode(wrong.exit_code), "usage", wrong.format_message())
     except Failure as failure:
@@ -146,17 +153,24 @@ def run() -> None:
     except faults.Fault as fault:
         _stop(_EXIT_CODES.get(type(fault), ExitCode.ERROR), type(fault).__name__, str(fault))
     except BrokenPipeError:  # the reader of our output, `head` for one, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _write_no_more()
         sys.exit(ExitCode.ERROR)
-    except OSError as error:  # a file that we may not open, in the place where nobody thought of it
-        if error.filename is None:
+    except OSError as error:  # a file that we may not open, where nobody thought of it, or our output is on a full disk
+        if error.filename is None and error.errno not in _FULL:
             raise
         from holdfast.store.files import meaning
 
-        meant = meaning(error, Path(os.fsdecode(error.filename)))
+        where = "what this command prints" if error.filename is None else os.fsdecode(error.filename)
+        meant = meaning(error, Path(where))
+        _write_no_more()
         _stop(_EXIT_CODES.get(type(meant), ExitCode.ERROR), type(meant).__name__, str(meant))
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _write_no_more() -> None:
+    """What waits to be written can go nowhere; the interpreter would try once more at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _words() -> list[str]:

@@ -85,8 +85,10 @@ def explained() -> Iterator[None]:
 
 def _failure(error: Exception) -> Exception:
     from holdfast.pipeline import failures
-    from holdfast.pipeline.lake import LakeBusy
+    from holdfast.pipeline.lake import LakeBusy, LakeMissing
 
+    if isinstance(error, LakeMissing):
+        return Failure(ExitCode.NOT_FOUND, type(error).__name__, str(error))
     if isinstance(error, LakeBusy):
         return Failure(ExitCode.UNAVAILABLE, type(error).__name__, str(error))
     told = failures.told(error)
