@@ -20,6 +20,7 @@ from holdfast.cli.doctor_checks import CHECKS, Finding, Patient, State
 from holdfast.device import holder, host
 from holdfast.device.home import Home
 from holdfast.hook import agents, entries
+from holdfast.protocol import hook_event
 from holdfast.protocol.schedule import HOUR
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, founder
@@ -276,6 +277,22 @@ def test_a_hook_whose_program_is_gone_is_found_though_the_agent_never_says_so(we
     assert any("there is no program /nowhere/python" in one.what for one in found), found
     assert {one.remedy for one in found} == {"holdfast hook install --agent claude --scope user writes it anew."}
     assert [one.state for one in _seen(_patient(well), "hooks")] == [State.NOTE]
+
+
+def test_an_agent_that_tells_another_home_is_no_fault_of_this_one(well: Person, tmp_path: Path) -> None:
+    """Installing it anew, as for what is wrong, would take it away from that home."""
+    settings = well.home.parent / ".claude" / "settings.json"
+    settings.parent.mkdir()
+    line = agents.command_line("claude", sys.executable, tmp_path / "other")
+    names = agents.events("claude", hook_event.ALLOWED)
+    settings.write_text(entries.with_hooks("{}", "claude", names, line))
+    try:
+        (found,) = _seen(_patient(well), "hooks")
+    finally:
+        settings.unlink()
+        settings.parent.rmdir()
+    assert (found.state, str(tmp_path / "other") in found.what) == (State.NOTE, True)
+    assert "hook install" not in found.remedy
 
 
 def test_spark_without_a_java_is_wrong(well: Person, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,7 +256,11 @@ def _did_not_start(code: int, log: Path, before: int) -> Failure:
     with log.open("rb") as file:
         file.seek(before)
         said = file.read().decode(errors="replace").strip().splitlines()
-    reason = said[-1].removeprefix("holdfast: ") if said else f"it ended with code {code} and said nothing"
+    reason = (
+        said[-1].removeprefix("holdfast: ")
+        if said
+        else f"it ended with code {code} and said nothing; `holdfast daemon run` says why"
+    )
     return Failure(ExitCode(code) if code in set(ExitCode) and code else ExitCode.ERROR, "daemon_failed", reason)
 
 

@@ -300,7 +300,12 @@ def check_hooks(patient: Patient) -> Iterator[Finding]:
         return
     allowed = hook_event.ALLOWED | set(hook_settings.load(home.path).allow)
     for one in installed:
-        wrong = hook_doctor.complaints(one, allowed, sys.executable, home.path)
+        told = _home_told(one) or home.path
+        wrong = hook_doctor.complaints(one, allowed, sys.executable, told)
+        if told != home.path and not wrong:
+            remedy = f"holdfast doctor --home {told} examines that one; an agent tells one home what it does."
+            yield Finding(State.NOTE, f"{one.agent} tells the home {told} what it does ({one.path}).", remedy)
+            continue
         remedy = f"holdfast hook install --agent {one.agent} --scope {one.scope} writes it anew."
         yield from (Finding(State.WRONG, f"{one.agent}, {one.path}: {what}.", remedy) for what in wrong)
         if not wrong:
@@ -310,6 +315,12 @@ def check_hooks(patient: Patient) -> Iterator[Finding]:
         yield Finding(State.NOTE, "No agent tells us what it does.", "holdfast hook install --agent claude")
     for problem in hooks.problems_of(hooks.numbers_of(home)) if hook_doctor.is_used(home.path) else []:
         yield Finding(State.WRONG, f"{problem}.", "See holdfast hook status.")
+
+
+def _home_told(installed: hook_doctor.Installed) -> Path | None:
+    """The home that an agent's commands name; None if they do not agree, or name none."""
+    found = {hook_doctor.home_of(command) for commands in installed.commands.values() for command in commands}
+    return found.pop() if len(found) == 1 else None
 
 
 def check_java(patient: Patient) -> Iterator[Finding]:

@@ -10,7 +10,10 @@ from holdfast.protocol.pressure import Pressure
 from holdfast.protocol.refusal import REFUSALS, Refusal
 
 WAITING_LONG_S = 300  # after which something that waits is worth a look
-ROOM_REMEDY = "Make room on the disk, or raise that setting in daemon.toml; when it is used up, sends are refused."
+ROOM_REMEDY = (
+    "Make room on the disk, or in daemon.toml raise disk.database_bytes_max or outbox.rows_max, or lower "
+    "disk.reserved_bytes, whichever it is; when it is used up, sends are refused."
+)
 
 _REPORTS = {
     "hole": (
