@@ -25,19 +25,25 @@ from tests.device.house import furnish
 
 
 def relay_routes(directory: Path) -> list[tuple[str, str]]:
-    engine = open_relay(MEMORY)
-    directory.mkdir()
-    try:
-        relay = Relay(engine, Settings(), Identity.load(directory, bytes_of), inline=True)
-        app = Application(relay, Exporter(MEMORY, "none"))
-        return _written(RelayConsole(relay, app).console)
-    finally:
-        engine.close()
+    with relay_console(directory) as console:
+        return _written(console)
 
 
 def daemon_routes(directory: Path) -> list[tuple[str, str]]:
     with daemon_console(directory) as (console, _):
         return _written(console)
+
+
+@contextmanager
+def relay_console(directory: Path) -> Iterator[Console]:
+    """The console of a relay that does not run."""
+    engine = open_relay(MEMORY)
+    directory.mkdir()
+    try:
+        relay = Relay(engine, Settings(), Identity.load(directory, bytes_of), inline=True)
+        yield RelayConsole(relay, Application(relay, Exporter(MEMORY, "none"))).console
+    finally:
+        engine.close()
 
 
 @contextmanager
