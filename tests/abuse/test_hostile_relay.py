@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.device import inbox, link
+from holdfast.device import inbox, link, topics
 from holdfast.device.inbox import ReportKind
 from holdfast.protocol import envelope, payload, sealing
 from holdfast.protocol.envelope import Destination, Envelope, Head
@@ -19,7 +19,7 @@ from holdfast.protocol.receipt import Receipt, Receipted, ReceiptStatus, sign_re
 from holdfast.protocol.schedule import SECOND
 from tests.abuse.road import Frame, HostileRoad, honestly, hostile_road
 from tests.device.company import Friend, company, until
-from tests.people import secret_of
+from tests.people import public_key, secret_of
 from tests.relay.running import RunningRelay, running
 
 MESSAGE, RECEIPT = 4201, 4202
@@ -280,5 +280,24 @@ def test_captured_traffic_that_is_played_again_does_nothing(
         for secret_word in (b'"members":', b'"MSG"', b'"STATUS"', b'"fates":', b'"grants":'):
             assert secret_word not in answers
         road.restore()
+
+    meet(act)
+
+
+def test_what_is_sealed_to_a_key_that_was_swapped_on_the_road_is_not_taken(meet: Callable[[Act], None]) -> None:
+    """Whose key is whose a device has from its relay; the relay itself takes nothing that is sealed to another."""
+
+    async def act(ann: Friend, bob: Friend, road: HostileRoad) -> None:
+        own, other = bob.device.pubkey.encode(), public_key(secret_of("the road")).encode()
+        road.garble = lambda body: body.replace(own, other)
+        async with ann.daemon.session() as session:
+            await topics.create(session, "news")  # so that there is a mesh to look at anew
+        await until(lambda: ann.daemon.directory.member_of(other.decode()) is not None)
+        await ann.send("bob", "for Bob alone")
+        refused = "SELECT last_error FROM operation_log WHERE destination_kind = 'dm' AND attempts > 1"
+        await until(lambda: bool(ann.rows(refused)))
+        assert ann.rows(refused)[0][0].startswith("stale_key")
+        road.garble = bytes
+        await until(lambda: bob.bodies() == ["for Bob alone"])
 
     meet(act)

@@ -204,6 +204,28 @@ def test_a_mesh_that_has_not_changed_is_not_fetched_again() -> None:
     assert [first.name, third.name] == ['revision "1"', 'revision "2"']
 
 
+def test_a_mesh_whose_keys_the_relay_calls_stale_is_fetched_whole() -> None:
+    """However it came about that we know another key than the relay: `unchanged` would keep it so for ever."""
+    asked = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            return httpx.Response(200, json={"answers": [{"status": 412, **problem(Refusal.STALE_KEY, "")}]})
+        asked.append(request.headers.get("if-none-match"))
+        return httpx.Response(
+            200, json={"mesh": "m", "name": "m", "members": [], "topics": []}, headers={"etag": '"1"'}
+        )
+
+    async def ask(client: RelayClient) -> None:
+        await client.mesh("m")
+        (said,) = await client.publish_all([b"{}"])
+        assert said.says is Refusal.STALE_KEY
+        await client.mesh("m")
+
+    _ask(handler, ask)
+    assert asked == [None, None]
+
+
 def test_a_relay_that_says_unchanged_to_somebody_who_knows_nothing_is_not_understood() -> None:
     with pytest.raises(Unreachable):
         _ask(_answer(304, b""), lambda client: client.mesh("m"))

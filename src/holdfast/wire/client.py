@@ -270,7 +270,7 @@ class RelayClient:
             answer = await self._ask("POST", "/v1/messages", body=event)
             yes = _read(answer, Yes, self.url)
         except Refused as refused:
-            return _said_no(refused)
+            return self._heeded(_said_no(refused))
         except Unreachable as fault:
             return _said_nothing(fault)
         return Said(says=_confirmation(yes), yes=yes)
@@ -287,7 +287,13 @@ class RelayClient:
             return [_said_no(refused)] * len(events)
         except Unreachable as fault:
             return [_said_nothing(fault)] * len(events)
-        return [_said(answer, self.url, shape) for answer in answers]
+        return [self._heeded(_said(answer, self.url, shape)) for answer in answers]
+
+    def _heeded(self, said: Said) -> Said:
+        """An answer; one that a key is stale shows that the mesh that was seen is not the relay's: it is asked for whole."""
+        if said.says is Refusal.STALE_KEY:
+            self._seen.clear()
+        return said
 
     async def fates(self, mesh: str, after: int) -> Fates:
         """What became of our own sends after a position of the relay's history."""
