@@ -204,6 +204,13 @@ def test_a_mesh_that_has_not_changed_is_not_fetched_again() -> None:
     assert [first.name, third.name] == ['revision "1"', 'revision "2"']
 
 
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_answer_that_is_nested_without_end_is_not_understood(status: int) -> None:
+    """A relay could end every daemon with it otherwise."""
+    with pytest.raises(Unreachable):
+        _ask(_answer(status, b'{"x":' * 100_000), lambda client: client.mesh("m"))
+
+
 def test_a_mesh_whose_keys_the_relay_calls_stale_is_fetched_whole() -> None:
     """However it came about that we know another key than the relay: `unchanged` would keep it so for ever."""
     asked = []

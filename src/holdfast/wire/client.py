@@ -480,7 +480,7 @@ def _no(problem: _Problem, status: int, reason: str, url: str, wait_s: int | Non
 def _problem(body: bytes) -> _Problem:
     try:
         return msgspec.json.decode(body, type=_Problem)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Problem()
 
 
@@ -504,7 +504,7 @@ def _wait_of(refused: Refused) -> int | None:
 def _read(body: bytes, shape: type[T], url: str) -> T:
     try:
         return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         detail = f"its answer is not a Holdfast relay's ({error})"[:DETAIL_CHARACTERS_MAX]
         raise Unreachable(url, FaultKind.NOT_UNDERSTOOD, detail) from error
 
