@@ -248,6 +248,10 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
     try:
         with pa.ipc.open_stream(body) as stream:
             schema, batches = stream.schema.remove_metadata(), list(stream)
+        for batch in batches:
+            batch.validate(
+                full=True
+            )  # lengths and offsets are taken on trust otherwise, and a false one reads other memory
         page = Page(
             log_id=bytes.fromhex(headers["Holdfast-Log-Id"]),
             as_of_seq=int(headers["Holdfast-As-Of-Seq"]),
@@ -257,7 +261,7 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
             batches=batches,
         )
         told = int(headers["Holdfast-Rows"])
-    except (pa.ArrowInvalid, TypeError, ValueError) as error:
+    except (pa.ArrowException, OSError, TypeError, ValueError) as error:  # Arrow says some of it as an error of a file
         raise SourceError(
             f"{place.url} did not answer with a page of an export: is it a Holdfast? ({error})"
         ) from error
