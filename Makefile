@@ -1,6 +1,7 @@
 # Every target sets up what it needs on a machine that has Python 3.11 and make, and nothing else.
 PYTHON ?= python3
 CYCLES ?= 200
+FUZZ ?= 200000
 WORKERS ?= 3
 SEEDS ?= 20
 SIM_SECONDS ?= 600
@@ -12,7 +13,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster check format crash sim sim-mutants sim-coverage scale bench setup pipeline lock clean
+.PHONY: help demo test test-cluster check format crash fuzz sim sim-mutants sim-coverage scale bench setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,10 @@ crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cut
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load \
 		tests/device/test_files.py::test_flipped_bits_are_noticed_or_harmless
 	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py tests/pipeline/test_lake.py
+
+fuzz: $(VENV)/dev $(VENV)/pipeline ## every decoder with FUZZ=200000 inputs each, and the descriptions of both interfaces at length
+	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest --timeout=0 tests/abuse/test_fuzz.py
+	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/abuse/test_descriptions.py
 
 sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each: faults from the seed, the contract checked on what is left
 	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS)
