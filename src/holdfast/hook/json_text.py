@@ -212,7 +212,7 @@ class _Reader:
         start = self.place
         try:
             value, self.place = json.JSONDecoder().raw_decode(self.text, start)
-        except ValueError:
+        except (ValueError, RecursionError):  # where only a name may stand, no container's depth is counted
             raise self.wrong("a value is expected") from None
         return Node(start, self.place, value)
 
