@@ -248,6 +248,8 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
     try:
         with pa.ipc.open_stream(body) as stream:
             schema, batches = stream.schema.remove_metadata(), list(stream)
+        if len(set(schema.names)) < len(schema.names):  # nor need their bytes be text, which is found out here
+            raise ValueError("two columns have one name")
         for batch in batches:
             batch.validate(
                 full=True
