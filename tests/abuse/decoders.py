@@ -42,6 +42,7 @@ class Decoder:
     seeds: Sequence[bytes]
     refusals: tuple[type[Exception], ...] = (Refused,)
     share: float = 1.0  # of the executions: those that touch a disk are slower
+    found: Sequence[bytes] = ()  # what once came to something else than a value or a no
 
 
 ann, bob = Person("ann"), Person("bob")
@@ -236,6 +237,7 @@ DECODERS: Mapping[str, Decoder] = {
             }
         ),
         (client.Unreachable,),
+        found=[b'{"x":' * 100_000],
     ),
     "no of a relay": Decoder(
         lambda raw, _: client._said(raw, "http://x", client.Yes),
@@ -254,7 +256,8 @@ DECODERS: Mapping[str, Decoder] = {
     "settings of an agent, changed in place": Decoder(
         _text(json_text.parse),
         _json({"hooks": {"Stop": [{"command": "x"}]}, "a": [1, 2.5, None, "é\n"]}),
-        (ValueError,),
+        (json_text.NotJson,),
+        found=[b"{" + b"[" * 100_000],
     ),
     "plain JSON": Decoder(_text(plain_json.read), _json(HOOK), (plain_json.NotJson,)),
     "line of a transcript": Decoder(
@@ -268,7 +271,12 @@ DECODERS: Mapping[str, Decoder] = {
     "transcript that is one document": Decoder(
         lambda raw, _: transcript.messages(raw), _json({"messages": [{"type": "gemini", "content": "x"}]}), ()
     ),
-    "page of an export": Decoder(_page, [_arrow()], (pages.SourceError,)),
+    "page of an export": Decoder(
+        _page,
+        [_arrow()],
+        (pages.SourceError,),
+        found=[_arrow()[:-40], _arrow().replace(b"detail", b"det\xe1il")],
+    ),
     "word to the export's reader": Decoder(
         lambda raw, _: exchange.read_request(raw), [exchange.frame(exchange.Close(7))[4:]], _READ
     ),
