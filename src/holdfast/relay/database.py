@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import overload
 
 from holdfast.protocol.history import LOG_ID_BYTES
-from holdfast.relay import feed_check
+from holdfast.relay import feed_check, message_check
 from holdfast.store import history, migrations
 from holdfast.store.address import is_url
 from holdfast.store.engine import Engine
@@ -29,7 +29,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "console"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
-    walks=(history.verify, feed_check.verify),
+    walks=(history.verify, feed_check.verify, message_check.verify),
 )
 
 

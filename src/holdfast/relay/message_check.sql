@@ -1,0 +1,7 @@
+-- What nobody waits for any more harms nobody: a message that was found out when it was to be sent is quarantined.
+-- name: waiting
+SELECT seq, message_id, event_id, event, digest
+FROM message
+WHERE seq > :after AND EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = message.seq AND delivery.state = 'open')
+ORDER BY seq
+LIMIT :limit
