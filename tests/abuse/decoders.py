@@ -200,7 +200,9 @@ DECODERS: Mapping[str, Decoder] = {
         lambda raw, _: ipc_queries.read({"limit": raw.decode("latin-1")}, ipc_queries.InboxQuery), [b"7"]
     ),
     "a time": Decoder(
-        _text(ipc_queries.read_time), [b"1800000000000000", b"2026-11-16T04:00:00Z", b"2026-11-16T04:00:00.5+02:00"]
+        _text(ipc_queries.read_time),
+        [b"1800000000000000", b"2026-11-16T04:00:00Z", b"2026-11-16T04:00:00.5+02:00"],
+        found=[b"9" * 5_000, b"0001-01-01T00:00:00+23:59"],
     ),
     "send": Decoder(
         lambda raw, _: send.prepare(send.read(raw)),

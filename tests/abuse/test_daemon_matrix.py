@@ -54,6 +54,12 @@ def test_an_address_at_which_nothing_is_tells_strangers_nothing(place: Scene) ->
     assert told == {Door.OWNER: matrix.MISSING, Door.TOKEN: matrix.MISSING, **NOT_SERVED}
 
 
+@pytest.mark.parametrize("since", ["9" * 5_000, "9" * 30, "9" * 19])
+def test_a_time_that_no_clock_reaches_is_refused(place: Scene, since: str) -> None:
+    """Of so many digits the interpreter makes no number, and of fewer no database a row."""
+    assert str(asked(place, Door.OWNER, "GET", f"/v1/inbox?since={since}")) == "400 malformed"
+
+
 def test_bodies_leave_over_the_socket_only(place: Scene) -> None:
     assert asked(place, Door.OWNER, "GET", matrix.PAYLOADS).status == 200
     assert str(asked(place, Door.TOKEN, "GET", matrix.PAYLOADS)) == "403 socket_only"

@@ -16,6 +16,8 @@ from holdfast.protocol.tags import INTEGER_MAX, shown
 _Position = Annotated[int, Meta(ge=-1, le=INTEGER_MAX)]
 _Limit = Annotated[int, Meta(ge=1, le=min(inbox.PAGE_ROWS_MAX, outbox.PAGE_ROWS_MAX))]
 
+_TIME_DIGITS_MAX = 18  # of microseconds: some thirty thousand years, and a database takes it
+
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 
@@ -67,12 +69,14 @@ def read(query: Mapping[str, str], shape: type[Q]) -> Q:
 def read_time(text: str) -> int:
     """A time in microseconds since 1970, or as ISO 8601 writes it; one without a zone is UTC."""
     if text.isascii() and text.isdigit():
+        if len(text) > _TIME_DIGITS_MAX:
+            raise Refused(Refusal.MALFORMED, f"{shown(text)} is later than any time")
         return int(text)
     try:
         at = datetime.fromisoformat(text)
-    except ValueError as error:
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * SECOND)
+    except (ValueError, OverflowError) as error:  # a zone can lead out of the calendar
         raise Refused(Refusal.MALFORMED, f"{shown(text)} is not a time; write 2026-11-15T09:30:00Z") from error
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * SECOND)
 
 
 def read_statuses(text: str | None) -> tuple[Status, ...]:
