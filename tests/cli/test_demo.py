@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -131,10 +132,17 @@ demo.show([Step("x", begin)], keep=True, as_json=True)
 """
 
 
-def test_a_demo_that_is_cut_short_leaves_neither_a_process_nor_a_key(tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """An empty directory whose name leaves room for that of a socket."""
+    with tempfile.TemporaryDirectory() as made:
+        yield Path(made)
+
+
+def test_a_demo_that_is_cut_short_leaves_neither_a_process_nor_a_key(short: Path) -> None:
     """A closed terminal: nobody could say any more what is to be ended."""
     program = [sys.executable, "-c", CUT_SHORT, "SIGHUP"]
-    done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    done = subprocess.run(program, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(short)})
     assert done.returncode == 128 + signal.SIGHUP, done.stdout + done.stderr
     pids = [int(word) for word in done.stdout.split()]
     assert len(pids) == 2
@@ -142,7 +150,7 @@ def test_a_demo_that_is_cut_short_leaves_neither_a_process_nor_a_key(tmp_path: P
     while any(map(is_alive, pids)):  # a daemon lets go of its home a moment before it is gone
         assert time.monotonic() < give_up_at
         time.sleep(0.1)
-    assert list(tmp_path.iterdir()) == []
+    assert list(short.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

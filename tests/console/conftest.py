@@ -1,4 +1,4 @@
-"""One seeded relay, one daemon and one browser for all who look at pages."""
+"""A seeded relay, a daemon and a browser for each file that looks at pages: some of them change what others would look for."""
 
 from collections.abc import Iterator
 
@@ -9,19 +9,19 @@ from tests.console.browser import NAMES, VARIABLE, find_browser
 from tests.console.town import Town, Visitor, link, town
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
     with town(tmp_path_factory.mktemp("console")) as found:
         yield found
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def operator(seeded: Town) -> Visitor:
     """Somebody who is signed in to the relay's console."""
     return Visitor(seeded.relay_url).enter(link("--data", seeded.relay.data))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def owner(seeded: Town) -> Visitor:
     """Somebody who is signed in to the daemon's console."""
     opened = link(home=seeded.ann.home)

@@ -22,7 +22,7 @@ def words(text: str) -> frozenset[str]:
 # Exactly these modules; a module inside one of them is another one.
 MAY_IMPORT = words(
     """
-    base64 collections.abc enum functools hashlib itertools json re types typing
+    base64 collections.abc enum functools hashlib itertools json re struct types typing
     coincurve
     cryptography.exceptions
     cryptography.hazmat.primitives.asymmetric
