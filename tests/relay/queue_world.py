@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Reader:
     """One connection of a member. A message arrives when the test lets it."""
 
-    def __init__(self, world: "World", person: Person, *, replay: bool = False) -> None:
+    def __init__(self, world: "World", person: Person, *, replay: bool = False, asks: bool = True) -> None:
         self.person = person
         self.frames: list[tuple[Any, ...]] = []  # that arrived
         self.closed: Refusal | None = None
@@ -36,8 +36,13 @@ class Reader:
         self._said: asyncio.Queue[list[Any]] = asyncio.Queue()
         auth = sign_connection_auth(person.secret, URL, CHALLENGE, world.place.now // SECOND, bytes(32))
         self.say("AUTH", json.loads(encode(auth)))
-        self.say("QUEUE", "q", {"mesh": person.mesh, "replay": replay})
+        if asks:
+            self.ask(replay=replay)
         self._task = world.loop.create_task(self._serve())
+
+    def ask(self, *, replay: bool = False) -> None:
+        """Want the queue."""
+        self.say("QUEUE", "q", {"mesh": self.person.mesh, "replay": replay})
 
     def say(self, *frame: Any) -> None:
         self._said.put_nowait(list(frame))

@@ -21,6 +21,7 @@ from holdfast.relay.stream import Streams
 from tests.people import MESH, Person, public_key, secret_of
 from tests.relay.place import Place
 from tests.relay.queue_client import Friends, connected, following, ids
+from tests.relay.queue_world import Reader, World
 from tests.relay.running import RunningRelay, running
 
 NO_POLL = "[queue]\npoll_interval_s = 86400\n"
@@ -269,6 +270,23 @@ def test_a_connection_shows_so_many_keys_and_follows_so_many_queues_and_no_more(
         assert bob.refused() == "too_many_subscriptions"
         bob.close(meshes[0])
         bob.open(bob.sub)
+
+
+def test_a_connection_that_asks_late_does_not_replace_one_that_came_after_it() -> None:
+    """As when it was cut, and the relay reads only now what had come on it: its member is there on the newer one."""
+    world = World(Settings())
+    older, newer = Reader(world, world.place.bob, asks=False), Reader(world, world.place.bob)
+    world.settle()
+    older.ask()
+    world.settle()
+    event = world.place.alice.message(world.place.bob)
+    world.publish(event)
+    newer.let_through(1)
+    world.settle()
+    assert older.closed is Refusal.REPLACED_BY_NEWER_CONNECTION
+    assert newer.closed is None
+    assert [message[2] for message in newer.messages] == [event.id]
+    world.close()
 
 
 def test_a_connection_that_is_falling_apart_can_still_be_told_that_it_is_replaced(tmp_path: Path) -> None:

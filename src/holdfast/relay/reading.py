@@ -87,6 +87,7 @@ class Reading:
     ) -> None:
         self._relay = relay
         self._streams = streams
+        self._number = streams.connect()
         self._urls = urls
         self._challenge = challenge
         self._say = say
@@ -171,7 +172,14 @@ class Reading:
         if len(self._open) >= STREAMS_MAX:
             raise Refused(Refusal.TOO_MANY_SUBSCRIPTIONS, f"a connection may follow {STREAMS_MAX} queues")
         stream = Stream(
-            self._relay, asked.mesh, standing, sub, self._say, lambda why: self._end_stream(stream, why), number
+            self._relay,
+            asked.mesh,
+            standing,
+            sub,
+            self._say,
+            lambda why: self._end_stream(stream, why),
+            connection=self._number,
+            number=number,
         )
         refusal = self._streams.admit(stream)
         if refusal is not None:

@@ -6,6 +6,7 @@ leaves the queue by its acknowledgement alone; whatever ends the connection befo
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import Any
@@ -31,12 +32,22 @@ class Stream:
     """The queue of one member, for as long as a connection wants it."""
 
     def __init__(
-        self, relay: Relay, mesh: str, standing: Standing, sub: str, say: Say, end: End, number: int | None = None
+        self,
+        relay: Relay,
+        mesh: str,
+        standing: Standing,
+        sub: str,
+        say: Say,
+        end: End,
+        *,
+        connection: int,
+        number: int | None = None,
     ) -> None:
-        """`number` is the one by which it took the queue, where connections at other relays may take it."""
+        """`connection` says which came later; `number` is the one by which it took the queue, where other relays' may take it."""
         self.mesh = mesh
         self.member = standing.member
         self.sub = sub
+        self.connection = connection
         self.end = end  # ends the connection, and says why
         self.is_live = False
         self.is_paused = False  # its reader has a window full of messages to acknowledge
@@ -169,7 +180,12 @@ class Streams:
         self._relay = relay
         self._policy = relay.settings.queue.second_connection
         self._of: dict[tuple[str, str], list[Stream]] = {}
+        self._connections = itertools.count()
         relay.watch_queues(self.wake, self.end)
+
+    def connect(self) -> int:
+        """The number of a connection: the later it came, the higher."""
+        return next(self._connections)
 
     async def take(self, mesh: str, member: str) -> int | None:
         """Take a queue away from whoever reads it at another relay; says by which number it was taken."""
@@ -183,6 +199,9 @@ class Streams:
         if key in self._of and self._policy == "prefer_oldest":
             return Refusal.MEMBER_ALREADY_CONNECTED
         if self._policy == "prefer_newest":
+            # One that was cut may come to ask for its queue after the one that its member has made since.
+            if any(other.connection > stream.connection for other in self._of.get(key, ())):
+                return Refusal.REPLACED_BY_NEWER_CONNECTION
             self.end(*key, Refusal.REPLACED_BY_NEWER_CONNECTION)
         self._of.setdefault(key, []).append(stream)  # only now: whoever left took its list along
         return None
