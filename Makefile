@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster check format crash fuzz sim sim-mutants sim-coverage scale bench setup pipeline lock clean
+.PHONY: help demo test test-cluster check format crash fuzz sim sim-mutants sim-page sim-coverage scale bench setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,10 @@ sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each: faults fr
 
 sim-mutants: $(VENV)/dev ## programs with one mistake each, and the seed that finds each of them
 	@$(BIN)/python -m tests.world.mutants
+
+sim-page: $(VENV)/dev ## the worlds and the mutants, and their numbers into docs/reliability.md
+	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS) --page
+	@$(BIN)/python -m tests.world.mutants --page
 
 sim-coverage: $(VENV)/dev ## which lines of the programs the worlds run through, into docs/reliability.md
 	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS) --coverage

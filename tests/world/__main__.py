@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.world import page
+
 if TYPE_CHECKING:
     from tests.world.run import Result
 
@@ -36,19 +38,36 @@ def main() -> int:
 
 def _judge(seeds: list[int], arguments: argparse.Namespace) -> int:
     """Run worlds one after the other; says whether any of them broke a rule."""
-    began, simulated, failed = time.process_time(), 0.0, 0
+    began = time.process_time()
+    results: list[Result] = []
     for seed in seeds:
         result = _run(seed, arguments)
-        simulated += result.simulated_s
-        failed += bool(result.findings)
+        results.append(result)
         print(result.line(), *(f"  ✗ {finding}" for finding in result.findings), sep="\n", flush=True)
         if result.findings:
             print(f"  replay: {result.command()}", flush=True)
-    took = time.process_time() - began
-    print(
-        f"{len(seeds)} seeds, {failed} failed; {simulated:.0f} simulated seconds in {took:.1f} s of CPU: {simulated / took:.0f} a second"
-    )
-    return 1 if failed else 0
+    summary = _summary(results, arguments.seconds, time.process_time() - began)
+    print(*summary, sep="\n")
+    if arguments.page:
+        page.write("worlds", summary)
+    return 1 if any(result.findings for result in results) else 0
+
+
+def _summary(results: "list[Result]", seconds: float, took_s: float) -> list[str]:
+    """What many worlds were, as a table."""
+    simulated_s = sum(result.simulated_s for result in results)
+    numbers = {
+        f"seeds, of {seconds:g} simulated seconds with faults each": len(results),
+        "of them with a finding": sum(bool(result.findings) for result in results),
+        "simulated seconds, with what came before the faults and after them": simulated_s,
+        "simulated seconds a second of CPU": simulated_s / took_s,
+        "faults a simulated hour": sum(result.faults for result in results) / simulated_s * 3600,
+        "sends": sum(result.sends for result in results),
+        "edits of documents": sum(result.edits for result in results),
+        "hook events": sum(result.hooks for result in results),
+        "machines put back to a backup": sum(result.restores for result in results),
+    }
+    return ["| what | how much |", "|---|---|", *(f"| {what} | {count:,.0f} |" for what, count in numbers.items())]
 
 
 def _run(seed: int, arguments: argparse.Namespace) -> "Result":
@@ -67,6 +86,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="run seeds from 0 on")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds in which faults fall")
     parser.add_argument("--trace", help="write every step into this file")
+    parser.add_argument("--page", action="store_true", help="write into docs/reliability.md what the worlds were")
     parser.add_argument("--coverage", action="store_true", help="write into docs/reliability.md which lines ran")
     return parser.parse_args()
 

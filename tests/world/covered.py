@@ -6,11 +6,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from tests.world import page
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
-PAGE = ROOT / "docs" / "reliability.md"
 FOLDERS = ("protocol", "store", "wire", "relay", "device", "hook")
-BEGIN, END = "<!-- covered: written by make sim-coverage -->", "<!-- end of covered -->"
 
 
 class Covered:
@@ -32,10 +32,7 @@ class Covered:
 
     def write(self, what: str) -> None:
         """Put the table into the page."""
-        head, _, rest = PAGE.read_text().partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        table = "\n".join((BEGIN, "", what, "", "| folder | lines that ran |", "|---|---|", *self.lines(), "", END))
-        PAGE.write_text(head + table + tail)
+        page.write("covered", (what, "", "| folder | lines that ran |", "|---|---|", *self.lines()))
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename

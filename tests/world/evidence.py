@@ -11,7 +11,7 @@ from holdfast.device.feed_documents import read_clock
 from holdfast.device.forks import Fork, kept_through
 from holdfast.hook.database import SCHEMA as HOOK
 from holdfast.protocol import payload
-from holdfast.protocol.clock import VectorClock
+from holdfast.protocol.clock import VectorClock, dominates
 from holdfast.protocol.history import Entry, Kind, Restored
 from holdfast.relay.database import SCHEMA as RELAY
 from holdfast.store import history
@@ -121,6 +121,8 @@ class RelayFile:
     entries: dict[int, Entry]
     forks: list[Fork]
     names: dict[str, str]  # of members, by id
+    open: dict[str, int]  # deliveries that wait, by member
+    revoked: set[str]  # members that are out, by id
     versions: list[Version]
     raw: bytes  # every byte of every file
 
@@ -144,6 +146,8 @@ class Evidence:
 
     relay: RelayFile
     homes: dict[str, HomeFile]
+    out: frozenset[str]  # names of homes that were put out of the mesh
+    unread: list[str]  # what a home has read, and does not have
 
     def home_of(self, member: str) -> HomeFile | None:
         return next((home for home in self.homes.values() if home.member == member), None)
@@ -157,6 +161,41 @@ def broken_rules(disk: Disk) -> list[str]:
             with _opened(disk, name) as engine:
                 found += [f"{name}: {finding.check}: {finding.found}" for finding in check(engine, schema)]
     return found
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What is current at the relay, with its position there."""
+
+    log_id: bytes
+    current: list[tuple[int, Version]]
+
+
+def read_feed(disk: Disk) -> Feed:
+    with _opened(disk, "relay.db") as engine, engine.read() as transaction:
+        positions = [
+            seq for (seq,) in transaction.rows("SELECT seq FROM snapshot WHERE superseded_seq IS NULL ORDER BY seq")
+        ]
+        versions = _versions(
+            transaction, "SELECT event_id, d, clock, 1 FROM snapshot WHERE superseded_seq IS NULL ORDER BY seq"
+        )
+        return Feed(history.head(transaction).log_id, list(zip(positions, versions, strict=True)))
+
+
+def unread(feed: Feed, disk: Disk) -> list[str]:
+    """What a home says it has read of the relay's feed, and does not have, nor anything that knows of it."""
+    with _opened(disk, "device.db") as engine, engine.read() as transaction:
+        followed = transaction.rows("SELECT seq FROM feed_relay WHERE log_id = :log_id", {"log_id": feed.log_id})
+        known = _versions(transaction, "SELECT event_id, d, clock, status = 'current' FROM snapshot ORDER BY number")
+    here = {one.event_id for one in known}
+    return [
+        f"has read the feed up to {through}, and lacks version {one.event_id.hex()[:8]} at {seq}"
+        for (through,) in followed
+        for seq, one in feed.current
+        if seq <= through
+        and one.event_id not in here
+        and not any(other.d == one.d and dominates(other.clock, one.clock) for other in known)
+    ]
 
 
 def read_home(name: str, member: str, disk: Disk) -> HomeFile:
@@ -198,6 +237,12 @@ def read_relay(disk: Disk) -> RelayFile:
         with engine.read() as transaction:
             head = history.head(transaction)
             names = {str(member): str(name) for member, name in transaction.rows("SELECT member, name FROM member")}
+            waiting: dict[str, int] = dict(
+                transaction.rows("SELECT member, count(*) FROM delivery WHERE state = 'open' GROUP BY member")
+            )
+            revoked = {
+                str(member) for (member,) in transaction.rows("SELECT member FROM member WHERE status = 'revoked'")
+            }
             versions = _versions(
                 transaction, "SELECT event_id, d, clock, superseded_seq IS NULL FROM snapshot ORDER BY seq"
             )
@@ -207,6 +252,8 @@ def read_relay(disk: Disk) -> RelayFile:
         entries=entries,
         forks=[Fork(one.old_log_id, one.fork_seq) for one in restored],
         names=names,
+        open=waiting,
+        revoked=revoked,
         versions=versions,
         raw=b"".join(bytes(file.durable) for file in disk.files.values()),
     )

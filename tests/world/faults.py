@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 FOUNDER, CHANGING = "ada", "cy"
 AWAY_S = 90.0  # from somebody's last word until it is put out
+SEVERAL = 3  # events that are offered together
 STEPS_MAX = 60  # of a disk until a process ends in the middle of what it writes
 
 
@@ -69,6 +70,11 @@ def _cut_a_next_connection(world: "World") -> None:
 
     for _ in range(40):
         world.loop.call_later(world.luck.uniform(0.0, 20.0), cut)
+
+
+def _lose_an_answer(world: "World") -> None:
+    """The relay takes what it is offered next, or the next few at once, and whoever offered it hears nothing."""
+    world.internet.answer_to_lose = world.luck.choice((1, SEVERAL))
 
 
 def _lose_link(world: "World") -> None:
@@ -162,18 +168,19 @@ FAULTS: tuple[Fault, ...] = (
     Fault("cut_power_within_a_write", 40, _cut_power_within_a_write),
     Fault("cut_connections", 20, _cut_connections),
     Fault("cut_a_next_connection", 20, _cut_a_next_connection),
+    Fault("lose_an_answer", 40, _lose_an_answer),
     Fault("lose_link", 15, _lose_link),
     Fault("delay_link", 15, _delay_link),
     Fault("repeat_connection", 30, _repeat_connection),
     Fault("fill_disk", 8, _fill_disk),
     Fault("slow_disk", 8, _slow_disk),
     Fault("step_clock", 8, _step_clock),
-    Fault("go_away", 8, _go_away),
+    Fault("go_away", 12, _go_away),
     Fault("back_up", 40, _back_up),
     Fault("restore_relay", 6, _restore_relay),
     Fault("restore_home", 8, _restore_home),
     Fault("rotate_key", 6, _rotate_key),
-    Fault("revoke", 6, _revoke),
+    Fault("revoke", 20, _revoke),
     Fault("sweep", 8, _sweep),
 )
 
@@ -195,6 +202,7 @@ async def fall(world: "World", until_s: float) -> None:
 
 def mend(world: "World") -> None:
     """Everything works again, and is switched on."""
+    world.internet.answer_to_lose = 0
     for link in world.internet.links.values():
         link.late_s = link.down_until_s = 0.0
     for machine in world.machines:

@@ -46,14 +46,17 @@ class Hearing:
                 self._is_over = True
             self._waiting.append(self._events(body) if head.startswith(PATH) else [])
 
-    def said(self, data: bytes) -> None:
-        """When it leaves the relay."""
+    def said(self, data: bytes) -> int:
+        """When it leaves the relay; says how many events it answers."""
         self._said += data
+        answered = 0
         while not self._is_over and (taken := _message(self._said)) is not None:
             head, body, self._said = taken
             events = self._waiting.pop(0) if self._waiting else []
             if events:
                 self._note(int(head.split()[1]), json.loads(body), events)
+            answered += len(events)
+        return answered
 
     def _events(self, body: bytes) -> list[tuple[dict[str, Any], bool]]:
         found = json.loads(body)

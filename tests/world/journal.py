@@ -79,6 +79,8 @@ class Journal:
     restored: list[Restored] = field(default_factory=list)
     revoked: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)  # homes that are not started any more, and why
+    unread: list[str] = field(default_factory=list)  # what a home had read, and did not have, while everybody worked
     mistakes: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # rules that a database broke when its machine came up again
 

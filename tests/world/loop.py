@@ -36,11 +36,9 @@ _LIFE: contextvars.ContextVar[Life | None] = contextvars.ContextVar("life", defa
 class _Task(asyncio.Task[Any]):
     """A task whose place in a set does not depend on where it lies in memory."""
 
-    _numbers = itertools.count()
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        self._number = next(_Task._numbers)
-        super().__init__(*arguments, **options)
+    def __init__(self, *arguments: Any, loop: "WorldLoop", **options: Any) -> None:
+        self._number = loop.number()
+        super().__init__(*arguments, loop=loop, **options)
 
     def __hash__(self) -> int:
         return self._number
@@ -69,11 +67,16 @@ class WorldLoop(asyncio.SelectorEventLoop):
     def __init__(self, luck: random.Random) -> None:
         self._virtual = _Selector()
         self._luck = luck
+        self._numbers = itertools.count()
         super().__init__(self._virtual)
         self.set_task_factory(_begin)  # type: ignore[arg-type]  # the stubs know no keyword arguments
 
     def time(self) -> float:
         return self._virtual.now_s
+
+    def number(self) -> int:
+        """One after the other, from the beginning of this world on."""
+        return next(self._numbers)
 
     def now(self) -> int:
         """Microseconds since 1970, as a clock has them that is right."""
@@ -102,7 +105,7 @@ class WorldLoop(asyncio.SelectorEventLoop):
         """There are no threads whose calls the loop could sleep through."""
 
 
-def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, Any], **options: Any) -> _Task:
+def _begin(loop: WorldLoop, work: Coroutine[Any, Any, Any], **options: Any) -> _Task:
     task = _Task(work, loop=loop, **options)
     context = options.get("context")
     life = _LIFE.get() if context is None else context.get(_LIFE)

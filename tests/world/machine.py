@@ -181,6 +181,7 @@ class Machine:
         except Ended as ended:
             if life.is_alive:
                 self.ended = why = str(ended.refusal)
+                self.world.journal.ended[self.name] = why
         except (faults.Fault, OSError) as fault:
             why = f"{type(fault).__name__}"
         except Exception as error:

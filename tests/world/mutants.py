@@ -1,9 +1,10 @@
 """Wrong versions of the programs, each wrong in one way that the contract forbids, and the command that has them found.
 
     python -m tests.world.mutants                  every mutant with the seed that is kept for it
-    python -m tests.world.mutants --search NAME    the first seed, from 0 on, that finds it
+    python -m tests.world.mutants --search NAME    the first seed that finds it: the one that is kept, or from 0 on
 
-A mutant counts as found when a rule over the durable files is broken; a program that stops with an error finds nothing.
+A mutant counts as found when a rule over the durable files is broken that the programs without it keep in the same world; a
+program that stops with an error finds nothing.
 """
 
 import argparse
@@ -15,7 +16,10 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+
+from tests.world import page
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -109,6 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="limiter_before_dedupe",
+        seed=1,
         why="a repetition of what was committed is refused because its sender is too fast",
         changes=(
             Change(
@@ -126,14 +131,13 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="live_before_replay",
+        seed=24,
         why="whoever follows a feed goes on from where it is now, not from where the replay ended",
         changes=(
             Change(
                 "relay/changes.py",
                 "            await self._follow(covered)\n",
-                """            await asyncio.sleep(1.0)
-            await self._follow((await self._relay.seen()).seq)
-""",
+                "            await self._follow((await self._relay.seen()).seq)\n",
             ),
         ),
     ),
@@ -160,7 +164,6 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    LATER.append((item, status.value, now, by))\n",
             ),
             Change("device/requeue.py", "def doubt(transaction", "LATER: list[Any] = []\n\n\ndef doubt(transaction"),
-            Change("device/ipc_handlers.py", "import os\n", "import asyncio\nimport os\n"),
             Change(
                 "device/ipc_handlers.py",
                 """        if isinstance(done, Refused):
@@ -169,7 +172,6 @@ MUTANTS: tuple[Mutant, ...] = (
             documents.Requeued(""",
                 """        if isinstance(done, Refused):
             raise done
-        await asyncio.sleep(1.0)
         await self._daemon.do(lambda tx: requeues._retire(tx, *requeues.LATER.pop()))
         return json_reply(
             documents.Requeued(""",
@@ -181,7 +183,9 @@ MUTANTS: tuple[Mutant, ...] = (
         seed=0,
         why="the counter of a queue starts anew with every message, and the queue takes more than it may",
         changes=(
-            Change("relay/accept.sql", "SET queue_count = queue_count + :count", "SET queue_count = :count"),
+            Change(
+                "relay/accept.sql", "SET queue_count = queue_count + wanted.count", "SET queue_count = wanted.count"
+            ),
             Change(
                 "relay/closing.sql",
                 "SET queue_count = queue_count - :count",
@@ -337,6 +341,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="full_recipients_are_left_out_in_silence",
+        seed=0,
         why="a subscriber whose queue is full is missing in the history of what it missed",
         changes=(
             Change(
@@ -379,14 +384,17 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="revoked_member_keeps_its_queue",
+        seed=3,
         why="what waits for somebody who is out waits for ever, and nobody is told",
         changes=(Change("relay/administration.py", "    office.drop_queue(action.member)\n", ""),),
     ),
     Mutant(
         name="two_batches_of_one_lane",
+        seed=0,
         why="a second batch overtakes the first one's repetition",
         changes=(
             Change("device/lanes.py", "            self._busy.add(lane)\n", "            self._changed.add(lane)\n"),
+            Change("protocol/lanes.py", "            line.is_barred = True\n", "            pass\n"),
         ),
     ),
     Mutant(
@@ -410,6 +418,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="session_goes_on_behind_a_retry",
+        seed=0,
         why="what follows a hook event that is to be tried again is handled before it",
         changes=(
             Change(
@@ -419,10 +428,14 @@ MUTANTS: tuple[Mutant, ...] = (
         return []
 """,
             ),
+            Change(
+                "hook/worker.py", "            if not outbox.may_start(transaction, row):\n", "            if False:\n"
+            ),
         ),
     ),
     Mutant(
         name="checkpoint_ahead_of_the_documents",
+        seed=0,
         why="a home remembers that it has read what it has not written down",
         changes=(
             Change(
@@ -430,7 +443,6 @@ MUTANTS: tuple[Mutant, ...] = (
                 "            device, seq = self._device, max(positions)\n",
                 """            device, seq = self._device, max(positions)
             await device.do_soon(lambda tx: feed_relays._move(tx, device.clock(), author, self.relay, self._log_id, seq))
-            await asyncio.sleep(1.0)
 """,
             ),
         ),
@@ -445,27 +457,49 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--search", action="append", default=[], help="find the first seed for this mutant")
     parser.add_argument("--most", type=int, default=SEEDS_MAX, help="seeds that are tried")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--page", action="store_true", help="write into docs/reliability.md what was found")
     chosen = parser.parse_args(arguments)
     mutants = [BY_NAME[name] for name in chosen.search] or list(FOUND)
     with ThreadPoolExecutor(chosen.jobs) as pool:
         results = list(pool.map(lambda mutant: _judge(mutant, chosen.most if chosen.search else None), mutants))
-    unfound = results.count(False)
+    unfound = results.count(None)
     print(f"{len(results)} mutants, {unfound} not found")
+    if chosen.page and not chosen.search:
+        page.write("mutants", _table(dict(zip((mutant.name for mutant in mutants), results, strict=True))))
     return 1 if unfound else 0
 
 
-def _judge(mutant: Mutant, most: int | None) -> bool:
+def _table(rules: dict[str, str | None]) -> list[str]:
+    """Every mutant, and what was found with the seed that is kept for it."""
+    lines = ["| mutant | why it is wrong | seed | rule that it breaks there |", "|---|---|---|---|"]
+    for mutant in MUTANTS:
+        rule = rules.get(mutant.name)
+        lines.append(f"| `{mutant.name}` | {mutant.why} | {mutant.seed if rule else 'none yet'} | {rule or '—'} |")
+    return lines
+
+
+def _judge(mutant: Mutant, most: int | None) -> str | None:
+    """The rule by which a mutant is found."""
     with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as place:
         shutil.copytree(SOURCE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         prepare(mutant, Path(place) / "holdfast")
-        seeds = [mutant.seed] if most is None and mutant.seed is not None else list(range(most or SEEDS_MAX))
+        kept = [] if mutant.seed is None else [mutant.seed]
+        seeds = kept if most is None else list(dict.fromkeys([*kept, *range(most)]))
         for seed in seeds:
             found = run(Path(place), seed)
-            if found:
+            if found and not _clean(seed):
+                print(f"{mutant.name}: seed {seed} finds something without it, too", flush=True)
+            elif found:
                 print(f"{mutant.name}: found by seed {seed}: {found[0]}", flush=True)
-                return True
+                return found[0].partition(":")[0]
     print(f"{mutant.name}: NOT FOUND by {len(seeds)} seeds", flush=True)
-    return False
+    return None
+
+
+@cache
+def _clean(seed: int) -> bool:
+    """Whether nothing is found in the world of a seed when there is no mistake."""
+    return not run(SOURCE, seed)
 
 
 def prepare(mutant: Mutant, place: Path) -> None:

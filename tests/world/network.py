@@ -64,6 +64,7 @@ class Internet:
         self.open: dict[int, Connection] = {}
         self.listen_in: Callable[[str], Hearing | None] = lambda machine: None
         self.past: list[Connection] = []  # that may be said again
+        self.answer_to_lose = 0  # the next answer to so many events, or more, reaches nobody; 0 is none
         self._count = 0
 
     def of(self, machine: str, life: Life) -> "MachineNetwork":
@@ -110,6 +111,13 @@ class Internet:
         """Break a connection; of what is on its way to the far and to the near end, only what is kept arrives."""
         for end, keep in zip((connection.far, connection.near), keeps, strict=True):
             end.break_off(keep=keep)
+
+    def loses(self, answered: int) -> bool:
+        """Whether an answer to so many events is the one that is to be lost."""
+        is_lost = 0 < self.answer_to_lose <= answered
+        if is_lost:
+            self.answer_to_lose = 0
+        return is_lost
 
     def repeat(self, connection: Connection) -> None:
         """Say once more what was said on a connection, as a network may that lost no packet but believes so; nobody hears the answer."""
@@ -215,8 +223,10 @@ class End(asyncio.Transport):
             return
         if self is self.connection.near and len(self.connection.said) < SAID_BYTES_MAX:
             self.connection.said += data
-        if self is self.connection.far and self.connection.hearing is not None:
-            self.connection.hearing.said(bytes(data))
+        hearing = self.connection.hearing if self is self.connection.far else None
+        if hearing is not None and self._internet.loses(hearing.said(bytes(data))):
+            self._internet.cut(self.connection, keeps=(True, False))
+            return
         self.other._travel(bytes(data))
         if self.other._on_its_way > BUFFER_BYTES_MAX and not self._asked_to_wait:
             self._asked_to_wait = True

@@ -14,7 +14,7 @@ from holdfast.protocol.clock import dominates
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.hook_queue import Item
 from tests.world import evidence
-from tests.world.evidence import MESSAGES, Evidence, HomeFile, HookRow, Version
+from tests.world.evidence import MESSAGES, Evidence, HomeFile, HookRow, Operation, Version
 from tests.world.journal import Asked, Journal
 from tests.world.people import MARK
 
@@ -26,8 +26,6 @@ SHOWN_MAX = 5  # findings of one rule
 CLOSED = frozenset({Kind.EXPIRED, Kind.DROPPED, Kind.QUARANTINED, Kind.MODERATED})
 FAULTS_OF_THE_WORLD = frozenset({"unavailable", "shutting_down", "internal_error"})
 ENDED = frozenset({"done", "dead", "coalesced"})
-REVOKED = frozenset({"destination_unknown", "not_a_member", "member_revoked"})
-MAY_DIE_OF: frozenset[str] = frozenset({"max_age_passed"})
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ def _accepted_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 def _relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
     """Except what a relay forgot that went back in time, and its one recipient has all the same."""
     for home in found.homes.values():
-        if home.name in journal.revoked and _is_restored("relay", journal):
+        if home.name in found.out and _is_restored("relay", journal):
             continue  # it is out, and was never told that the relay went back
         proven = {sequence for sequence, _, _ in home.receipted}
         for one in home.operations.values():
@@ -105,7 +103,9 @@ def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
         if home is None:
             continue
         about = _origin(found, entry)
-        if about is None or (about.kind is Kind.RECEIPT and journal.restored):
+        if about is None:
+            continue
+        if about.kind is Kind.RECEIPT and (_is_restored(home.name, journal) or _is_restored("relay", journal)):
             continue  # a receipt about a send that was forgotten, or of which a receipt is known, is not kept
         if about.event_id not in home.arrived | home.receipts:
             yield f"{home.name} acknowledged {entry.client_message_id} of {_name(found, entry.sender)}, and does not have it"
@@ -113,15 +113,17 @@ def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 
 def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[str]:
     for home in found.homes.values():
-        if _is_restored(home.name, journal):
-            continue  # it may have sealed anew what it had sent, and the receipt is about what it sent first
-        for sequence, recipient, status in home.receipted:
+        for sequence, recipient, _ in home.receipted:
             other, sent = found.home_of(recipient), home.operations.get(sequence)
-            if other is None or sent is None or sent.event_id is None or status == "duplicate":
+            if other is None or sent is None or sent.event_id is None:
                 continue
             if _is_restored(other.name, journal) and _is_restored("relay", journal):
                 continue  # both went back: nobody is left who could bring it again
-            if sent.event_id not in other.arrived:
+            # A home that went back may have sealed anew what it had sent: the receipt is about what it sent first.
+            is_known = any(
+                (one.sender, one.client_message_id) == (home.member, sent.client_message_id) for one in other.inbox
+            )
+            if sent.event_id not in other.arrived and not (is_known and _is_restored(home.name, journal)):
                 yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
 
 
@@ -152,9 +154,10 @@ def _is_sent_again(found: Evidence, sender: str, client_message_id: str, journal
     if home is None or _is_restored(home.name, journal):
         return True
     row = home.by_id.get(client_message_id)
-    # A late packet may bring what was retired, though the relay had not had it when it was asked.
-    return row is not None and any(
-        one.superseded_by == row.id and one.status == "aborted" for one in home.operations.values()
+    # A late packet may bring what was retired, before or behind what took its place, though the relay had not had it when it was asked.
+    return row is not None and (
+        row.superseded_by is not None
+        or any(one.superseded_by == row.id and one.status == "aborted" for one in home.operations.values())
     )
 
 
@@ -187,12 +190,14 @@ def _name_of_two_sends(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _subscriber_missing(found: Evidence, journal: Journal) -> Iterator[str]:
-    everybody = {home.member for home in found.homes.values() if home.name not in journal.revoked}
-    for entry in found.relay.of(Kind.ACCEPTED):
-        named = {member for member, _ in entry.recipients} | {entry.sender}
-        if entry.destination_kind == "topic" and not everybody <= named:
-            missing = ", ".join(_name(found, member) for member in sorted(everybody - named))
-            yield f"entry {entry.seq} does not say what {entry.client_message_id} is to {missing}"
+    """Whoever was put out is missing from then on."""
+    entries = [entry for entry in found.relay.of(Kind.ACCEPTED) if entry.destination_kind == "topic"]
+    for home in found.homes.values():
+        named = [home.member in ({member for member, _ in entry.recipients} | {entry.sender}) for entry in entries]
+        is_out = home.member in found.relay.revoked
+        for place, entry in enumerate(entries):
+            if not named[place] and (not is_out or any(named[place:])):
+                yield f"entry {entry.seq} does not say what {entry.client_message_id} is to {home.name}"
 
 
 def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -203,8 +208,17 @@ def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Except what was retired: a late packet may bring it at any time."""
     last: dict[tuple[object, ...], Entry] = {}
+    retired = {
+        (home.member, one.event_id)
+        for home in found.homes.values()
+        for one in home.operations.values()
+        if one.superseded_by is not None and one.status == "aborted"
+    }
     for entry in found.relay.of(Kind.ACCEPTED):
+        if (entry.sender, entry.event_id) in retired:
+            continue
         lane = (entry.sender, entry.epoch, entry.destination_kind, entry.destination_ref)
         before = last.get(lane)
         if before is not None and (before.sequence or 0) > (entry.sequence or 0):
@@ -223,6 +237,22 @@ def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
             positions[one.log_id] = max(positions[one.log_id], one.history_id)
 
 
+def _read_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
+    yield from dict.fromkeys([*journal.unread, *found.unread])
+
+
+def _ended_for_nothing(found: Evidence, journal: Journal) -> Iterator[str]:
+    for name, why in journal.ended.items():
+        if name not in journal.revoked:
+            yield f"{name} has ended for good because of {why}, and nobody put it out"
+
+
+def _waits_for_nobody(found: Evidence, journal: Journal) -> Iterator[str]:
+    for member, count in found.relay.open.items():
+        if member in found.relay.revoked:
+            yield f"{count} messages wait for {_name(found, member)}, who is out"
+
+
 def _edit_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
     for edited in journal.edited:
         home = found.homes[edited.home]
@@ -236,14 +266,14 @@ def _documents_differ(found: Evidence, journal: Journal) -> Iterator[str]:
     """Everybody has as current what no version anywhere knows of, and nothing else."""
     known: dict[bytes, Version] = {one.event_id: one for one in found.relay.versions}
     for home in found.homes.values():
-        if home.name not in journal.revoked:
+        if home.name not in found.out:
             known |= {one.event_id: one for one in home.versions}
     frontier = {
         one.event_id
         for one in known.values()
         if not any(other.d == one.d and dominates(other.clock, one.clock) for other in known.values())
     }
-    here = [home for home in found.homes.values() if home.name not in journal.revoked]
+    here = [home for home in found.homes.values() if home.name not in found.out]
     places = {"the relay": found.relay.versions} | {home.name: home.versions for home in here}
     for name, versions in places.items():
         current = {one.event_id for one in versions if one.is_current}
@@ -257,7 +287,7 @@ def _hook_lost(found: Evidence, journal: Journal) -> Iterator[str]:
     handled = {one.event_id for one in journal.handled}
     for hooked in journal.hooked:
         home = found.homes[hooked.home]
-        if home.name in journal.revoked:
+        if home.name in found.out:
             continue  # no daemon runs there any more
         rows = [one for one in home.hooks if (one.session_id, one.number) == (hooked.session_id, hooked.number)]
         if not rows or rows[0].status not in ENDED:
@@ -319,11 +349,10 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
         if not asked.is_accepted or first is None:
             continue
         row = home.last(first)
-        if home.name in journal.revoked:
+        if home.name in found.out:
             continue  # what it still had is nobody's business
         if row.status == "dead":
-            also = REVOKED if journal.revoked else frozenset()
-            yield from _died_of_nothing(home, row.sequence, also | _forgotten(home, journal))
+            yield from _died_of_nothing(home, row.sequence, _may_die_of(found, row, asked, journal))
         elif row.status == "aborted":
             yield f"{row.client_message_id} of {home.name} was retired, and nothing took its place"
         entry = found.relay.entry(row.log_id, row.history_id)
@@ -332,19 +361,25 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
         for member, outcome in entry.recipients:
             other = found.home_of(member)
             is_there = other is None or entry.event_id in other.arrived
-            is_out = other is not None and other.name in journal.revoked
-            if outcome == "queued" and not (is_there or is_out) and (entry.message_id, member) not in closed:
+            # It has ended, and a relay that went back has forgotten that it is out: what waits for it is not closed.
+            is_forgotten = other is not None and other.name in found.out and member not in found.relay.revoked
+            if outcome == "queued" and not (is_there or is_forgotten) and (entry.message_id, member) not in closed:
                 yield f"{row.client_message_id} of {home.name} never came to {_name(found, member)}, and nobody says why"
 
 
-def _forgotten(home: HomeFile, journal: Journal) -> frozenset[str]:
-    """A home that went back in time does not know which ids it used, and whoever uses one again is told by the relay."""
-    return frozenset({"idempotency_key_reused"}) if _is_restored(home.name, journal) else frozenset()
+def _may_die_of(found: Evidence, row: Operation, asked: Asked, journal: Journal) -> frozenset[str]:
+    """What a send may be given up for."""
+    reasons = set()
+    if found.relay.names.get(row.destination_ref or "") in found.out:
+        reasons.add("destination_unknown")
+    if any(one.machine == asked.home and one.at >= asked.at for one in journal.restored):
+        reasons.add("idempotency_key_reused")  # the home forgot that it had used this id, and the relay did not
+    return frozenset(reasons)
 
 
-def _died_of_nothing(home: HomeFile, sequence: int, also: frozenset[str]) -> Iterator[str]:
+def _died_of_nothing(home: HomeFile, sequence: int, may: frozenset[str]) -> Iterator[str]:
     reasons = [entry.reason or "" for entry in home.entries if entry.kind is Kind.DEAD and entry.sequence == sequence]
-    if not reasons or not set(reasons) <= MAY_DIE_OF | also:
+    if not reasons or not set(reasons) <= may:
         yield f"send {sequence} of {home.name} was given up because of {reasons}, which nothing here calls for"
 
 
@@ -394,6 +429,9 @@ RULES: tuple[Rule, ...] = (
     Rule(6, "an accepted message arrives, or somebody says why not", _lost_in_silence),
     Rule(6, "what arrives can be opened", _unreadable),
     Rule(1, "an edit that was told is kept", _edit_but_gone),
+    Rule(1, "what a home has read of the feed it has", _read_but_gone),
+    Rule(6, "only a home that was put out ends for good", _ended_for_nothing),
+    Rule(6, "nothing waits for a member that is out", _waits_for_nobody),
     Rule(6, "every home and the relay have the same documents", _documents_differ),
     Rule(6, "a hook event that was told comes to its end", _hook_lost),
     Rule(5, "a session's hook events are handled in order", _hooks_out_of_order),
@@ -418,7 +456,10 @@ def judge(world: "World") -> list[str]:
     relay = evidence.read_relay(world.relay.disk)
     members = {name: member for member, name in relay.names.items()}
     homes = {name: evidence.read_home(name, members[name], home.disk) for name, home in world.homes.items()}
-    found = Evidence(relay, homes)
+    out = frozenset(relay.names[member] for member in relay.revoked) | frozenset(world.journal.ended)
+    feed = evidence.read_feed(world.relay.disk)
+    unread = [f"{name} {what}" for name, home in world.homes.items() for what in evidence.unread(feed, home.disk)]
+    found = Evidence(relay, homes, out, unread)
     for rule in RULES:
         broken = list(rule.broken(found, world.journal))
         findings += [f"{rule.point}. {rule.name}: {what}" for what in broken[:SHOWN_MAX]]

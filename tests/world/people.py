@@ -21,6 +21,7 @@ AGAIN_S = 5.0  # until it asks again
 MARK = "plaintext"  # in everything that only its recipients may read
 DOCUMENTS = ("plan", "list", "notes", "log", "menu", "map")
 DELETED_SHARE = 0.1  # of edits
+EDITS_MAX = 12  # of one stretch of writing
 HOOK_NAMES = ("UserPromptSubmit", "PreToolUse", "PreToolUse", "PostToolUse", "PostToolUse", "Notification", "Stop")
 HOOKS_MAX = 8  # of one stretch of work
 MANY = 14  # messages at once
@@ -71,9 +72,10 @@ class App:
             (1.0, self._ask_again),
             (0.5, self._use_id_again),
             (2.0, self._confirm),
-            (0.15, self._send_many),
+            (0.5, self._send_many),
             (0.8, self._requeue),
             (2.5, self._edit),
+            (0.5, self._edit_much),
             (1.0, self._work_with_an_agent),
         ]
 
@@ -200,6 +202,12 @@ class App:
             self.world.journal.edited += [
                 Edited(self.name, version["id"], now) for version in done[1]["versions"] if version["own"]
             ]
+
+    async def _edit_much(self) -> None:
+        """Somebody writes, and saves again and again."""
+        for _ in range(self.luck.randrange(1, EDITS_MAX)):
+            await self._edit()
+            await asyncio.sleep(self.luck.expovariate(2.0))
 
     async def _work_with_an_agent(self) -> None:
         """An agent's hooks run one after the other, whether the daemon is there or not."""

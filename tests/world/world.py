@@ -48,10 +48,10 @@ NAMES = ("ada", "bo", "cy")
 TOPIC = "news"
 PAUSE_S = 12.0  # between two things that an application does, on average
 PEACE_S = 300.0  # at most, until everybody has come together
-SETTLE_S = 1_200.0  # at most, until everything has come to its end
+SETTLE_S = 5_000.0  # at most, until everything has come to its end: an edit that is dated ahead waits for its date
 LOOK_S = 1.0
 CHECK_S = 40.0  # between two looks at the rules of databases
-QUEUE_MESSAGES_MAX = 12  # so that queues do get full
+QUEUE_MESSAGES_MAX = 8  # so that queues do get full
 
 
 class Unsettled(Exception):
@@ -99,7 +99,7 @@ class World:
             doubles.enter_context(mock.patch.object(os, "urandom", random.Random(f"system {self.seed}").randbytes))
             doubles.enter_context(mock.patch.object(ssl, "create_default_context", cache(ssl.create_default_context)))
             for protocol in (HttpProtocol, WebSocketProtocol):  # a server has them in a set
-                doubles.enter_context(mock.patch.object(protocol, "__hash__", _number))
+                doubles.enter_context(mock.patch.object(protocol, "__hash__", self._number))
             random.seed(self.seed)  # libraries draw from this
             gc.disable()  # whatever is collected is collected when its last name goes
             try:
@@ -110,6 +110,19 @@ class World:
 
     def _now_ns(self) -> int:
         return self.loop.now() * 1_000
+
+    @property
+    def _number(self) -> Callable[[object], int]:
+        """A place in a set that does not depend on where something lies in memory."""
+        loop = self.loop
+
+        def number(one: object) -> int:
+            if "_number" not in one.__dict__:
+                one.__dict__["_number"] = loop.number()
+            found: int = one.__dict__["_number"]
+            return found
+
+        return number
 
     async def _happen(self) -> None:
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -161,6 +174,9 @@ class World:
             for machine in (self.relay, self.homes[next(names)]):
                 broken = evidence.broken_rules(machine.disk)
                 self.journal.broken += [f"{machine.name} at work: {what}" for what in broken]
+            feed = evidence.read_feed(self.relay.disk)
+            for home in self.homes.values():
+                self.journal.unread += [f"{home.name} {what}" for what in evidence.unread(feed, home.disk)]
 
     async def _once(self, home: HomeMachine, work: Callable[[Device, MachineNetwork], Awaitable[None]]) -> None:
         home.found(work)
@@ -237,15 +253,6 @@ class World:
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         self.told("unhandled", context.get("message"))
-
-
-_numbers = itertools.count()
-
-
-def _number(one: object) -> int:
-    """A place in a set that does not depend on where something lies in memory."""
-    number: int = one.__dict__.setdefault("_number", next(_numbers))
-    return number
 
 
 def _current(transaction: Transaction) -> list[Row]:
