@@ -13,7 +13,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster check format crash fuzz sim sim-mutants sim-page sim-coverage scale bench setup pipeline lock clean
+.PHONY: help demo test test-cluster test-long check format crash fuzz sim sim-mutants sim-page sim-coverage scale bench setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,18 +27,21 @@ test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: f
 
 .PHONY: test-spark test-others
 test-spark:
-	@$(BIN)/python -m pytest -m spark
+	@$(BIN)/python -m pytest -m 'spark and not long'
 
 # Much of their time these wait, for disks, processes and each other: several at once fill it. A file's tests stay together.
 test-others:
-	@$(BIN)/python -m pytest -m 'not spark and not cluster' -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -m 'not spark and not cluster and not long' -n $(WORKERS) --dist loadfile
 
 test-cluster: $(VENV)/dev $(VENV)/pipeline ## the pipeline on a Spark cluster and on a Connect server, both started for it
 	@$(BIN)/python -m pytest -m cluster tests/cluster
 
+test-long: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## what takes longer than test may: whole stories on real processes
+	@$(BIN)/python -m pytest -m long
+
 check: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
+	@$(BIN)/python -m pytest -q -m 'not long' -n $(WORKERS) --dist loadfile --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
 
 .PHONY: lint
 lint: $(VENV)/dev $(VENV)/pipeline
