@@ -197,6 +197,44 @@ def test_an_age_limit_above_what_the_relay_remembers_ends_the_daemon(ann: Person
     assert "at most 8736 with 365 days" in _ended(ann, "daemon", "run", code=6).splitlines()[-1]
 
 
+_DIES_AT_RENAME = """
+import os, sys
+from pathlib import Path
+
+rename, left = Path.rename, [int(sys.argv.pop(1))]
+
+def renamed(path, target):
+    if not left[0]:
+        os._exit(9)
+    left[0] -= 1
+    return rename(path, target)
+
+Path.rename = renamed
+from holdfast.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("renames", "home"), [(0, "before"), (1, "before"), (2, "before"), (3, "after")])
+def test_a_restore_that_dies_between_two_renames_leaves_one_whole_home(
+    ann: Person, ben: Person, tmp_path: Path, renames: int, home: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(PASSPHRASE)
+    secret.chmod(0o600)
+    _told(ann, "daemon", "backup", tmp_path / "file", "--passphrase-file", secret)
+    (ben.home / "relay").mkdir()
+    (ben.home / "relay" / "relay.db").write_text("its own")
+    keys = {"before": (ben.home / "member.key").read_bytes(), "after": (ann.home / "member.key").read_bytes()}
+    words = ["daemon", "restore", str(tmp_path / "file"), "--replace", "--passphrase-file", str(secret)]
+    command = [sys.executable, "-c", _DIES_AT_RENAME, str(renames), *words]
+    assert subprocess.run(command, env=ben.environment, timeout=PATIENCE_S, check=False).returncode == 9 * (renames < 3)
+    assert ben.home.exists() == (renames in {0, 3})
+    _told(ben, "mesh", "show")
+    assert (ben.home / "member.key").read_bytes() == keys[home]
+    assert (ben.home / "relay" / "relay.db").read_text() == "its own"
+
+
 # Services
 
 
@@ -204,13 +242,15 @@ def test_a_unit_is_what_systemd_takes_and_restarts_only_what_that_helps(tmp_path
     home = Home(tmp_path / 'a "home" with %h $x')
     home.path.mkdir()
     text = service_text(home, "linux", sys.executable)
+    assert "\nPrivateTmp=yes\n" in service_text(Home(Path("/home/ann/.holdfast")), "linux", sys.executable)
     for line in (
         "Restart=on-failure",
-        "RestartPreventExitStatus=6 2",
+        "RestartPreventExitStatus=6 2 3",
         "NoNewPrivileges=yes",
         "ProtectSystem=strict",
         "ProtectHome=read-only",
-        "PrivateTmp=yes",
+        "PrivateTmp=no",  # or it would not see its home, which is in /tmp here
+        "PrivateUsers=yes",
         "UMask=0077",
     ):
         assert f"\n{line}\n" in text

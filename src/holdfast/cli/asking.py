@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli import session as sessions
+from holdfast.cli.at_home import find_home
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.device.home import Home
 from holdfast.protocol.refusal import Refused
 from holdfast.protocol.schedule import DAY, HOUR, SECOND
 from holdfast.store.world import wall_clock
@@ -24,7 +24,7 @@ def daemon() -> Iterator["Client"]:
     """The daemon of this home; what goes wrong becomes a message and an exit code."""
     from holdfast.device.client import Client  # here, because every command would pay for it
 
-    home = Home.find()
+    home = find_home()
     with sessions.failures(home), Client(home=home.path) as client:
         yield client
 

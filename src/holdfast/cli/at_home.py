@@ -12,6 +12,11 @@ AtHome = Annotated[
 ]
 
 
-def find_home(home: Path | None) -> Home:
-    """The home that is named, or the user's own."""
-    return Home.find() if home is None else Home(home.expanduser().absolute())
+def find_home(home: Path | None = None) -> Home:
+    """The home that is named, or the user's own; put back first, if a restore died while homes changed places."""
+    found = Home.find() if home is None else Home(home.expanduser().absolute())
+    if not found.path.exists() and found.path.parent.exists():
+        from holdfast.device.backup import undo
+
+        undo(found.path)
+    return found

@@ -10,6 +10,7 @@ import plistlib
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from holdfast.cli import session as sessions
 from holdfast.cli.at_home import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json
 from holdfast.device.home import Home
+from holdfast.device.ipc_link import NoDaemon
 from holdfast.device.mesh import NoMesh
 from holdfast.store import files
 
@@ -31,6 +33,9 @@ STARTS_MAX = 5  # in
 STARTS_INTERVAL_S = 300
 STOP_TIMEOUT_S = 30  # more than the daemon gives to what is under way
 COMMAND_TIMEOUT_S = 30.0
+ANSWER_TIMEOUT_S = 30.0
+ANSWER_POLL_S = 0.1
+_NO_NAMESPACE = {217, 226}  # systemd's own codes: it could not make the namespaces that a unit asks for
 LABEL = "holdfast-daemon"
 
 _UNIT = """\
@@ -47,20 +52,21 @@ ExecStart={command}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec={restart_s}
-# 6: somebody has to decide something. 2: a setting is wrong. Starting it again would change neither.
-RestartPreventExitStatus={ended} {usage}
+# 6: somebody has to decide something. 2: a setting is wrong. 3: the home is in no mesh. Starting it again would change none of it.
+RestartPreventExitStatus={ended} {usage} {not_found}
 TimeoutStopSec={stop_timeout_s}
 KillSignal=SIGTERM
 UMask=0077
 LimitNOFILE={open_files_max}
 TasksMax={tasks_max}
 MemoryMax={memory_max}
+# Of a user's manager, what follows about files needs a user namespace of its own.
+PrivateUsers={confined}
 NoNewPrivileges=yes
-PrivateTmp=yes
+PrivateTmp={private_tmp}
 ProtectSystem=strict
 ProtectHome=read-only
 ReadWritePaths={home_path}
-ProtectKernelTunables=yes
 ProtectControlGroups=yes
 RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
 RestrictNamespaces=yes
@@ -84,18 +90,24 @@ def install_service(
     ci.refuse(os.environ, persistent=allow_ci_persistent)
     found = find_home(home)
     with sessions.failures(found):
-        if not found.exists():
+        if found.membership() is None:
             raise NoMesh
         path = service_file(found, sys.platform, Path.home())
         _write(path, service_text(found, sys.platform, sys.executable))
-    started = False if no_start else _run(_start_commands(path, sys.platform))
+    trouble = None if no_start else _start(found, path)
+    is_confined = sys.platform != "darwin" and "PrivateUsers=yes" in path.read_text()
+    done = {"file": str(path), "started": not no_start and trouble is None, "confined": is_confined}
     if as_json:
-        print_json({"file": str(path), "started": started})
+        print_json(done if trouble is None else {**done, "trouble": trouble})
         return
-    console().print(f"{path} is written" + (" and started" if started else ""))
-    if not started:
+    if trouble is not None:
+        console().print(plain(trouble))
+    console().print(f"{path} is written" + (" and started" if done["started"] else ""))
+    if not done["started"]:
         console().print("To start it: " + " && ".join(" ".join(words) for words in _start_commands(path, sys.platform)))
     if sys.platform != "darwin":
+        if not is_confined:
+            console().print("No user namespaces are to be had here: it may write wherever you may.")
         console().print("To run it while nobody is logged in: loginctl enable-linger")
 
 
@@ -105,11 +117,11 @@ def uninstall_service(home: AtHome = None, no_stop: NoStart = False, as_json: As
     path = service_file(found, sys.platform, Path.home())
     if not path.exists():
         raise Failure(ExitCode.NOT_FOUND, "no_service", f"there is no {path}.")
-    stopped = False if no_stop else _run(_stop_commands(path, sys.platform))
+    stopped = not no_stop and _complaint(_stop_commands(path, sys.platform)) is None
     path.unlink()
     files.sync_directory(path.parent)
     if not no_stop and sys.platform != "darwin":
-        _run([("systemctl", "--user", "daemon-reload")])
+        _complaint([("systemctl", "--user", "daemon-reload")])
     if as_json:
         print_json({"file": str(path), "stopped": stopped})
     else:
@@ -125,7 +137,7 @@ def service_file(home: Home, platform: str, user_home: Path) -> Path:
     return place / "systemd" / "user" / f"{LABEL}-{mark}.service"
 
 
-def service_text(home: Home, platform: str, python: str) -> str:
+def service_text(home: Home, platform: str, python: str, *, is_confined: bool = True) -> str:
     """What the system is told."""
     words = [python, "-P", "-m", "holdfast.cli", "daemon", "run", "--persistent", "--home", str(home.path)]
     if platform == "darwin":
@@ -138,8 +150,11 @@ def service_text(home: Home, platform: str, python: str) -> str:
         starts_interval_s=STARTS_INTERVAL_S,
         starts_max=STARTS_MAX,
         restart_s=RESTART_S,
+        private_tmp="no" if _is_temporary(home.path) else "yes",
+        confined="yes" if is_confined else "no",
         ended=ExitCode.ENDED.value,
         usage=ExitCode.USAGE.value,
+        not_found=ExitCode.NOT_FOUND.value,
         stop_timeout_s=STOP_TIMEOUT_S,
         open_files_max=OPEN_FILES_MAX,
         tasks_max=TASKS_MAX,
@@ -171,6 +186,11 @@ def _check_text(home: Home) -> None:
         raise Failure(ExitCode.USAGE, "usage", f"the path {str(home.path)!r} cannot stand in a unit; use another home.")
 
 
+def _is_temporary(path: Path) -> bool:
+    """Whether it lies where a service with a /tmp of its own would not find it."""
+    return any(path.is_relative_to(place) for place in ("/tmp", "/var/tmp"))  # noqa: S108 - nothing is made there
+
+
 def _quoted(word: str) -> str:
     """A word as systemd reads it: nothing in it is a specifier or the end of the word."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
@@ -198,16 +218,70 @@ def _stop_commands(path: Path, platform: str) -> list[tuple[str, ...]]:
     return [("systemctl", "--user", "disable", "--now", path.name)]
 
 
-def _run(commands: list[tuple[str, ...]]) -> bool:
-    """Whether all of them did what they were to."""
+def _start(home: Home, path: Path) -> str | None:
+    """What is in the way of it, if anything is. Where no namespaces are to be had, it runs without."""
+    commands = _start_commands(path, sys.platform)
+    complaint = _complaint(commands)
+    if complaint is not None and _exit_status(path) in _NO_NAMESPACE:
+        _write(path, service_text(home, sys.platform, sys.executable, is_confined=False))
+        complaint = _complaint([_stop_commands(path, sys.platform)[0], *commands])
+    if complaint is None and not _answers(home, path):
+        raise Failure(ExitCode.UNAVAILABLE, "service_silent", _silent(path, sys.platform))
+    return complaint
+
+
+def _exit_status(path: Path) -> int | None:
+    """With what the service's process has ended, as far as systemd knows; none while it runs."""
+    if sys.platform == "darwin":
+        return None
+    shown = _output(("systemctl", "--user", "show", "--property=MainPID,ExecMainStatus", path.name))
+    found = dict(line.partition("=")[::2] for line in shown.splitlines())
+    return int(found.get("ExecMainStatus") or 0) if found.get("MainPID") == "0" else None
+
+
+def _answers(home: Home, path: Path) -> bool:
+    """Whether the daemon that was started answers; for the system it has started as soon as there is a process."""
+    from holdfast.device.client import Client
+
+    until = time.monotonic() + ANSWER_TIMEOUT_S
+    while time.monotonic() < until and not _exit_status(path):
+        try:
+            with Client(home=home.path) as client:
+                client.health()
+                return True
+        except NoDaemon:
+            time.sleep(ANSWER_POLL_S)
+    return False
+
+
+def _silent(path: Path, platform: str) -> str:
+    look = f"`launchctl list {path.stem}`" if platform == "darwin" else f"`systemctl --user status {path.name}`"
+    return (
+        f"{path} is written, but the daemon has not answered within {ANSWER_TIMEOUT_S:g} s. {look} says how it is, "
+        "`holdfast daemon run` why it does not start; `holdfast daemon uninstall-service` removes the file."
+    )
+
+
+def _complaint(commands: list[tuple[str, ...]]) -> str | None:
+    """What the first of them says that did not do what it was to; the rest is not run."""
     for words in commands:
         if shutil.which(words[0]) is None:
-            return False
+            return f"there is no {words[0]} here."
         try:
-            done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - fixed words
+            done = _asked(words)
         except subprocess.TimeoutExpired:
-            return False
+            return f"{' '.join(words)}: no answer within {COMMAND_TIMEOUT_S:g} s."
         if done.returncode:
-            console().print(f"{' '.join(words)}: {plain(done.stderr.strip())}")
-            return False
-    return True
+            return f"{' '.join(words)}: {done.stderr.strip()}"
+    return None
+
+
+def _output(words: tuple[str, ...]) -> str:
+    try:
+        return _asked(words).stdout
+    except subprocess.TimeoutExpired:
+        return ""
+
+
+def _asked(words: tuple[str, ...]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - fixed words

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from holdfast.cli import session as sessions
+from holdfast.cli.at_home import find_home
 from holdfast.cli.output import (
     AsJson,
     ExitCode,
@@ -21,7 +22,6 @@ from holdfast.cli.output import (
     print_table,
     show_time,
 )
-from holdfast.device.home import Home
 from holdfast.protocol.refusal import Refusal
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def follow(
 def _daemon() -> "Iterator[FeedClient]":
     from holdfast.device.feed_client import FeedClient  # here, because every command would pay for it
 
-    home = Home.find()
+    home = find_home()
     with sessions.failures(home), FeedClient(home=home.path) as client:
         yield client
 

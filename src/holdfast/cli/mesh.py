@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from holdfast.cli import session as sessions
+from holdfast.cli.at_home import find_home
 from holdfast.cli.output import AsJson, console, plain, print_json, print_table, show_time
 from holdfast.device import invitation, mesh
 from holdfast.device.device import Device, at_work
-from holdfast.device.home import Home, Membership
+from holdfast.device.home import Membership
 from holdfast.device.ipc_administration import InviteArguments, WithdrawArguments
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refusal, Refused
@@ -51,7 +52,7 @@ def join(
     as_json: AsJson = False,
 ) -> None:
     """Join the mesh that an invitation is for."""
-    with sessions.failures(Home.find()):
+    with sessions.failures(find_home()):
         invited = invitation.read(sys.stdin.readline() if invite == "-" else invite)
 
     async def enter(device: Device, client: RelayClient, called: str) -> Membership:
@@ -90,7 +91,7 @@ def withdraw(
     as_json: AsJson = False,
 ) -> None:
     """Make an invitation void that nobody has used yet."""
-    with sessions.failures(Home.find()):
+    with sessions.failures(find_home()):
         void = invitation.read(sys.stdin.readline() if invite == "-" else invite)
 
     withdrawn = sessions.administer("withdraw", WithdrawArguments(key=void.key), as_json=as_json)
@@ -113,7 +114,7 @@ def show(as_json: AsJson = False) -> None:
 
 def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
     """Bring this home into a mesh; a new home comes to be by this."""
-    home = Home.find()
+    home = find_home()
     with sessions.failures(home):
         url = relay_url(relay)
         sessions.check_no_daemon(home)

@@ -7,12 +7,14 @@ What that takes is loaded then: most commands only ask a daemon.
 
 import getpass
 import json
+import os
 import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.at_home import find_home
 from holdfast.cli.output import Failure, plain
 from holdfast.device.home import Home, InUse
 from holdfast.device.ipc_administration import Arguments, Done
@@ -33,7 +35,7 @@ def administer(verb: str, arguments: Arguments | None = None, *, as_json: bool, 
 
     `if_put_off` is what to tell a person when the relay has not decided, in the place of what is said in general.
     """
-    home = Home.find()
+    home = find_home()
     with failures(home, if_put_off):
         check_exists(home)
         done = _done(home, verb, arguments or Arguments())
@@ -123,5 +125,9 @@ def teller(*, as_json: bool) -> Tell:
 
 def user_name() -> str:
     """What a person is called in a mesh who has said nothing about it; short enough for a suffix."""
-    name = f"{getpass.getuser()}@{socket.gethostname()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without a name, as in many containers
+        user = f"user{os.getuid()}"
+    name = f"{user}@{socket.gethostname()}"
     return plain(name).strip()[: NAME_CHARACTERS_MAX - 1 - SUFFIX_CHARACTERS]

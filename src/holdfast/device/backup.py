@@ -104,7 +104,7 @@ def restore(
     home: Home, path: Path, passphrase: str, clock: Clock, random: Random, others: Contents, *, replace: bool = False
 ) -> Restored:
     """Put a home where there is none; `replace` puts the one there aside. Refused while anybody works in it."""
-    _undo(home.path)
+    undo(home.path)
     is_there, now = home.path.exists(), clock()
     with home.entered(wait_s=0.0) if is_there else nullcontext():
         _check_place(home, replace)
@@ -288,7 +288,7 @@ def _exchange(home: Path, staged: Path, aside: Path | None) -> Path | None:
     return aside
 
 
-def _undo(home: Path) -> None:
+def undo(home: Path) -> None:
     """Put back the home that a restore had put aside which died before the new one had its name."""
     stem = _restoring(home)
     for left in _left_by_the_dead(home.parent, stem):
