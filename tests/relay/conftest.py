@@ -30,18 +30,32 @@ BLACK_BOX = {
 }
 """Files whose tests look at what a relay does from outside, and so on both engines every time."""
 
+BLACK_BOX_OF_THE_FEED = {
+    "test_changes_defects",
+    "test_changes_filters",
+    "test_changes_seam",
+    "test_feed_clients",
+    "test_feed_requests",
+    "test_feed_retention",
+    "test_snapshots",
+}
+"""Likewise; on PostgreSQL in `make test-long`."""
+
 EVERYWHERE = store.POSTGRES if os.environ.get("HOLDFAST_STORE") == store.POSTGRES else store.SQLITE
 """The engine of all other tests. HOLDFAST_STORE=postgres runs everything there that can run there."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "on_store" in metafunc.fixturenames:
-        engines = [EVERYWHERE]
-        if metafunc.module.__name__.rpartition(".")[2] in BLACK_BOX:
-            engines = [store.SQLITE, store.POSTGRES]
-        metafunc.parametrize(
-            "on_store", engines, indirect=True, scope="module", ids=engines if len(engines) > 1 else None
-        )
+        name = metafunc.module.__name__.rpartition(".")[2]
+        both = [store.SQLITE, store.POSTGRES]
+        if name in BLACK_BOX:
+            metafunc.parametrize("on_store", both, indirect=True, scope="module", ids=both)
+        elif name in BLACK_BOX_OF_THE_FEED:
+            engines = [store.SQLITE, pytest.param(store.POSTGRES, marks=pytest.mark.long)]
+            metafunc.parametrize("on_store", engines, indirect=True, scope="module", ids=both)
+        else:
+            metafunc.parametrize("on_store", [EVERYWHERE], indirect=True, scope="module", ids=[pytest.HIDDEN_PARAM])
 
 
 @pytest.fixture(scope="module", autouse=True)
