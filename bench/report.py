@@ -1,4 +1,4 @@
-"""The tables and pictures of docs/performance.md, made from bench/results.json: no number in it is written by hand.
+"""The tables and pictures of docs/performance.md, and one table of the README, made from bench/results.json: no number is written by hand.
 
     .venv/bin/python -m bench.report
 
@@ -10,13 +10,17 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from bench.comparison import table
 from bench.results import load
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
 
 _PART = re.compile(r"(<!-- figures: ([a-z]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+_COMPARISON = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 
 WIDTH, BAR, GAP, LABEL = 760, 22, 10, 300
 OURS, THEIRS = "#2b6cb0", "#a0aec0"
@@ -25,10 +29,11 @@ OURS, THEIRS = "#2b6cb0", "#a0aec0"
 def main() -> None:
     found = load()
     PAGE.write_text(_PART.sub(lambda part: part[1] + _figures(part[2], found.get(part[2])) + part[3], PAGE.read_text()))
+    README.write_text(_COMPARISON.sub(lambda part: part[1] + table(found) + part[2], README.read_text()))
     for name, figures in found.items():
         if any("median" in one for one in figures.get("contestants", {}).values()):
             (IMAGES / f"bench-{name}.svg").write_text(_picture(figures))
-    print(f"{PAGE.relative_to(ROOT)} says what bench/results.json does")
+    print(f"{PAGE.relative_to(ROOT)} and {README.name} say what bench/results.json does")
 
 
 def _figures(name: str, figures: dict[str, Any] | None) -> str:
