@@ -103,7 +103,7 @@ class Relay:
         self._end_connections: EndConnections = lambda mesh, member, refusal: None
         # When each that is under way here began: they hold back compaction for a while. By key, if others are to know.
         self.bootstraps: list[int] = []
-        self._ended_bootstraps: list[str] = []
+        self._ended_bootstraps: set[str] = set()
 
     @property
     def ready(self) -> bool:
@@ -155,6 +155,7 @@ class Relay:
 
     async def sweep(self) -> dict[str, Gone]:
         """One round of every sweep, each in steps until it finds no more; says what went."""
+        await self.tell_ended()  # what holds nothing back any more must not hold back this round
         gone = {name: Gone() for name in SWEEPS}
         most = self.settings.retention.sweep_rows_max
         for name, step in SWEEPS.items():
@@ -216,14 +217,14 @@ class Relay:
     def end_bootstrap(self, key: str) -> None:
         """It holds back nothing any more; the other relays know in a moment."""
         if self.is_shared:
-            self._ended_bootstraps.append(key)
+            self._ended_bootstraps.add(key)
 
     async def tell_ended(self) -> None:
         """Let the other relays know what has ended here."""
         if self._ended_bootstraps:
             keys = tuple(self._ended_bootstraps)
             await self._do(lambda tx: neighbours.end_bootstraps(tx, keys))
-            del self._ended_bootstraps[: len(keys)]  # only now: what the store did not take is told again
+            self._ended_bootstraps.difference_update(keys)  # only now: what the store did not take is told again
 
     def now(self) -> int:
         """What the relay's clock says, in microseconds."""
