@@ -112,6 +112,21 @@ class HomeFile:
             operation = self.by_row[operation.superseded_by]
         return operation
 
+    def was_offered_before_it_was_retired(self, operation: Operation) -> bool:
+        """Whether it may have been on its way when somebody retired it."""
+        return self._offers(operation)[0]
+
+    def was_offered_when_it_was_retired(self, operation: Operation) -> bool:
+        """Whether its sender took it up once more, though another row had its place."""
+        return self._offers(operation)[1]
+
+    def _offers(self, operation: Operation) -> tuple[bool, bool]:
+        """Whether attempts began before and after the entry that retired it."""
+        told = [one for one in self.entries if one.sequence == operation.sequence]
+        retired = next((place for place, one in enumerate(told) if one.kind is Kind.ABORTED), len(told))
+        begun = [place for place, one in enumerate(told) if one.kind is Kind.ATTEMPTED and one.reason is None]
+        return any(place < retired for place in begun), any(place > retired for place in begun)
+
 
 @dataclass
 class RelayFile:

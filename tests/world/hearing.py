@@ -25,6 +25,11 @@ class Heard:
     log_id: str | None
     seq: int | None
     was_there: bool  # the relay had it when it was asked
+    at_s: float  # when the answer left
+
+    @property
+    def is_yes(self) -> bool:
+        return self.status in (200, 201)
 
 
 class Hearing:
@@ -76,6 +81,7 @@ class Hearing:
                     log_id=answer.get("log_id"),
                     seq=answer.get("history_id", answer.get("seq")),
                     was_there=was_there,
+                    at_s=self._world.loop.time(),
                 )
             )
 

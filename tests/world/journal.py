@@ -28,6 +28,14 @@ class Asked:
         return self.accepted_at is not None
 
 
+@dataclass(frozen=True)
+class Requeued:
+    """An operator asked for a row to be sent anew, and was not refused."""
+
+    at_s: float  # of the question
+    is_forced: bool
+
+
 @dataclass
 class Edited:
     """A version of a document that a home was told is kept."""
@@ -72,6 +80,7 @@ class Journal:
 
     asked: dict[tuple[str, str], Asked] = field(default_factory=dict)  # by home and id, the first that had it
     conflicts: list[Asked] = field(default_factory=list)  # sends under an id that was used for something else before
+    requeued: dict[tuple[str, str], list[Requeued]] = field(default_factory=dict)  # by home and row
     edited: list[Edited] = field(default_factory=list)
     hooked: list[Hooked] = field(default_factory=list)
     handled: list[Handled] = field(default_factory=list)

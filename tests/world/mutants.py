@@ -155,6 +155,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="requeue_in_two_transactions",
+        seed=0,
         why="between them both rows are in the outbox, and both are sent",
         changes=(
             Change(

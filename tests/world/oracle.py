@@ -7,6 +7,7 @@ journal of those who were told. A rule yields a sentence for everything that bre
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 from holdfast.device.forks import kept_through
@@ -14,7 +15,7 @@ from holdfast.protocol.clock import dominates
 from holdfast.protocol.history import Entry, Kind
 from holdfast.protocol.hook_queue import Item
 from tests.world import evidence
-from tests.world.evidence import MESSAGES, Evidence, HomeFile, HookRow, Operation, Version
+from tests.world.evidence import MESSAGES, Arrived, Evidence, HomeFile, HookRow, Operation, Version
 from tests.world.journal import Asked, Journal
 from tests.world.people import MARK
 
@@ -82,7 +83,7 @@ def _anchor_not_in_the_chain(found: Evidence, journal: Journal) -> Iterator[str]
 
 def _said_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
     for heard in journal.heard:
-        if heard.status not in (200, 201) or heard.log_id is None:
+        if not heard.is_yes or heard.log_id is None:
             continue
         log_id = bytes.fromhex(heard.log_id)
         is_kept = log_id == found.relay.log_id or (heard.seq or 0) <= (kept_through(log_id, found.relay.forks) or 0)
@@ -137,28 +138,48 @@ def _accepted_twice(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _arrived_twice(found: Evidence, journal: Journal) -> Iterator[str]:
-    """Every text is sent once; only an operator who insists may have it sent again."""
+    """Every text is sent once. What an operator had sent anew under another id may come in its first form, too."""
     for home in found.homes.values():
-        seen: dict[tuple[str, str], int] = {}
+        texts: dict[tuple[str, str], list[Arrived]] = defaultdict(list)
         for one in home.inbox:
-            if one.body is None:
-                continue
-            key = (one.sender, one.body)
-            if key in seen and not _is_sent_again(found, one.sender, one.client_message_id, journal):
-                yield f"{home.name} has {one.client_message_id} as arrival {seen[key]} and as arrival {one.arrival}"
-            seen[key] = one.arrival
+            if one.body is not None:
+                texts[one.sender, one.body].append(one)
+        for (sender, _), arrivals in texts.items():
+            excused = _retired(found, found.home_of(sender), [one.client_message_id for one in arrivals], journal)
+            counted = [one for one in arrivals if one.client_message_id not in excused]
+            if len(counted) > 1:
+                places = " and ".join(f"as arrival {one.arrival} ({one.client_message_id})" for one in counted)
+                yield f"{home.name} has a message of {_name(found, sender)} {places}"
 
 
-def _is_sent_again(found: Evidence, sender: str, client_message_id: str, journal: Journal) -> bool:
-    home = found.home_of(sender)
+def _retired(found: Evidence, home: HomeFile | None, names: list[str], journal: Journal) -> set[str]:
+    """Which of the ids of one text a late packet may have brought behind its operator's back."""
     if home is None or _is_restored(home.name, journal):
-        return True
-    row = home.by_id.get(client_message_id)
-    # A late packet may bring what was retired, before or behind what took its place, though the relay had not had it when it was asked.
-    return row is not None and (
-        row.superseded_by is not None
-        or any(one.superseded_by == row.id and one.status == "aborted" for one in home.operations.values())
+        return set(names)
+    rows = [home.by_id[name] for name in names if name in home.by_id]
+    return {row.client_message_id for row in rows if _may_come_late(found, home, row, journal)}
+
+
+def _may_come_late(found: Evidence, home: HomeFile, row: Operation, journal: Journal) -> bool:
+    """It left before it was retired, and whoever retired it insisted, or the relay did not have it when it was asked."""
+    if row.status != "aborted" or not home.was_offered_before_it_was_retired(row):
+        return False
+    if _is_restored("relay", journal):
+        return True  # it had it, was asked, and did not know it any more
+    asks = journal.requeued.get((home.name, row.id), [])
+    had_at_s = min(
+        (one.at_s for one in journal.heard if one.is_yes and one.event_id == (row.event_id or b"").hex()), default=inf
     )
+    return any(ask.is_forced or ask.at_s < had_at_s for ask in asks)
+
+
+def _offered_though_retired(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.homes.values():
+        for row in home.operations.values():
+            if row.superseded_by is not None and row.status != "aborted":
+                yield f"{row.client_message_id} of {home.name} is {row.status}, and another row has taken its place"
+            elif home.was_offered_when_it_was_retired(row):
+                yield f"{row.client_message_id} of {home.name} was offered after it was retired"
 
 
 def _id_of_two_things(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -208,13 +229,13 @@ def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
-    """Except what was retired: a late packet may bring it at any time."""
+    """Except what was offered and then retired: a late packet may bring it at any time."""
     last: dict[tuple[object, ...], Entry] = {}
     retired = {
         (home.member, one.event_id)
         for home in found.homes.values()
         for one in home.operations.values()
-        if one.superseded_by is not None and one.status == "aborted"
+        if one.status == "aborted" and home.was_offered_before_it_was_retired(one)
     }
     for entry in found.relay.of(Kind.ACCEPTED):
         if (entry.sender, entry.event_id) in retired:
@@ -420,6 +441,7 @@ RULES: tuple[Rule, ...] = (
     Rule(3, "a repetition of what the relay has is never refused", _repetition_refused),
     Rule(3, "the relay accepts an id once", _accepted_twice),
     Rule(3, "a message arrives once", _arrived_twice),
+    Rule(3, "what was retired is not offered any more", _offered_though_retired),
     Rule(4, "an id means one message for ever", _id_of_two_things),
     Rule(4, "an epoch and a sequence name one send for ever", _name_of_two_sends),
     Rule(6, "a topic's message has an outcome for every subscriber", _subscriber_missing),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.device.home import Home
 from holdfast.hook import receiver
 from holdfast.protocol.hook_event import NAMES
-from tests.world.journal import Asked, Edited, Hooked
+from tests.world.journal import Asked, Edited, Hooked, Requeued
 from tests.world.loop import Life
 from tests.world.machine import HomeMachine
 
@@ -137,7 +137,10 @@ class App:
         if rows:
             row = self.luck.choice(rows)
             asked = {"id": row["id"], "force": self.luck.random() < FORCED_SHARE}
+            began = Requeued(self.world.loop.time(), asked["force"])
             done = await self.ask("POST", "/v1/outbox/requeue", asked)
+            if done is None or done[0] == 200:
+                self.world.journal.requeued.setdefault((self.name, row["id"]), []).append(began)
             self.world.told("requeued", None if done is None else done[0])
 
     async def _send(self, to: str | None = None) -> None:
