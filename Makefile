@@ -4,6 +4,7 @@ CYCLES ?= 200
 FUZZ ?= 200000
 WORKERS ?= 3
 SEEDS ?= 20
+FIRST ?= 0
 SIM_SECONDS ?= 600
 
 VENV := .venv
@@ -54,28 +55,30 @@ format: $(VENV)/dev ## format the code and mend what the linter can
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-crash: $(VENV)/dev $(VENV)/pipeline ## kill -9 of logs and relays, and power cuts, CYCLES=200 rounds of each; the pipeline in fifty batches, and killed at every write
-	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/crash \
+LEDGER := -p tests.ledger --ledger
+
+crash: $(VENV)/dev $(VENV)/pipeline ## storms over everything, and Spark's audit of what they leave; kill -9, power cuts, CYCLES=200 of each; the pipeline killed at every write
+	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest $(LEDGER) crash --timeout=0 tests/crash \
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load \
 		tests/device/test_files.py::test_flipped_bits_are_noticed_or_harmless
-	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest --timeout=0 tests/pipeline/test_batches.py tests/pipeline/test_lake.py
+	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest $(LEDGER) crash --timeout=0 tests/pipeline/test_batches.py tests/pipeline/test_lake.py
 
 fuzz: $(VENV)/dev $(VENV)/pipeline ## every decoder with FUZZ=200000 inputs each, and the descriptions of both interfaces at length
-	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest --timeout=0 tests/abuse/test_fuzz.py
-	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest --timeout=0 tests/abuse/test_descriptions.py
+	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest $(LEDGER) fuzz --timeout=0 tests/abuse/test_fuzz.py
+	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest $(LEDGER) fuzz --timeout=0 tests/abuse/test_descriptions.py
 
 sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each: faults from the seed, the contract checked on what is left
-	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS)
+	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS)
 
 sim-mutants: $(VENV)/dev ## programs with one mistake each, and the seed that finds each of them
 	@$(BIN)/python -m tests.world.mutants
 
-sim-page: $(VENV)/dev ## the worlds and the mutants, and their numbers into docs/reliability.md
-	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS) --page
+sim-page: $(VENV)/dev ## the worlds from FIRST=0 on and the mutants, and their numbers into docs/reliability.md
+	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --page
 	@$(BIN)/python -m tests.world.mutants --page
 
 sim-coverage: $(VENV)/dev ## which lines of the programs the worlds run through, into docs/reliability.md
-	@$(BIN)/python -m tests.world --seeds $(SEEDS) --seconds $(SIM_SECONDS) --coverage
+	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --coverage
 
 scale: $(VENV)/dev ## a million queued messages, a million documents, and the console's lists of a million: times and memory (4 GB of disk)
 	@HOLDFAST_SCALE=1 $(BIN)/python -m pytest --timeout=0 -s tests/relay/test_queue_scale.py tests/relay/test_feed_scale.py \

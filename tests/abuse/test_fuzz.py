@@ -9,6 +9,7 @@ import os
 import random
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ SHOWN_BYTES = 300
 
 @pytest.mark.timeout(0 if EXECUTIONS else 120)
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_decoder_says_what_it_is_or_no(tmp_path: Path, name: str) -> None:
+def test_a_decoder_says_what_it_is_or_no(
+    tmp_path: Path, name: str, record_property: Callable[[str, object], None]
+) -> None:
     decoder, luck = DECODERS[name], random.Random(f"{SEED} {name}")
     (tmp_path / "device.db").touch()
     executions = int((EXECUTIONS or EVERY_DAY) * decoder.share)
@@ -50,6 +53,8 @@ def test_a_decoder_says_what_it_is_or_no(tmp_path: Path, name: str) -> None:
     kept = sys.getallocatedblocks() - before
     assert kept < executions // 2 * BLOCKS_KEPT_MAX + BLOCKS_FIRST_MAX, f"seed {SEED}: {kept} blocks are kept"
     assert refused or not decoder.refusals, "what is given is not bad enough"
+    record_property("inputs", executions)
+    record_property("refused", refused)
 
 
 REQUESTS = [
@@ -65,7 +70,9 @@ REQUESTS = [
 
 
 @pytest.mark.timeout(0 if EXECUTIONS else 120)
-def test_whatever_bytes_come_to_a_socket_the_program_answers_the_next(place: Scene) -> None:
+def test_whatever_bytes_come_to_a_socket_the_program_answers_the_next(
+    place: Scene, record_property: Callable[[str, object], None]
+) -> None:
     luck = random.Random(f"{SEED} sockets")
     port = place.port.rpartition(":")[2]
     for number in range(EXECUTIONS // 20 or 150):
@@ -77,6 +84,7 @@ def test_whatever_bytes_come_to_a_socket_the_program_answers_the_next(place: Sce
     assert place.relay.metric("holdfast_bugs_total") == 0
     told = answered(place.socket, "GET", "/v1/metrics").body
     assert b"holdfast_bugs_total 0.0" in told
+    record_property("damaged requests", 2 * (EXECUTIONS // 20 or 150))
 
 
 def _spoken(connection: socket.socket, raw: bytes, seen: str) -> None:

@@ -5,20 +5,15 @@ order at the relay, in the inbox once and in order, and its receipt is at the se
 """
 
 import asyncio
-import http.client
 import itertools
-import json
 import os
 import random
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,40 +25,13 @@ from holdfast.device.mesh import in_session
 from holdfast.relay import database as relay_database
 from holdfast.store import migrations
 from holdfast.store.engine import Row
+from tests.crash.programs import Program, free_port
 from tests.device.company import gather_in_mesh
 
 ROUNDS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "20"))
-START_S = 60.0  # for a program to say that it is there
 SETTLE_S = 180.0  # for everything to arrive when nobody is killed any more
 PACE_S = 0.01  # between two sends
 DESTINATIONS = ("bob", "@news")
-
-
-class Program:
-    """A process that can be killed and started again."""
-
-    def __init__(self, *arguments: str, log: Path) -> None:
-        self._arguments = [sys.executable, "-m", "holdfast.cli", *arguments]
-        self._log = log
-        self.process: subprocess.Popen[bytes] | None = None
-        self.first: dict[str, Any] = {}
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(self._arguments, stdout=subprocess.PIPE, stderr=log)
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self._log.read_text()[-2_000:]
-        self.first = json.loads(line)
-
-    def end(self, number: int = signal.SIGTERM) -> None:
-        if self.process is None:
-            return
-        self.process.send_signal(number)
-        self.process.wait(START_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process = None
 
 
 class Caller(threading.Thread):
@@ -89,30 +57,22 @@ class Caller(threading.Thread):
         self.join()
 
     def _send(self, to: str, client_message_id: str) -> None:
-        body = json.dumps({"to": to, "message": client_message_id, "client_message_id": client_message_id})
-        while (status := self._post(body)) not in (200, 202):
-            assert status is None or status >= 500, status
+        body = {"to": to, "message": client_message_id, "client_message_id": client_message_id}
+        while (answer := self._daemon.ask("POST", "/v1/send", body)) is None or answer[0] not in (200, 202):
+            assert answer is None or answer[0] >= 500, answer
             self.repeated += 1
             time.sleep(PACE_S)
         self.accepted.append((to, client_message_id))
 
-    def _post(self, body: str) -> int | None:
-        connection = http.client.HTTPConnection("localhost", timeout=START_S)
-        try:
-            connection.sock = socket.socket(socket.AF_UNIX)
-            connection.sock.connect(self._daemon.first["socket"])
-            connection.request("POST", "/v1/send", body, {"content-type": "application/json"})
-            return connection.getresponse().status
-        except (OSError, http.client.HTTPException):
-            return None
-        finally:
-            connection.close()
-
 
 @pytest.mark.timeout(600 + 10 * ROUNDS)  # a round starts one or two programs
-def test_every_send_that_was_accepted_arrives_once_and_in_order_though_anybody_is_killed(tmp_path: Path) -> None:
+def test_every_send_that_was_accepted_arrives_once_and_in_order_though_anybody_is_killed(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     ann, bob = Home(tmp_path / "ann"), Home(tmp_path / "bob")
-    relay = Program("relay", "run", "--data", str(tmp_path / "relay"), "--port", _port(), log=tmp_path / "relay.log")
+    relay = Program(
+        "relay", "run", "--data", str(tmp_path / "relay"), "--port", free_port(), log=tmp_path / "relay.log"
+    )
     sender, receiver = (
         Program("daemon", "run", "--home", str(home.path), log=tmp_path / f"{home.path.name}.log")
         for home in (ann, bob)
@@ -145,11 +105,8 @@ def test_every_send_that_was_accepted_arrives_once_and_in_order_though_anybody_i
             program.end()
     assert caller.repeated > 0, "nobody was killed while somebody asked"
     _audit(tmp_path, ann, bob, caller.accepted)
-
-
-def _port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])
+    record_property("rounds of kills", ROUNDS)
+    record_property("sends", len(caller.accepted))
 
 
 async def _befriend(url: str, ann: Home, bob: Home) -> None:

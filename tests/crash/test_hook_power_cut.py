@@ -103,9 +103,10 @@ def _lost(opened: Open, cuts: int, *, torn: bool) -> list[str]:
     return lost
 
 
-def test_every_event_that_was_stored_survives_a_power_cut() -> None:
+def test_every_event_that_was_stored_survives_a_power_cut(record_property: Callable[[str, object], None]) -> None:
     assert _lost(ours, CUTS // 2, torn=False) == []
     assert _lost(ours, CUTS // 2, torn=True) == []
+    record_property("power cuts", CUTS)
 
 
 def test_the_usual_settings_lose_some() -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast.cli.check import inspect
@@ -34,7 +35,9 @@ def _fed(feeder: "subprocess.Popen[str]", stored: set[int]) -> None:
     feeder.stdout.close()
 
 
-def test_every_stored_event_ends_though_its_worker_is_killed_every_second(home: Path, tmp_path: Path) -> None:
+def test_every_stored_event_ends_though_its_worker_is_killed_every_second(
+    home: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     book, luck = tmp_path / "journal", random.Random(3)
     stored: set[int] = set()
     died_at: dict[int, int] = {}
@@ -64,6 +67,8 @@ def test_every_stored_event_ends_though_its_worker_is_killed_every_second(home: 
     assert len(stored) > EVENTS / 4
     assert len({line.pid for line in lines}) > 2, "it was killed too rarely for that to mean anything"
     _assert_told_once(home)
+    record_property("kills", len(died_at))
+    record_property("hook events", len(stored))
 
 
 def _all_ended(home: Path) -> bool:

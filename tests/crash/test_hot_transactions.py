@@ -241,7 +241,7 @@ def spoil(disk: Disk, at: int, trouble: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_a_power_cut_loses_nothing_that_was_said(name: str) -> None:
+def test_a_power_cut_loses_nothing_that_was_said(name: str, record_property: Callable[[str, object], None]) -> None:
     kind, deeds = WORLDS[name]
     lost = []
     for seed in range(CUTS):
@@ -257,10 +257,13 @@ def test_a_power_cut_loses_nothing_that_was_said(name: str) -> None:
             disk.cut(luck)
         lost += [f"seed {seed}: {what}" for what in reopened(name, disk, who, said, 2)]
     assert lost == []
+    record_property("power cuts", CUTS)
 
 
 @pytest.mark.parametrize(("name", "deed"), [(name, deed) for name, (_, deeds) in WORLDS.items() for deed in deeds])
-def test_an_error_of_the_disk_at_any_step_is_never_answered_with_a_yes(name: str, deed: str) -> None:
+def test_an_error_of_the_disk_at_any_step_is_never_answered_with_a_yes(
+    name: str, deed: str, record_property: Callable[[str, object], None]
+) -> None:
     """The n-th change of the disk fails, for every n that the transaction has; then the power goes, too."""
     kind, deeds = WORLDS[name]
     for nth in range(1, STEPS_MAX):
@@ -282,5 +285,6 @@ def test_an_error_of_the_disk_at_any_step_is_never_answered_with_a_yes(name: str
         assert reopened(name, disk, who, said, 2) == [], f"step {nth}"
         if not failed:
             assert nth > 1, "it wrote nothing at all"
+            record_property("errors of the disk", nth - 1)
             return
     pytest.fail(f"it takes more than {STEPS_MAX} steps")

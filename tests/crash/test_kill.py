@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from holdfast import OperationLog
@@ -33,7 +34,9 @@ def _kill_after(process: "subprocess.Popen[str]", delay_s: float) -> list[str]:
     return [line for line in lines if line.endswith("\n")]
 
 
-def test_every_append_that_returned_survives_kill_9_once_and_in_order(tmp_path: Path) -> None:
+def test_every_append_that_returned_survives_kill_9_once_and_in_order(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     path = tmp_path / "log"
     luck = random.Random(9)
     appended: dict[int, tuple[str, int, int]] = {}
@@ -52,6 +55,8 @@ def test_every_append_that_returned_survives_kill_9_once_and_in_order(tmp_path: 
         _look(path, appended, delivered)
     assert len(appended) > ROUNDS * 5, "the processes did too little for their death to mean anything"
     assert inspect(path) == ("device", [])
+    record_property("kills", ROUNDS)
+    record_property("appends", len(appended))
 
 
 def _look(path: Path, appended: dict[int, tuple[str, int, int]], delivered: set[int]) -> None:

@@ -121,8 +121,11 @@ def _rounds(engine: Callable[..., SqliteEngine], cuts: int, *, torn: bool) -> li
 
 
 @pytest.mark.parametrize("torn", [False, True], ids=["unsynced writes are gone", "any sectors got through"])
-def test_a_power_cut_loses_nothing_that_was_acknowledged(torn: bool) -> None:
+def test_a_power_cut_loses_nothing_that_was_acknowledged(
+    torn: bool, record_property: Callable[[str, object], None]
+) -> None:
     assert _rounds(SmallJournal, CUTS, torn=torn) == []
+    record_property("power cuts", CUTS)
 
 
 def test_the_same_cuts_do_lose_acknowledged_entries_when_commits_are_not_synced() -> None:

@@ -175,13 +175,17 @@ BLOWS: dict[str, Callable[[Pair, int, Load], None]] = {"killed": _killed, "stopp
 
 @pytest.mark.timeout(0 if ROUNDS > 10 else 300)
 @pytest.mark.parametrize("blow", BLOWS)
-def test_a_relay_that_is_struck_under_load_loses_nothing_and_stops_no_other(pair: Pair, blow: str) -> None:
+def test_a_relay_that_is_struck_under_load_loses_nothing_and_stops_no_other(
+    pair: Pair, blow: str, record_property: Callable[[str, object], None]
+) -> None:
     """Either relay, again and again."""
     chance = random.Random(ROUNDS)
     with loaded(pair) as load:
         for number in range(ROUNDS):
             BLOWS[blow](pair, number % 2, load)
             load.await_more(chance.randrange(4 * WRITERS))
+    record_property(f"times {blow}", ROUNDS)
+    record_property("messages", load.count)
 
 
 @pytest.mark.timeout(300)

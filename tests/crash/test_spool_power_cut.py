@@ -164,8 +164,11 @@ def lost(monkeypatch: pytest.MonkeyPatch, cuts: int, **instead: Any) -> int:
     return count
 
 
-def test_every_event_that_was_stored_survives_a_power_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_event_that_was_stored_survives_a_power_cut(
+    monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
     assert lost(monkeypatch, CUTS) == 0
+    record_property("power cuts", CUTS)
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,11 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 100.0
 
 
-def start(module: str, *arguments: object, stdout: int | None = None) -> "subprocess.Popen[str]":
+def start(
+    module: str, *arguments: object, stdout: int | None = None, stderr: int | None = None
+) -> "subprocess.Popen[str]":
     program = [sys.executable, "-m", f"tests.hook.{module}", *map(str, arguments)]
-    return subprocess.Popen(program, text=True, cwd=ROOT, stdout=stdout)
+    return subprocess.Popen(program, text=True, cwd=ROOT, stdout=stdout, stderr=stderr)
 
 
 def until_at_work(home: Path, number: int) -> None:

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.world import page
+from tests import ledger
 
 if TYPE_CHECKING:
     from tests.world.run import Result
@@ -22,7 +22,9 @@ def main() -> int:
         environment = {**os.environ, "PYTHONHASHSEED": "0"}
         optimised = ["-O"] * sys.flags.optimize
         os.execve(sys.executable, [sys.executable, *optimised, "-m", "tests.world", *sys.argv[1:]], environment)
-    seeds = list(range(arguments.seeds)) if arguments.seed is None else [arguments.seed]
+    seeds = (
+        list(range(arguments.first, arguments.first + arguments.seeds)) if arguments.seed is None else [arguments.seed]
+    )
     if not arguments.coverage:
         return _judge(seeds, arguments)
     from tests.world.covered import Covered
@@ -31,8 +33,10 @@ def main() -> int:
     covered.start()  # before the programs are even loaded
     failed = _judge(seeds, arguments)
     covered.stop()
-    covered.write(f"{len(seeds)} seeds of {arguments.seconds:g} simulated seconds each ran through:")
-    print("\n".join(covered.lines()))
+    folders = covered.folders()
+    what = f"{len(seeds)} seeds of {arguments.seconds:g} simulated seconds each ran through:"
+    ledger.note("covered", {"what": what, "folders": folders})
+    print(what, folders)
     return failed
 
 
@@ -46,28 +50,29 @@ def _judge(seeds: list[int], arguments: argparse.Namespace) -> int:
         print(result.line(), *(f"  ✗ {finding}" for finding in result.findings), sep="\n", flush=True)
         if result.findings:
             print(f"  replay: {result.command()}", flush=True)
-    summary = _summary(results, arguments.seconds, time.process_time() - began)
-    print(*summary, sep="\n")
+    took_s = time.process_time() - began
+    numbers = _numbers(results)
+    print(
+        f"{len(results)} worlds, {numbers['simulated seconds'] / took_s:,.0f} simulated seconds a second of CPU",
+        numbers,
+    )
     if arguments.page:
-        page.write("worlds", summary)
+        failed = sum(bool(result.findings) for result in results)
+        one = {"runs": len(results), "failed": failed, "seconds": round(took_s), "numbers": numbers}
+        ledger.add("worlds", {f"{arguments.seconds:g}": one})
     return 1 if any(result.findings for result in results) else 0
 
 
-def _summary(results: "list[Result]", seconds: float, took_s: float) -> list[str]:
-    """What many worlds were, as a table."""
-    simulated_s = sum(result.simulated_s for result in results)
-    numbers = {
-        f"seeds, of {seconds:g} simulated seconds with faults each": len(results),
-        "of them with a finding": sum(bool(result.findings) for result in results),
-        "simulated seconds, with what came before the faults and after them": simulated_s,
-        "simulated seconds a second of CPU": simulated_s / took_s,
-        "faults a simulated hour": sum(result.faults for result in results) / simulated_s * 3600,
+def _numbers(results: "list[Result]") -> dict[str, int]:
+    """What many worlds were."""
+    return {
+        "simulated seconds": round(sum(result.simulated_s for result in results)),
+        "faults": sum(result.faults for result in results),
         "sends": sum(result.sends for result in results),
         "edits of documents": sum(result.edits for result in results),
         "hook events": sum(result.hooks for result in results),
         "machines put back to a backup": sum(result.restores for result in results),
     }
-    return ["| what | how much |", "|---|---|", *(f"| {what} | {count:,.0f} |" for what, count in numbers.items())]
 
 
 def _run(seed: int, arguments: argparse.Namespace) -> "Result":
@@ -83,7 +88,8 @@ def _run(seed: int, arguments: argparse.Namespace) -> "Result":
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__)
     parser.add_argument("--seed", type=int, help="run this seed alone")
-    parser.add_argument("--seeds", type=int, default=1, help="run seeds from 0 on")
+    parser.add_argument("--seeds", type=int, default=1, help="run so many seeds")
+    parser.add_argument("--first", type=int, default=0, help="from this one on")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="simulated seconds in which faults fall")
     parser.add_argument("--trace", help="write every step into this file")
     parser.add_argument("--page", action="store_true", help="write into docs/reliability.md what the worlds were")

@@ -1,12 +1,10 @@
-"""Which lines of the programs a world has run through, folder by folder, and the page that says so."""
+"""Which lines of the programs a world has run through, folder by folder."""
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
-
-from tests.world import page
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
@@ -26,13 +24,9 @@ class Covered:
     def stop(self) -> None:
         sys.settrace(None)
 
-    def lines(self) -> list[str]:
-        """A line of a table for each folder."""
-        return [f"| `{folder}/` | {_share(*self._count(folder))} |" for folder in FOLDERS]
-
-    def write(self, what: str) -> None:
-        """Put the table into the page."""
-        page.write("covered", (what, "", "| folder | lines that ran |", "|---|---|", *self.lines()))
+    def folders(self) -> dict[str, tuple[int, int]]:
+        """Of each folder, how many lines ran, and how many could."""
+        return {folder: self._count(folder) for folder in FOLDERS}
 
     def _enter(self, frame: FrameType, event: str, argument: Any) -> Any:
         name = frame.f_code.co_filename
@@ -62,7 +56,3 @@ def _lines(code: CodeType) -> Iterator[int]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _lines(constant)
-
-
-def _share(ran: int, whole: int) -> str:
-    return f"{ran:,} of {whole:,} ({100 * ran // whole} %)"

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tests.world import page
+from tests import ledger
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -467,17 +467,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unfound = results.count(None)
     print(f"{len(results)} mutants, {unfound} not found")
     if chosen.page and not chosen.search:
-        page.write("mutants", _table(dict(zip((mutant.name for mutant in mutants), results, strict=True))))
+        rules = dict(zip((mutant.name for mutant in mutants), results, strict=True))
+        listed = [{"name": one.name, "why": one.why, "seed": one.seed, "rule": rules.get(one.name)} for one in MUTANTS]
+        ledger.note("mutants", {"mutants": listed})
     return 1 if unfound else 0
-
-
-def _table(rules: dict[str, str | None]) -> list[str]:
-    """Every mutant, and what was found with the seed that is kept for it."""
-    lines = ["| mutant | why it is wrong | seed | rule that it breaks there |", "|---|---|---|---|"]
-    for mutant in MUTANTS:
-        rule = rules.get(mutant.name)
-        lines.append(f"| `{mutant.name}` | {mutant.why} | {mutant.seed if rule else 'none yet'} | {rule or '—'} |")
-    return lines
 
 
 def _judge(mutant: Mutant, most: int | None) -> str | None:
