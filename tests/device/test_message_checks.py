@@ -54,6 +54,7 @@ TAMPERINGS = {
     "every_receipt_is_about_a_send": "DELETE FROM receipt",
     "every_receipt_was_told_once": "UPDATE send_receipt SET status = 'duplicate'",
     "every_fate_is_about_a_send": "UPDATE fate SET sequence = 99",
+    "contents": "UPDATE inbox SET body = CAST('mine' AS BLOB) WHERE client_message_id = 'theirs'",
     "evidence": "UPDATE inbox SET event = CAST(replace(CAST(event AS TEXT), '4201', '4202') AS BLOB)",
 }
 

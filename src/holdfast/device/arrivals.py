@@ -11,7 +11,7 @@ from enum import StrEnum
 
 import msgspec
 
-from holdfast.device import receipts
+from holdfast.device import evidence, receipts
 from holdfast.device.inbox import names
 from holdfast.device.operations import Facts
 from holdfast.protocol import envelope, ulid
@@ -239,12 +239,13 @@ def _write_duplicate(transaction: Transaction, now: int, ruling: _Ruling) -> Non
 def _content(payload: Payload | None) -> dict[str, Value]:
     """The columns that only a key can fill."""
     if payload is None:
-        return {"object_id": None, "body": None, "meta": None, "previous_sequence": None}
+        return {"object_id": None, "body": None, "meta": None, "previous_sequence": None, "digest": None}
     return {
         "object_id": payload.object_id,
         "body": payload.body,
         "meta": payload.meta,
         "previous_sequence": payload.previous_sequence,
+        "digest": evidence.content_digest(payload.object_id, payload.meta, payload.body),
     }
 
 

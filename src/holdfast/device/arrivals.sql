@@ -35,11 +35,11 @@ ON CONFLICT (sender, epoch) DO NOTHING
 INSERT INTO inbox
     (arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
      previous_sequence, event_id, event, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
-     received_at, was_stored, replayed, log_id, history_id, fired_at)
+     received_at, was_stored, replayed, log_id, history_id, fired_at, digest)
 VALUES ((SELECT coalesce(max(arrival), 0) + 1 FROM inbox), :id, :client_message_id, :broker_message_id, :mesh, :topic, :sender,
         :sender_pubkey, :sender_name, :epoch, :sequence, :previous_sequence, :event_id, :event, :status, :object_id, :body,
         :meta, :priority, :reply_to, :mentions, :expires_at, :sent_at, :now, :was_stored, :replayed, :log_id, :history_id,
-        :fired_at)
+        :fired_at, :digest)
 RETURNING arrival
 
 -- name: store_duplicate
@@ -64,6 +64,6 @@ LIMIT :limit
 -- The event stays: it is what the sender signed.
 UPDATE inbox
 SET status = 'stored', object_id = :object_id, body = :body, meta = :meta, previous_sequence = :previous_sequence,
-    opened_at = :now
+    digest = :digest, opened_at = :now
 WHERE id = :id AND status = 'unreadable' AND pruned_at IS NULL
 RETURNING broker_message_id, client_message_id, sender, event_id

@@ -21,12 +21,12 @@ SCHEMA = Schema(
             Migration.load(__package__, name)
             for name in (
                 *("operation_log", "topic_key", "directory", "inbox", "lane", "outbox", "feed", "hook_entry"),
-                *("listing", "console"),
+                *("listing", "console", "inbox_digest"),
             )
         ),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql"), Statements(__package__, "feed_checks.sql")),
-    walks=(history.verify, operations.verify, evidence.verify, feed_verify.verify),
+    walks=(history.verify, operations.verify, evidence.verify, evidence.verify_contents, feed_verify.verify),
 )
 
 

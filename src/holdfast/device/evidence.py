@@ -1,5 +1,6 @@
-"""What others signed and this device keeps: messages that arrived, and receipts. A changed byte makes it worthless, and shows."""
+"""What others signed and this device keeps: messages that arrived, what was in them, and receipts. A changed byte shows."""
 
+import hashlib
 from collections.abc import Iterator
 
 from holdfast.protocol.event import check_id, decode
@@ -11,6 +12,26 @@ from holdfast.store.statements import Statements
 _SQL = Statements(__package__, "evidence.sql")
 
 PAGE_ROWS = 100  # events that one read transaction of a long walk takes
+
+
+def content_digest(object_id: bytes, meta: bytes | None, body: bytes) -> bytes:
+    """By which a message's content is known for what was opened."""
+    told = b"\0" if meta is None else b"\1" + len(meta).to_bytes(4, "big") + meta
+    return hashlib.sha256(object_id + told + body).digest()
+
+
+def verify_contents(engine: Engine) -> Iterator[Finding]:
+    """Every message that was opened says what it said then."""
+    after = 0
+    while True:
+        with engine.read() as transaction:
+            rows = transaction.rows(_SQL["contents"], {"after": after, "limit": PAGE_ROWS})
+        for arrival, object_id, meta, body, digest in rows:
+            if content_digest(object_id, meta, body) != digest:
+                yield Finding("contents", verify_contents.__doc__ or "", f"message {arrival} is not what arrived")
+        if not rows:
+            return
+        after = rows[-1][0]
 
 
 def verify(engine: Engine) -> Iterator[Finding]:

@@ -11,3 +11,11 @@ FROM (
 WHERE kept.event IS NOT NULL AND kept.event_id > :after
 ORDER BY kept.event_id
 LIMIT :limit
+
+-- name: contents
+-- What the retention has taken says nothing any more, and rows from before there were digests never did.
+SELECT arrival, object_id, meta, body, digest
+FROM inbox
+WHERE arrival > :after AND digest IS NOT NULL AND body IS NOT NULL AND object_id IS NOT NULL
+ORDER BY arrival
+LIMIT :limit
