@@ -193,6 +193,14 @@ def test_each_rule_finds_what_breaks_it(name: str, office: Office) -> None:
     office.do(lambda tx: tx.run("DELETE FROM hook_outbox"))
 
 
+@pytest.mark.parametrize("column", ["payload", "session_id", "event_name"])
+def test_an_event_that_is_no_longer_what_was_stored_is_found(column: str, office: Office) -> None:
+    office.put("a", "session_start", "agent_stop")
+    office.do(lambda tx: tx.run(f"UPDATE hook_outbox SET {column} = replace({column}, substr({column}, 1, 1), '?')"))
+    assert [finding.check for finding in check(office.engine, SCHEMA)] == ["events", "events"]
+    office.do(lambda tx: tx.run("DELETE FROM hook_outbox"))
+
+
 def test_no_rule_is_without_a_test_and_the_critical_types_are_those_of_the_protocol() -> None:
     (statements,) = SCHEMA.checks
     assert set(statements) == set(TAMPERINGS)

@@ -2,6 +2,7 @@
 
 import os
 
+from holdfast.hook import outbox
 from holdfast.hook.layout import JOURNAL_MODE, PROGRAM, STEPS
 from holdfast.store import migrations
 from holdfast.store.engine import Engine
@@ -16,6 +17,7 @@ SCHEMA = Schema(
     program=PROGRAM,
     migrations=tuple(Migration.load(__package__, step) for step in STEPS),
     checks=(Statements(__package__, "checks.sql"),),
+    walks=(outbox.verify,),
 )
 
 

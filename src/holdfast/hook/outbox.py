@@ -4,7 +4,8 @@ A lock names its owner, and carries a token that grows with every claim. Every m
 another can no longer say anything about it.
 """
 
-from collections.abc import Iterable, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,18 +17,21 @@ from holdfast.protocol.hook_queue import Item, must_precede
 from holdfast.protocol.hook_row import COUNTS, TRANSITIONS, HookSignal, HookStatus, lost
 from holdfast.protocol.schedule import DAY, HOOK_WAIT_MAX
 from holdfast.protocol.tables import move
-from holdfast.store.engine import ConstraintViolated, Transaction, Value
+from holdfast.store.engine import ConstraintViolated, Engine, Transaction, Value
+from holdfast.store.finding import Finding
 from holdfast.store.statements import Statements
 
 RETENTION_DAYS = 7  # of what has ended and is in the history
 PASSED_OVER_ROWS = 10_000  # looked at together where some are to be passed over, which may be many
 PRUNE_ROWS = 500  # in one transaction
 REPORT_ROWS = 200  # likewise
+VERIFIED_ROWS = 100  # that one read transaction of a long walk takes
 ERROR_CHARACTERS_MAX = 1_000  # of what is kept of an error
 LOST_ERROR = "the worker was lost while it handled this"
 
 _SQL = Statements(__package__, "outbox.sql")
 _RECEIVING = Statements(__package__, "receiving.sql")
+_DIGESTED = ("event_id", "agent", "session_id", "event_type", "event_name", "occurrence", "received_at", "payload")
 _HELD = frozenset({HookStatus.LOCKED, HookStatus.HANDLING})
 
 
@@ -75,10 +79,31 @@ def take_in(transaction: Transaction, records: Sequence[spool.Record]) -> list[s
         try:
             if not isinstance(values, dict):
                 raise TypeError  # the database would take it for a mistake of ours
+            if statement == "insert_event":
+                values = {**values, "digest": event_digest(*(values[name] for name in _DIGESTED))}
             transaction.run(_RECEIVING[str(statement)], values)
         except (ArithmeticError, ConstraintViolated, LookupError, TypeError, ValueError):
             rejected.append(record)
     return rejected
+
+
+def event_digest(*values: object) -> bytes:
+    """By which an event is known for what was stored; of its values in their order."""
+    return hashlib.sha256("\0".join(map(str, values)).encode()).digest()
+
+
+def verify(engine: Engine) -> Iterator[Finding]:
+    """Every event is what was stored."""
+    after = 0
+    while True:
+        with engine.read() as transaction:
+            rows = transaction.rows(_SQL["digested"], {"after": after, "limit": VERIFIED_ROWS})
+        for row_id, digest, *values in rows:
+            if event_digest(*values) != digest:
+                yield Finding("events", verify.__doc__ or "", f"event {row_id} is not what was stored")
+        if not rows:
+            return
+        after = rows[-1][0]
 
 
 def has_open(transaction: Transaction) -> bool:

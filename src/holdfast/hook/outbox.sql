@@ -121,3 +121,11 @@ SELECT event_id, event_type, status, last_error, received_at, ended_at, ended_re
 FROM hook_outbox
 WHERE agent = :agent AND session_id = :session_id
 ORDER BY id
+
+-- name: digested
+-- Rows from before there were digests have nothing to be held against.
+SELECT id, digest, event_id, agent, session_id, event_type, event_name, occurrence, received_at, payload
+FROM hook_outbox
+WHERE id > :after AND digest IS NOT NULL
+ORDER BY id
+LIMIT :limit

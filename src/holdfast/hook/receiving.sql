@@ -1,7 +1,8 @@
 -- name: insert_event
 -- A record of the spool may be inserted a second time, and an agent may fire one hook twice: the first stays.
-INSERT INTO hook_outbox (event_id, agent, session_id, event_type, event_name, payload, occurrence, received_at, next_attempt_at)
-VALUES (:event_id, :agent, :session_id, :event_type, :event_name, :payload, :occurrence, :received_at, :received_at)
+INSERT INTO hook_outbox
+    (event_id, agent, session_id, event_type, event_name, payload, occurrence, received_at, next_attempt_at, digest)
+VALUES (:event_id, :agent, :session_id, :event_type, :event_name, :payload, :occurrence, :received_at, :received_at, :digest)
 ON CONFLICT DO NOTHING
 
 -- name: count_dropped
