@@ -118,7 +118,7 @@ def test_a_home_that_was_copied_from_another_machine_is_found(well: Person) -> N
 def test_a_relay_that_shows_another_key_is_another_relay(well: Person) -> None:
     path = well.home / "home.json"
     before = path.read_text()
-    path.write_text(json.dumps(json.loads(before) | {"relay_pubkey": "ab" * 32}))
+    path.write_text(json.dumps(json.loads(before) | {"digest": None, "relay_pubkey": "ab" * 32}))
     try:
         state, what, _ = _one(_patient(well), "relay")
     finally:
@@ -192,7 +192,9 @@ def _relay_at(person: Person, listening: socket.socket) -> Iterator[None]:
     """Another address in what a home knows of its relay."""
     path = person.home / "home.json"
     before = path.read_text()
-    path.write_text(json.dumps(json.loads(before) | {"relay": f"http://127.0.0.1:{listening.getsockname()[1]}"}))
+    path.write_text(
+        json.dumps(json.loads(before) | {"digest": None, "relay": f"http://127.0.0.1:{listening.getsockname()[1]}"})
+    )
     try:
         yield
     finally:
@@ -202,7 +204,7 @@ def _relay_at(person: Person, listening: socket.socket) -> Iterator[None]:
 def test_a_relays_address_that_is_none_is_found_once(well: Person) -> None:
     path = well.home / "home.json"
     before = path.read_text()
-    path.write_text(json.dumps(json.loads(before) | {"relay": "relay.example"}))
+    path.write_text(json.dumps(json.loads(before) | {"digest": None, "relay": "relay.example"}))
     try:
         found = [one for one in examine(_patient(well)) if one.state is State.WRONG]
     finally:

@@ -1,6 +1,7 @@
 """One byte changed anywhere in a file that programs live on: noticed, or harmless; never another answer in silence."""
 
 import asyncio
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,15 @@ import pytest
 from holdfast.cli.check import inspect
 from holdfast.device.home import Home
 from holdfast.hook import spool
+from holdfast.hook.receiver import Call, receive
 from holdfast.relay import closing, identity
 from holdfast.relay.settings import Settings
 from holdfast.store import faults, history
 from holdfast.store.sqlite import SqliteEngine
+from tests.device.desk import Desk
+from tests.device.feed_world import Dwelling, Town
 from tests.device.house import furnish
+from tests.hook.receivers import take_in
 from tests.relay.place import Place, make_topic
 
 IS_WHOLE = "HOLDFAST_CRASH_CYCLES" in os.environ
@@ -44,10 +49,7 @@ def make_relay(directory: Path) -> Path:
 
 def look_at_relay(path: Path) -> Any:
     """What the history says, and what its readers would be sent."""
-    _, findings = inspect(path)
-    if findings:
-        raise Noticed
-    engine = SqliteEngine(path, read_only=True)
+    engine = _whole(path)
     try:
         with engine.read() as transaction:
             waiting = transaction.rows(
@@ -85,9 +87,97 @@ def make_relay_key(directory: Path) -> Path:
     return directory / identity.RELAY_KEY
 
 
+def make_membership(directory: Path) -> Path:
+    furnish(Home(directory / "home"))
+    return directory / "home" / "home.json"
+
+
+def look_at_membership(path: Path) -> Any:
+    return Home(path.parent).membership()
+
+
+def make_device(directory: Path) -> Path:
+    """A home's database with messages that came and that were sent, and documents with a conflict."""
+    desk = Desk(directory / "device.db")
+    for number in range(6):
+        desk.sent("bob", f"mine {number}", meta={"number": number})
+        desk.store(desk.arrival(desk.bob.message(desk.me), body=f"theirs {number}".encode()))
+    desk.close()
+    return desk.path
+
+
+def look_at_device(path: Path) -> Any:
+    """What was sent and what came, and all that is told of both."""
+    engine = _whole(path)
+    try:
+        with engine.read() as transaction:
+            came = transaction.rows("SELECT event_id, object_id, body, meta FROM inbox ORDER BY arrival")
+            sent = transaction.rows("SELECT sequence, object_id, blob FROM operation_log ORDER BY sequence")
+        return list(history.walk(engine)), came, sent
+    finally:
+        engine.close()
+
+
+def make_documents(directory: Path) -> Path:
+    town = Town(directory, "town")
+    home, other = (Dwelling(directory, name, town.place.clock) for name in ("home", "other"))
+    for one in (home, other):
+        one.add(town)
+        one.edit("both", f"by {one.name}")
+        one.edit("own", f"of {one.name}")
+    for one in (home, other, home):
+        one.meet(town)
+    for one in (home, other):
+        one.close()
+    town.place.engine.close()
+    return directory / "home.db"
+
+
+def look_at_documents(path: Path) -> Any:
+    """Which versions there are, what they say, and which of them count."""
+    engine = _whole(path)
+    try:
+        with engine.read() as transaction:
+            return transaction.rows("SELECT event_id, event, d, o, clock, status FROM snapshot ORDER BY event_id")
+    finally:
+        engine.close()
+
+
+def make_hooks(directory: Path) -> Path:
+    for number in range(8):
+        said = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": f"number {number}", "cwd": "/"}
+        assert receive(Call(["--agent", "claude", "--home", str(directory), json.dumps(said)])) == "stored"
+    take_in(directory)
+    return directory / "hooks.db"
+
+
+def look_at_hooks(path: Path) -> Any:
+    """What handlers would be given, in which order."""
+    engine = _whole(path)
+    try:
+        with engine.read() as transaction:
+            return transaction.rows(
+                "SELECT event_id, agent, session_id, event_type, payload FROM hook_outbox ORDER BY id"
+            )
+    finally:
+        engine.close()
+
+
+def _whole(path: Path) -> SqliteEngine:
+    """A database in which nobody finds anything wrong."""
+    _, findings = inspect(path)
+    if findings:
+        raise Noticed
+    return SqliteEngine(path, read_only=True)
+
+
 FILES: dict[str, tuple[Callable[[Path], Path], Look, int]] = {
     "a relay's database": (make_relay, look_at_relay, 97 if IS_WHOLE else 3_989),
     "the spool of hooks": (make_spool, look_at_spool, 1 if IS_WHOLE else 3),
+    "the hooks' database": (make_hooks, look_at_hooks, 31 if IS_WHOLE else 1_997),
+    "a home's database": (make_device, look_at_device, 61 if IS_WHOLE else 5_987),
+    "a home's documents": (make_documents, look_at_documents, 61 if IS_WHOLE else 5_987),
+    "home.json": (make_membership, look_at_membership, 1),
     "a member's key": (make_key, look_at_key, 1),
     "a relay's key": (make_relay_key, identity.read_key, 1),
 }

@@ -9,6 +9,7 @@ Only its owner may look into it. What is written here is whole and on disk, or n
 """
 
 import fcntl
+import hashlib
 import os
 import stat
 import time
@@ -72,6 +73,17 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     client_message_id: str
 
 
+class _Kept(Membership, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What home.json holds: a changed letter in a name, an id or an address must not pass for what was written."""
+
+    digest: str | None = None  # of the rest; None in what was written before there was one
+
+
+def _digest(membership: Membership) -> str:
+    written = [getattr(membership, name) for name in Membership.__struct_fields__]
+    return hashlib.sha256(msgspec.json.encode(written)).hexdigest()
+
+
 class Home:
     """One home directory. Nothing is read or made before it is entered."""
 
@@ -130,18 +142,21 @@ class Home:
         if not path.exists():
             return None
         try:
-            found = msgspec.json.decode(read_private(path), type=Membership)
+            found = msgspec.json.decode(read_private(path), type=_Kept)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Damaged(str(path), str(error)) from error
         if found.version != _VERSION:
             raise Damaged(str(path), f"version {found.version} is not known here; a newer Holdfast may have written it")
+        if found.digest not in (None, _digest(found)):
+            raise Damaged(str(path), "it was changed since; if by you, take the digest out of it")
         if not self.database.exists():
             raise Damaged(str(self.database), "the operation log is gone, though home.json names a mesh")
-        return found
+        return Membership(**{name: getattr(found, name) for name in Membership.__struct_fields__})
 
     def keep(self, membership: Membership) -> None:
         """Write down which mesh this home is in; the one before is replaced."""
-        pretty = msgspec.json.format(msgspec.json.encode(membership), indent=2)
+        kept = _Kept(**msgspec.structs.asdict(membership), digest=_digest(membership))
+        pretty = msgspec.json.format(msgspec.json.encode(kept), indent=2)
         files.replace(self.path / "home.json", pretty + b"\n")
 
     def forget(self) -> None:
