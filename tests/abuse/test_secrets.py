@@ -1,7 +1,9 @@
 """Secrets are planted, used rightly and wrongly, and then looked for in everything that was written and printed."""
 
 import base64
+import html
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -13,13 +15,14 @@ from holdfast.device.invitation import read
 from holdfast.protocol import keys
 from tests.abuse.scene import Caller, Scene, answered, scene
 from tests.cli.person import PATIENCE_S, Person, founder, invitation_of
-from tests.console.town import until
+from tests.console.town import Visitor, link, until
 from tests.hook import receivers
 
 BODY = "PLANTED-BODY-6f1d"
 PROMPT = "PLANTED-PROMPT-77aa"
 META = "PLANTED-META-90ce"
 PASSPHRASE = "PLANTED passphrase 51b2"
+PAGES_MAX = 150  # of one console
 HOOK_SECRET = "whsec_" + base64.b64encode(b"PLANTED-webhook-secret-03!").decode()
 
 
@@ -91,6 +94,7 @@ def _lived(place: Scene) -> Traces:
     _run(traces, ann, "hook", "doctor")
     _run(traces, ann, "check", str(place.relay.data / "relay.db"))
     _told(place, traces)
+    _shown(place, traces)
     traces.files(place.relay.data, place.home.home)
     for log in (place.relay.log_file, ann.home.with_suffix(".log")):
         traces.seen[log.name] = log.read_bytes()
@@ -186,6 +190,33 @@ def _told(place: Scene, traces: Traces) -> None:
             continue  # it has ended
 
 
+def _shown(place: Scene, traces: Traces) -> None:
+    """Every page of both consoles. What a home may read, its owner is shown."""
+    operator = Visitor(place.relay.url).enter(link("--data", place.relay.data))
+    owner_link = link(home=place.home.home)
+    owner = Visitor(owner_link.partition("/console")[0]).enter(owner_link)
+    for whose, visitor in (("relay", operator), ("home", owner)):
+        for path, page in _pages(visitor):
+            where = f"{whose}'s console {path}"
+            traces.seen[where] = page
+            if whose == "home":
+                for name in ("body", "meta", "prompt"):
+                    traces.secrets[name][1].add(where)
+
+
+def _pages(visitor: Visitor) -> Iterator[tuple[str, bytes]]:
+    """All that can be reached by following links."""
+    known, waiting = {"/"}, ["/"]
+    while waiting and len(known) < PAGES_MAX:
+        path = waiting.pop(0)
+        answer = visitor.ask("GET", path)
+        yield path, answer.body
+        links = re.findall(r'(?:href|hx-get)="/console(/[^"#]*)"', answer.body.decode("utf-8", "replace"))
+        new = [one for one in map(html.unescape, links) if not one.startswith("/static") and one not in known]
+        known.update(new)
+        waiting += dict.fromkeys(new)
+
+
 def test_what_was_planted_was_used(traces: Traces) -> None:
     """Whoever looks for something must be able to find it."""
     for name, where in (
@@ -198,6 +229,10 @@ def test_what_was_planted_was_used(traces: Traces) -> None:
     assert len(traces.seen["relay's message"]) > 1_000
     assert b"planted" in traces.seen["daemon /v1/trace/planted"]
     assert b"token" in traces.seen["answer to token in a URL"]
+    consoles = [name for name, page in traces.seen.items() if "'s console" in name and b"<html" in page]
+    assert len([name for name in consoles if name.startswith("home")]) > 5
+    assert len([name for name in consoles if name.startswith("relay")]) > 5
+    assert any(BODY.encode() in traces.seen[name] for name in consoles)
 
 
 SECRETS = [
