@@ -5,10 +5,11 @@ Within a connection bytes keep their order, as on every network that our program
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.wire.plain import PlainNetwork, PlainTransport
 from tests.world.hearing import Hearing
 from tests.world.loop import Life, WorldLoop
 
@@ -139,7 +140,7 @@ class Internet:
                     self.loop.call_later(silent_s + self.delay(connection.link), end.other.break_off)
 
 
-class MachineNetwork:
+class MachineNetwork(PlainNetwork):
     """What a program is given to listen and connect."""
 
     def __init__(self, internet: Internet, machine: str, life: Life) -> None:
@@ -151,9 +152,6 @@ class MachineNetwork:
         if self._life.is_alive:
             self._internet.places[host, port] = _Place(self._life, self._machine, factory)
         return Listening(self._internet, self._life, host, port)
-
-    async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> "Listening":
-        return await self.listen(factory, path, 0)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         internet = self._internet
@@ -183,40 +181,25 @@ class Listening:
             del self._internet.places[self.host, self.port]
 
 
-class End(asyncio.Transport):
+class End(PlainTransport):
     """One end of a connection. What is written travels for a while, in order."""
 
     other: "End"
     connection: Connection
 
     def __init__(self, internet: Internet, life: Life, protocol: asyncio.BaseProtocol, name: tuple[str, int]) -> None:
-        super().__init__()
+        super().__init__(protocol, name)
         self._internet = internet
         self.life = life
-        self._protocol = protocol
-        self._name = name
         self._arrives_at = 0.0  # the last packet that was sent to this end
         self._on_its_way = 0  # bytes that were sent to this end
         self._trip = 0  # packets of earlier trips are lost
-        self._arrived: list[bytes] = []  # b"" is the end
-        self._reading = True
-        self._has_ended = False
-        self._is_closing = False
         self._is_lost = False
         self._asked_to_wait = False
 
     def join(self, connection: Connection, other: "End") -> None:
         self.connection = connection
         self.other = other
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return {"sockname": self._name, "peername": self.other._name}.get(name, default)
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        return self._protocol
 
     def write(self, data: Any) -> None:
         if not data or self._has_ended or self._is_lost or not self.life.is_alive:
@@ -232,30 +215,11 @@ class End(asyncio.Transport):
             self._asked_to_wait = True
             self._protocol.pause_writing()
 
-    def writelines(self, list_of_data: Iterable[Any]) -> None:
-        self.write(b"".join(list_of_data))
-
     def write_eof(self) -> None:
         if not self._has_ended:
             self._has_ended = True
             if self.life.is_alive and not self._is_lost:
                 self.other._travel(b"")
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def pause_reading(self) -> None:
-        self._reading = False
-
-    def resume_reading(self) -> None:
-        self._reading = True
-        self._internet.loop.call_soon(self._deliver, context=self.life.context)
-
-    def is_reading(self) -> bool:
-        return self._reading
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is one limit."""
 
     def get_write_buffer_size(self) -> int:
         return self.other._on_its_way if self._asked_to_wait else 0
@@ -269,9 +233,6 @@ class End(asyncio.Transport):
 
     def abort(self) -> None:
         self.close()
-
-    def is_closing(self) -> bool:
-        return self._is_closing
 
     def break_off(self, keep: bool = False) -> None:
         """The connection breaks for this end; what is on its way arrives before that, or never."""
@@ -321,13 +282,12 @@ class End(asyncio.Transport):
             self._arrived.append(data)
             self._deliver()
 
+    def _deliver_soon(self) -> None:
+        self._internet.loop.call_soon(self._deliver, context=self.life.context)
+
     def _deliver(self) -> None:
         while self._arrived and self._reading and not self._is_closing and self.life.is_alive:
             data = self._arrived.pop(0)
-            assert isinstance(self._protocol, asyncio.Protocol)
-            if data:
-                if self is self.connection.far and self.connection.hearing is not None:
-                    self.connection.hearing.asked(data)
-                self._protocol.data_received(data)
-            elif not self._protocol.eof_received():
-                self.close()
+            if data and self is self.connection.far and self.connection.hearing is not None:
+                self.connection.hearing.asked(data)
+            self._hand_over(data)
