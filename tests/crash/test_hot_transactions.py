@@ -26,13 +26,14 @@ from holdfast.protocol.history import Kind
 from holdfast.protocol.schedule import DAY, SECOND
 from holdfast.relay import closing
 from holdfast.relay.database import SCHEMA as RELAY_SCHEMA
-from holdfast.relay.settings import Settings
+from holdfast.relay.settings import FeedSettings, Settings
 from holdfast.store import faults, history
 from holdfast.store.check import check
 from tests.crash.test_power_cut import SmallJournal
 from tests.device.desk import START, Book, Desk
 from tests.disk import Disk
 from tests.people import MESH, Person
+from tests.relay.feed_client import Author
 from tests.relay.place import Place
 
 CUTS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "4")) * 10
@@ -49,12 +50,14 @@ class PowerCut(Exception):
 class Office:
     """A relay on such a disk, and what it said yes to."""
 
+    settings = Settings()
+
     def __init__(self, disk: Disk, people: Mapping[str, Person], said: Said, boots: int) -> None:
         self.disk = disk
         self.people = people
         self.said = said
         self.engine = SmallJournal("relay", vfs=disk.boot(), exclusive=True)
-        self.place = Place(None, Settings(), self.engine)  # type: ignore[arg-type]  # there is no path
+        self.place = Place(None, self.settings, self.engine)  # type: ignore[arg-type]  # there is no path
         self.place.seed = boots * 1_000_000  # randomness does not repeat itself
         self.place.now += boots * SECOND
 
@@ -126,6 +129,41 @@ class Office:
         return lost + [f"delivered {seq}" for seq in self.said["delivered"] & again]
 
 
+class Library(Office):
+    """The same relay with documents: whatever may be compacted is, with the next sweep."""
+
+    settings = Settings(feed=FeedSettings(open=True, compact_after_hours=0, recent_count=1, tombstones_max=1))
+
+    def edit(self) -> None:
+        self._publish_snapshots(*(self._version(d, {"A": self._next()}) for d in ("plan", "list")))
+
+    def disagree(self) -> None:
+        """Two devices that knew nothing of each other, but everything before."""
+        known = self._next()
+        for clock in ({"A": known + 1, "B": known}, {"A": known, "B": known + 1}):
+            self._publish_snapshots(self._version("poem", clock))
+
+    def delete(self) -> None:
+        self._publish_snapshots(*(self._version(d, {"A": self._next()}, o="del") for d in ("list", "map")))
+
+    def _next(self) -> int:
+        """A counter that no snapshot has had."""
+        return 2 * int(next(self.people["alice"].sequences)) + 1
+
+    def _version(self, d: str, clock: dict[str, int], **more: Any) -> Event:
+        return Author("library").snapshot(d, clock, at_s=self.place.now // SECOND, **more)
+
+    def _publish_snapshots(self, *events: Event) -> None:
+        for event, answer in zip(events, self.place.publish(*events), strict=True):
+            assert answer.http_status in (200, 201, 503), answer
+            if answer.http_status != 503:
+                self.tell("snapshots", event.id)
+
+    def lost(self) -> list[str]:
+        told = {bytes(e.event_id or b"").hex() for e in history.walk(self.engine) if e.kind is Kind.SNAPSHOT}
+        return super().lost() + [f"snapshot {event}" for event in self.said["snapshots"] - told]
+
+
 class Drawer(Desk):
     """A device's database on such a disk, and what it said."""
 
@@ -191,6 +229,7 @@ class Drawer(Desk):
 
 WORLDS: dict[str, tuple[Any, list[str]]] = {
     "relay": (Office, ["accept", "accept_many", "acknowledge", "receipt", "sweep"]),
+    "feed": (Library, ["edit", "disagree", "delete", "sweep"]),
     "device": (Drawer, ["accept", "answered", "arrive", "apply"]),
 }
 
