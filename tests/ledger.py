@@ -33,10 +33,11 @@ def note(name: str, found: Mapping[str, Any]) -> None:
 
 
 def add(name: str, runs: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add runs to what is known of each: numbers are added up."""
+    """Add runs to what is known of each: numbers are added up, and what has none takes the place of what was."""
     with _alone():
         known = read().get(name, {})
-        _keep(name, known | {what: _sum(known.get(what, {}), run) for what, run in runs.items()})
+        new = {what: _sum(known.get(what, {}), run) if "numbers" in run else dict(run) for what, run in runs.items()}
+        _keep(name, known | new)
 
 
 @contextmanager
@@ -59,10 +60,10 @@ def _sum(known: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
         for what in {**known.get("numbers", {}), **run["numbers"]}
     }
     counts = {what: known.get(what, 0) + run[what] for what in ("runs", "failed", "seconds")}
-    return {**counts, "last": _today(), "numbers": numbers}
+    return {**counts, "last": today(), "numbers": numbers}
 
 
-def _today() -> str:
+def today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
@@ -113,10 +114,11 @@ def _world_lines(lengths: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
         yield f"| {what} | {' | '.join(f'{count:,.0f}' for count in row)} |"
 
 
-def _mutant_lines(found: Mapping[str, Any]) -> Iterable[str]:
-    yield from ("| mutant | why it is wrong | seed | rule that it breaks there |", "|---|---|---|---|")
-    for one in found["mutants"]:
-        yield f"| `{one['name']}` | {one['why']} | {one['seed'] if one['rule'] else 'none yet'} | {one['rule'] or '—'} |"
+def _mutant_lines(found: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    yield from ("| mutant | why it is wrong | seed | rule that it breaks there | last run |", "|---|---|---|---|---|")
+    for name, one in sorted(found.items(), key=lambda item: item[1]["place"]):
+        seed = one["seed"] if one["rule"] else "none yet"
+        yield f"| `{name}` | {one['why']} | {seed} | {one['rule'] or '—'} | {one['at']} |"
 
 
 def _covered_lines(found: Mapping[str, Any]) -> Iterable[str]:

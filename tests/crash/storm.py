@@ -35,7 +35,7 @@ from holdfast.device.home import Home
 from holdfast.device.mesh import in_session
 from tests.crash import storm_audit
 from tests.crash.programs import Program, free_port
-from tests.crash.storm_people import TOPIC, Person
+from tests.crash.storm_people import PACE_S, SLOW, TOPIC, Person
 from tests.device.company import gather_in_mesh
 from tests.postgres import running_server
 from tests.proxy import RoughProxy
@@ -70,6 +70,7 @@ class Storm:
     luck: random.Random
     store: str | None  # the URL of a database, or each relay's own file
     has_disks: bool
+    pace_s: float = PACE_S
     people: list[Person] = field(default_factory=list)
     relays: list[Program] = field(default_factory=list)
     port: int = field(default_factory=lambda: int(free_port()))
@@ -106,7 +107,7 @@ class Storm:
         asyncio.run(_befriend(self.url, [Home(home) for home in homes]))
         for name, home in zip(NAMES, homes, strict=True):
             others = [other for other in NAMES if other != name]
-            self.people.append(Person(name, home, others, self.place / f"{name}.log"))
+            self.people.append(Person(name, home, others, self.place / f"{name}.log", self.pace_s))
         for person in self.people:
             person.daemon.start()
         for person in self.people:
@@ -187,6 +188,8 @@ class Storm:
             os.killpg(self._pipeline.pid, signal.SIGKILL)  # Java, too
             self._pipeline.wait()
             self._pipeline = None
+            if storm_audit.has_plan(self):
+                shutil.copy(storm_audit.plan(self), self.place / f"plan-{self.pipelines}.json")
 
     def close(self) -> None:
         self._end_pipeline()
@@ -312,6 +315,7 @@ def run(place: Path, rounds: int, seed: int, store: str | None, *, audited: bool
     """A storm from its beginning to its judgement, and what it was."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     storm = Storm(place, random.Random(seed), store, has_disks=HERE in os.environ)
+    storm.pace_s *= SLOW if audited else 1
     try:
         storm.begin()
         storm.rage(rounds, with_pipeline=audited)

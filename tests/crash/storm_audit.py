@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.check import inspect
 from holdfast.device import database as device_database
 from holdfast.hook import database as hook_database
+from holdfast.protocol import keys
 from holdfast.protocol.hook_queue import Item
 from holdfast.relay import database as relay_database
 from holdfast.store import faults
 from holdfast.store.engine import Engine, Row
 from holdfast.store.world import wall_clock
-from tests.crash.storm_people import TOPIC, Person
+from tests.crash.storm_people import MARK, TOPIC, Person
+from tests.hook.feeder import PROMPT
 
 if TYPE_CHECKING:
     from tests.crash.storm import Storm
@@ -114,7 +116,7 @@ def files(storm: "Storm") -> None:
                 [name for who, name, _ in came if who == sender],
                 person.name,
             )
-        assert all(name == body for _, name, body in came)
+        assert all(body == f"{MARK} {name}" for _, name, body in came)
         arrived.update((person.name, sender, name) for sender, name, _ in came)
         assert len(person.applied) == len(set(person.applied))
         _assert_hooks(person)
@@ -167,9 +169,13 @@ def pipeline(storm: "Storm", **where: Any) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(words, env=environment, start_new_session=True, **where)
 
 
+def plan(storm: "Storm") -> Path:
+    return storm.place / "lake" / ".holdfast" / "plan.json"
+
+
 def has_plan(storm: "Storm") -> bool:
     """Whether a run has begun with a batch."""
-    return (storm.place / "lake" / ".holdfast" / "plan.json").exists()
+    return plan(storm).exists()
 
 
 def lake(storm: "Storm") -> dict[str, int]:
@@ -181,16 +187,21 @@ def lake(storm: "Storm") -> dict[str, int]:
     assert report["findings"] == []
     assert report["balance_holds"]
     balance: dict[str, int] = report["balance"]
-    assert {outcome: count for outcome, count in balance.items() if count} == {"delivered": wanted.total()}, balance
+    assert {name for name, count in balance.items() if count} == {"recipients", "delivered"}, balance
     _asked(storm, "verify", "--json")
     names: dict[str, str] = dict(_rows(relay_database.open_to_read(_relay(storm)), "SELECT member, name FROM member"))
-    applied = _asked(storm, "sql", _LAKE_APPLIED, "--json")
-    found = [(names[one["recipient"]], names[one["sender"]], one["client_message_id"]) for one in applied]
-    assert Counter(found) == wanted
-    assert _asked(storm, "sql", _LAKE_INVERSIONS, "--json") == []
+    for question in (_LAKE_DELIVERED, _LAKE_APPLIED):
+        rows = _asked(storm, "sql", question, "--json")["rows"]
+        found = [(names[one["recipient"]], names[one["sender"]], one["client_message_id"]) for one in rows]
+        assert Counter(found) == wanted, question
+    assert _asked(storm, "sql", _LAKE_INVERSIONS, "--json")["rows"] == []
+    _assert_no_secret(storm)
     return balance
 
 
+_LAKE_DELIVERED = """
+    SELECT recipient, sender, client_message_id FROM message_fate WHERE kind = 'message' AND outcome = 'delivered'
+"""
 _LAKE_APPLIED = "SELECT recipient, sender, client_message_id FROM applied WHERE outcome = 'applied'"
 _LAKE_INVERSIONS = """
     SELECT seq FROM (
@@ -198,6 +209,26 @@ _LAKE_INVERSIONS = """
         FROM history WHERE kind = 'accepted'
     ) WHERE before > sequence
 """
+
+
+def _assert_no_secret(storm: "Storm") -> None:
+    """Neither rows nor files of the lake, nor what the pipeline planned and said, have what is nobody's business there."""
+    from tests.pipeline import lakes  # which needs Spark's package
+
+    folder = storm.place / "lake"
+    rows = lakes.contents(folder, without=())
+    seen = {f"rows of {name}": "\n".join(found).encode() for name, found in rows.items()}
+    files = [*(path for path in folder.rglob("*") if path.is_file()), *storm.place.glob("plan-*.json")]
+    seen |= {str(path): path.read_bytes() for path in (*files, storm.place / "pipeline.log")}
+    assert any(b"ann-bob-0" in content for content in seen.values()), "nothing at all can be found there"
+    secrets = [MARK.encode(), PROMPT.encode(), (storm.place / "token").read_bytes().strip()]
+    for path in [*storm.place.glob("*/*.key"), *storm.place.glob("*/local-token")]:
+        text = path.read_text().strip()
+        secrets.append(text.encode())
+        secrets += [keys.read_nsec(text), keys.read_nsec(text).hex().encode()] if text.startswith("nsec") else []
+    assert len(secrets) > 3 + 2 * len(storm.people)
+    for secret in secrets:
+        assert [where for where, content in seen.items() if secret in content] == []
 
 
 def _asked(storm: "Storm", *words: str) -> Any:

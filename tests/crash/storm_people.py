@@ -9,19 +9,21 @@ from pathlib import Path
 from tests.crash.programs import Program
 from tests.hook.processes import start
 
-PACE_S = 0.03  # between two sends of one home
+PACE_S = 0.03  # between two sends of one home, and between two hook events of its agent
+SLOW = 5  # times as long where a pipeline is waited for, which takes its time
 AGAIN_S = 0.05  # until an unanswered request is repeated
 PAGE = 50  # messages that are acted on together
 HOOKS_AT_ONCE = 40  # that one process of an agent tells
-HOOK_PACE_S = 0.05
 SESSIONS = 4
 TOPIC = "@news"
+MARK = "PLANTED-BODY-51c7"  # in everything that only its recipients may read
 
 
 class Person:
     """Somebody's home, what is done there, and what was said about it."""
 
-    def __init__(self, name: str, home: Path, others: list[str], log: Path) -> None:
+    def __init__(self, name: str, home: Path, others: list[str], log: Path, pace_s: float) -> None:
+        self._pace_s = pace_s
         self.name = name
         self.home = home
         self.daemon = Program("daemon", "run", "--home", str(home), log=log)
@@ -67,13 +69,13 @@ class Person:
                 if self._over.is_set():
                     return
                 name = f"{self.name}-{to.removeprefix('@')}-{number}"
-                body = {"to": to, "message": name, "client_message_id": name}
+                body = {"to": to, "message": f"{MARK} {name}", "client_message_id": name}
                 while (answer := self.daemon.ask("POST", "/v1/send", body)) is None or answer[0] not in (200, 202):
                     assert answer is None or answer[0] >= 500, answer
                     self.repeated += 1
                     time.sleep(AGAIN_S)
                 self.accepted.append((to, name))
-                time.sleep(PACE_S)
+                time.sleep(self._pace_s)
 
     def _act(self) -> None:
         while not self._quiet.is_set():
@@ -90,7 +92,7 @@ class Person:
                 return
             with self._log.open("a") as log:
                 self._agent = start(
-                    *("feeder", self.home, first, HOOKS_AT_ONCE, SESSIONS, HOOK_PACE_S),
+                    *("feeder", self.home, first, HOOKS_AT_ONCE, SESSIONS, self._pace_s),
                     stdout=subprocess.PIPE,
                     stderr=log.fileno(),
                 )

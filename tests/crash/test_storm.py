@@ -65,4 +65,4 @@ def test_spark_finds_the_balance_whole_after_a_storm(
         *(["--store", postgres.database()] if engine == "postgres" else []),
     )
     assert told["pipelines killed"] > 0
-    assert told["balance"]["delivered"] == told["arrivals"]
+    assert told["balance"]["delivered"] > told["arrivals"], "receipts are delivered, too"

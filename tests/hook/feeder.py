@@ -11,6 +11,7 @@ import time
 from holdfast.hook.receiver import Call, receive
 
 # Mostly critical, with bursts in between.
+PROMPT = "PLANTED-PROMPT-2b90"
 NAMES = ("UserPromptSubmit", "PreToolUse", "PostToolUse", "Notification", "Stop")
 
 
@@ -21,7 +22,7 @@ def name_of(number: int) -> str:
 def feed(home: str, numbers: range, sessions: int, pause_s: float) -> None:
     for number in numbers:
         payload = {"session_id": f"s{number % sessions}", "hook_event_name": name_of(number // sessions), "n": number}
-        payload |= {"prompt": "hello", "cwd": "/"}
+        payload |= {"prompt": PROMPT, "cwd": "/"}
         where = receive(Call(["--agent", "claude", "--home", home, json.dumps(payload)]))
         assert where == "stored", where
         os.write(1, f"{number} {where}\n".encode())

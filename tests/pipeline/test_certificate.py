@@ -1,7 +1,8 @@
 """A certificate holds as long as nobody changed a value, and only as long."""
 
+import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from tests.pipeline.toys import TOYS
 from tests.pipeline.worlds import generated
 
 PROOF = lakes.with_what_they_need(*PROVED)
+FLIPS = 40 if "HOLDFAST_CRASH_CYCLES" in os.environ else 2  # bytes of a file, in its last two thirds
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,28 @@ def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
         for file in live_files(_handle(copy, "certificate")):
             _rewrite(file, other(old, new))
         assert any("not signed" in one for one in wrong(copy)), (old, new)
+
+
+def test_a_changed_byte_of_what_is_certified_shows_or_changes_nothing(certified: Path, tmp_path: Path) -> None:
+    """In rows, in the logs of their tables, in certificates, and in the list of batches."""
+    names, copy = (*PROVED, "certificate", "run"), tmp_path / "copy"
+    shutil.copytree(certified, copy)
+    before, found = _certified_rows(copy, names), 0
+    files = [path for name in names for path in sorted(Lake(copy).root(name).rglob("*")) if path.is_file()]
+    for path in files:
+        content = path.read_bytes()
+        for position in range(len(content) // 3, len(content), max(len(content) // FLIPS, 1)):
+            path.write_bytes(content[:position] + bytes([content[position] ^ 0x55]) + content[position + 1 :])
+            is_found = bool(wrong(copy))
+            found += is_found
+            assert is_found or _certified_rows(copy, names) == before, f"{path}, byte {position}"
+        path.write_bytes(content)
+    assert found > len(files) / 4
+
+
+def _certified_rows(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+    tables = {name: table for name, table in PROOF.items() if name in names}
+    return lakes.contents(path, tables, without=())
 
 
 def test_a_missing_certificate_shows(certified: Path, tmp_path: Path) -> None:
