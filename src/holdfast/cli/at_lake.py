@@ -35,14 +35,15 @@ def then(text: str) -> "AsOf":
     """A batch's number, or a time in ISO 8601; without a zone it is UTC."""
     from holdfast.pipeline.shelf import AsOf
 
-    if text.isdecimal():
-        return AsOf(number=int(text))
     try:
+        if text.isdecimal():
+            return AsOf(number=int(text))
         at = datetime.fromisoformat(text)
-    except ValueError:
-        message = f"--as-of is the number of a batch or a time such as 2026-05-17T12:00:00Z, not {text}"
+        return AsOf(at=round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000))
+    except (ValueError, OverflowError):  # more digits than a number has here, or before the first year somewhere
+        shown = text if len(text) <= CELL_CHARACTERS_MAX else text[:CELL_CHARACTERS_MAX] + "…"
+        message = f"--as-of is the number of a batch or a time such as 2026-05-17T12:00:00Z, not {shown}"
         raise Failure(ExitCode.USAGE, "usage", message) from None
-    return AsOf(at=round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000))
 
 
 def print_rows(names: list[str], rows: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from holdfast.pipeline.shelf import Shelf
 
 ROWS_SHOWN = 20
+SHOWN_CHARACTERS_MAX = 160
+"""How much of what was asked for is repeated where it was not found."""
 
 
 def report(
@@ -119,7 +121,7 @@ def search(
         names = ["at", "mesh", "sender", "destination_ref", "message_id", "client_message_id"]
         print_rows(names, found, as_json=False)
     if not found:
-        raise Failure(ExitCode.NOT_FOUND, "nothing_found", f"nothing in this lake has {asked}")
+        raise Failure(ExitCode.NOT_FOUND, "nothing_found", f"nothing in this lake has {asked[:SHOWN_CHARACTERS_MAX]}")
 
 
 def _print_hit(hit: dict[str, Any]) -> None:
@@ -144,7 +146,11 @@ def trace(
 
         found = archive.trace(_with_fates(open_shelf(lake, as_of)), name)
     if found is None:
-        raise Failure(ExitCode.NOT_FOUND, "message_unknown", f"no history in this lake tells of a message {name}")
+        raise Failure(
+            ExitCode.NOT_FOUND,
+            "message_unknown",
+            f"no history in this lake tells of a message {name[:SHOWN_CHARACTERS_MAX]}",
+        )
     if as_json:
         print_json(plain(found))
         return

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from holdfast.pipeline.shelf import Shelf
 
 
+VACUUM_HOURS_MAX = 876_000
+"""A hundred years: whoever wants to keep files for longer does not vacuum."""
+
+
 def compact(lake: LakePath, as_json: AsJson = False) -> None:
     """Join the small files of every table. What was certified stays as it was; no Java is needed."""
     with explained():
@@ -32,7 +36,9 @@ def compact(lake: LakePath, as_json: AsJson = False) -> None:
 
 def vacuum(
     lake: LakePath,
-    hours: Annotated[int, typer.Option(min=0, help="Keep files that were needed so short a time ago.")] = 24,
+    hours: Annotated[
+        int, typer.Option(min=0, max=VACUUM_HOURS_MAX, help="Keep files that were needed so short a time ago.")
+    ] = 24,
     as_json: AsJson = False,
 ) -> None:
     """Remove files that the last complete batch does not need, and what killed runs left. No Java is needed."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline.inputs import Inputs
-from holdfast.pipeline.lake import Lake, LakeOutdated, empty
+from holdfast.pipeline.lake import Lake, LakeOutdated, TableTaken, empty
 from holdfast.pipeline.shelf import Run
 from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, needs_of, reads_state, table_of
 from holdfast.protocol.history import Kind
@@ -45,11 +45,19 @@ def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collec
     wanted = begun | {one.name for one in kept if one.name in named or lake.is_outdated(one)}
     if "history" in wanted:
         raise LakeOutdated(str(lake.root("history")), "everything is made of it, and it is made of nothing here")
+    taken = sorted(name for name in wanted if _is_taken(tables[name]))
+    if taken:
+        raise TableTaken(str(lake.root(taken[0])))
     affected = set(wanted)
     for one in tables.values():
         if not reads_state(one) and affected & {table_of(name) for name in one.inputs}:
             affected.add(one.name)
     return tuple(one.name for one in kept if one.name in affected)
+
+
+def _is_taken(one: Table) -> bool:
+    """Whether rows were taken over from what devices hold: computed anew it would have only what they still hold."""
+    return reads_state(one) and not one.finds
 
 
 def fill(

@@ -117,8 +117,8 @@ class Inputs:
             raise RuntimeError("the history comes before the state")
         untils = {one.origin: one for one in batch.ranges}
         for source in map(renewed, self._sources):
-            known = untils[source.origin]
-            if source.head.log_id == known.log_id and source.head.seq > known.until:
+            known = untils.get(source.origin)  # of a batch that was interrupted another run may have had fewer sources
+            if known is not None and source.head.log_id == known.log_id and source.head.seq > known.until:
                 later = Range(source.origin, known.log_id, known.until, source.head.seq, None)
                 found = found.unionByName(entries(self.spark, source, later))
         return found

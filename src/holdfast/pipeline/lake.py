@@ -7,6 +7,7 @@ asked of the very handle that commits. Every write and every commit goes through
 
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import time
@@ -22,6 +23,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
 from holdfast.pipeline import statistics
+from holdfast.pipeline.delta_log import logged, root_of, sync_files, sync_log
 from holdfast.pipeline.table import Table, Writing
 from holdfast.store import faults, files
 
@@ -47,6 +49,8 @@ VACUUM_HOURS = 24
 
 PRIVATE = ".holdfast"
 """The directory in the lake that is no table: key, lock, plan, staging."""
+
+_UNFIT = re.compile(r"[\[\]{}*?%,^|\\\x00-\x1f\ud800-\udfff]")
 
 _APPEND_ONLY = "delta.appendOnly"
 _APPENDING = (Writing.APPEND, Writing.RECORD)
@@ -76,6 +80,14 @@ class LakeOutdated(faults.Fault):
     )
 
 
+class TableTaken(faults.Fault):
+    what = "this table was taken over from devices, which may have let go of it since: computed anew it would have less"
+    remedy = (
+        "Leave it as it is; or set the lake aside with `holdfast pipeline backfill --anew`, where it can still be searched, "
+        "and begin another."
+    )
+
+
 class LakeOther(faults.Fault):
     what = "this lake has tables that are not of those which were to be brought up to date"
     remedy = "A relay's lake and an owner's search index are two directories; of a newer Holdfast's lake use that one."
@@ -84,6 +96,16 @@ class LakeOther(faults.Fault):
 class LakeShown(faults.Fault):
     what = "others may look into this directory, and messages would lie in it in the clear"
     remedy = "Make it its owner's alone (chmod 700), or name another."
+
+
+class VersionMissing(faults.Fault):
+    what = "a version of a table that a batch names cannot be opened any more"
+    remedy = "Restore the lake from a copy, or set it aside with `holdfast pipeline backfill --anew` and run again."
+
+
+class LakeMisnamed(faults.Fault):
+    what = "the path of a lake has a character in it that means something else to those who read tables"
+    remedy = "Use letters, digits, spaces and marks other than these: [ ] { } * ? % , ^ | and the backslash."
 
 
 class LakeMissing(faults.Fault):
@@ -108,6 +130,8 @@ class Lake:
 
     def create(self) -> None:
         """See to it that the directory is there, for its owner alone."""
+        if _UNFIT.search(str(self.path)):
+            raise LakeMisnamed(repr(str(self.path)))
         files.make_directory(self.path)
         files.make_directory(self.private)
 
@@ -153,6 +177,8 @@ class Lake:
         try:
             found = DeltaTable(self.root(name), version=version)
         except TableNotFoundError:
+            if version is not None:  # it was there: to call it empty would lose what it had
+                raise VersionMissing(str(self.root(name)), f"version {version}") from None
             return None
         if version is None:
             self._handles[name] = found
@@ -241,7 +267,8 @@ class Lake:
         """Let rows of a table that only grows be taken away, or not any more."""
         handle = DeltaTable(self.root(table.name))
         if table.writing is Writing.APPEND and handle.metadata().configuration.get(_APPEND_ONLY) != value:
-            handle.alter.set_table_properties({_APPEND_ONLY: value})
+            with logged(handle):
+                handle.alter.set_table_properties({_APPEND_ONLY: value})
 
     def is_rebuilt_for(self, table: Table, number: int) -> bool:
         """Whether a table was computed anew for this batch."""
@@ -268,14 +295,17 @@ class Lake:
     def compact(self, table: Table, small_files_max: int = SMALL_FILES_MAX) -> int:
         """Join small files where a partition has too many; the version after that."""
         handle = self._handle(table)
+        before = set(live_files(handle))
         for values in _crowded(handle, table, small_files_max):
             filters = [(name, "=", value) for name, value in values] or None
-            self.step(
-                f"compact {table.name}",
-                lambda filters=filters: handle.optimize.compact(  # type: ignore[misc]  # bound now, called now
-                    partition_filters=filters, target_size=TARGET_FILE_BYTES
-                ),
-            )
+            with logged(handle):
+                self.step(
+                    f"compact {table.name}",
+                    lambda filters=filters: handle.optimize.compact(  # type: ignore[misc]  # bound now, called now
+                        partition_filters=filters, target_size=TARGET_FILE_BYTES
+                    ),
+                )
+        sync_files([path for path in live_files(handle) if path not in before])  # what they replace may go from here on
         return handle.version()
 
     def vacuum(self, table: Table, keep_versions: Sequence[int], hours: int = VACUUM_HOURS) -> list[str]:
@@ -284,12 +314,17 @@ class Lake:
         if handle is None:
             return []
         keep = sorted({*keep_versions, handle.version()})
-        removed: list[str] = self.step(
-            f"vacuum {table.name}",
-            lambda: handle.vacuum(
-                retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=keep
-            ),
-        )
+        with logged(handle):
+            removed: list[str] = self.step(
+                f"vacuum {table.name}",
+                lambda: handle.vacuum(
+                    retention_hours=hours,
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    full=True,
+                    keep_versions=keep,
+                ),
+            )
         return removed
 
     def frame(self, spark: "SparkSession", table: Table, version: int | None) -> "DataFrame":
@@ -325,6 +360,9 @@ class Lake:
                 configuration=configuration,
             ),
         )
+        sync_log(made, -1)
+        for directory in (self.root(table.name), self.path):
+            files.sync_directory(directory)
         self._handles[table.name] = made
         return made
 
@@ -344,7 +382,8 @@ def delta_schema(table: Table) -> Schema:
 
 def live_files(handle: DeltaTable) -> list[Path]:
     """Where the rows of an open table lie."""
-    return [Path(uri.removeprefix("file://")) for uri in handle.file_uris()]
+    said = handle.table_uri.removeprefix("file://")
+    return [root_of(handle) / uri.removeprefix(said) for uri in handle.file_uris()]
 
 
 def misplaced(handle: DeltaTable, table: Table) -> list[str]:
@@ -371,24 +410,15 @@ def _moved(staged: Path, root: Path, number: int) -> list[Path]:
             continue
         target = root / source.parent.relative_to(staged) / f"{_prefix(number)}{secrets.token_hex(8)}.parquet"
         target.parent.mkdir(exist_ok=True)
-        _sync_file(source)
         source.rename(target)
         moved.append(target)
-    for directory in {path.parent for path in moved} | {root}:
-        files.sync_directory(directory)
+    sync_files(moved)
+    files.sync_directory(root)
     return moved
 
 
 def _prefix(number: int) -> str:
     return f"batch-{number:08d}-"
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _add(root: Path, path: Path, table: Table) -> AddAction:
@@ -447,13 +477,11 @@ def _commit(
     transactions: Sequence[Transaction],
     mode: Literal["append", "overwrite"] = "append",
 ) -> None:
-    handle.create_write_transaction(
-        actions,
-        mode=mode,
-        schema=delta_schema(table),
-        partition_by=table.partition_by,
-        commit_properties=CommitProperties(app_transactions=list(transactions)),
-    )
-    log = Path(handle.table_uri.removeprefix("file://")) / "_delta_log"
-    _sync_file(log / f"{handle.version():020d}.json")
-    files.sync_directory(log)
+    with logged(handle):
+        handle.create_write_transaction(
+            actions,
+            mode=mode,
+            schema=delta_schema(table),
+            partition_by=table.partition_by,
+            commit_properties=CommitProperties(app_transactions=list(transactions)),
+        )

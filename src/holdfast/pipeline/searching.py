@@ -1,8 +1,9 @@
 """Searches without Spark: what an owner wrote and was written, ranked by BM25, and what a relay saw of messages."""
 
-import re
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from holdfast.pipeline.search._words import PREFIX, WORD
@@ -19,7 +20,7 @@ LENGTH_WEIGHT = 0.75
 SNIPPET_CHARACTERS_MAX = 160
 SNIPPET_CHARACTERS_BEFORE = 40
 
-_NEAR_WORD = re.compile(r"[^\W_]+")
+_IN_WORDS = ("L", "N", "M")  # letters, numbers and marks: what `WORD` says, which Python's own patterns cannot
 
 
 class NothingAsked(faults.Fault):
@@ -37,12 +38,19 @@ class Snippet:
 
 def terms_of(shelf: Shelf, asked: str) -> list[str]:
     """The words that are asked for, as they are in the index."""
+    # Python's lower case is Java's, with which the index was written; DuckDB's ends no Greek word as Greeks do.
+    text = readable(asked).lower()
     pattern = f"{WORD}\\{PREFIX}?"
-    (found,) = shelf.connection.execute("SELECT regexp_extract_all(lower($1), $2)", [asked, pattern]).fetchall()[0]
+    (found,) = shelf.connection.execute("SELECT regexp_extract_all($1, $2)", [text, pattern]).fetchall()[0]
     terms = list(dict.fromkeys(found))[:TERMS_MAX]
     if not terms:
-        raise NothingAsked(repr(asked))
+        raise NothingAsked(repr(asked[:SNIPPET_CHARACTERS_MAX]))
     return terms
+
+
+def readable(text: str) -> str:
+    """What a person typed, without bytes that are no text: no message has them."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
@@ -87,7 +95,7 @@ def _hit(row: dict[str, Any], terms: Sequence[str]) -> dict[str, Any]:
 def snippet(text: str, terms: Sequence[str]) -> Snippet:
     """The part of a text around the first word that was asked for, on one line."""
     line = " ".join(text.split())
-    found = [one.span() for one in _NEAR_WORD.finditer(line) if _is_asked(one[0].lower(), terms)]
+    found = [(start, end) for start, end in _words(line) if _is_asked(line[start:end].lower(), terms)]
     start = max(0, found[0][0] - SNIPPET_CHARACTERS_BEFORE) if found else 0
     start = (
         0 if start == 0 else line.find(" ", start, found[0][0]) + 1 or start
@@ -97,6 +105,16 @@ def snippet(text: str, terms: Sequence[str]) -> Snippet:
     shift = len(before) - start
     matches = tuple((first + shift, last + shift) for first, last in found if last <= end)
     return Snippet(before + line[start:end] + after, matches)
+
+
+def _words(line: str) -> Iterator[tuple[int, int]]:
+    """Where words begin and end."""
+    start = 0
+    for is_word, characters in groupby(line, key=lambda one: unicodedata.category(one)[0] in _IN_WORDS):
+        end = start + sum(1 for _ in characters)
+        if is_word:
+            yield start, end
+        start = end
 
 
 def _is_asked(word: str, terms: Sequence[str]) -> bool:
@@ -118,7 +136,7 @@ _METADATA = """
 
 def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
     """The messages of a relay's lake in whose names and ids all of these words are, the newest first: more it never saw."""
-    terms = [term.lower() for term in asked.split()][:TERMS_MAX]
+    terms = [term.lower() for term in readable(asked).split()][:TERMS_MAX]
     if not terms:
-        raise NothingAsked(repr(asked))
+        raise NothingAsked(repr(asked[:SNIPPET_CHARACTERS_MAX]))
     return shelf.ask(_METADATA, [terms, limit])[1]

@@ -1,19 +1,25 @@
 """The lake without Spark: rows and counts of its tables at the versions that the last complete batch names."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
+from duckdb import StatementType
 
 from holdfast.pipeline import certificate, digest, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
-from holdfast.pipeline.lake import Lake, live_files, misplaced
+from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Table, load, load_search
-from holdfast.store import faults
+from holdfast.store import faults, files
+
+_OWN = "search_posting"
+_QUESTIONS = (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI)  # the last is a PIVOT
+QUESTION_CHARACTERS_SHOWN = 80
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,11 @@ class NotThen(faults.Fault):
 class Vacuumed(faults.Fault):
     what = "files that this batch was made of have been removed since"
     remedy = "Name a later batch. `history`, `message_fate` and all that only grows can be asked for any time before."
+
+
+class NoQuestion(faults.Fault):
+    what = "this is not one question"
+    remedy = "Ask with one statement that begins with SELECT, FROM, WITH, SHOW, DESCRIBE or EXPLAIN: a lake is read, never changed."
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,12 @@ class Shelf:
         return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
 
     def files(self, name: str, version: int | None) -> list[Path]:
-        handle = None if version is None else self.lake.delta(name, version)
+        try:
+            handle = None if version is None else self.lake.delta(name, version)
+        except VersionMissing:
+            if self.as_of is None:
+                raise
+            raise Vacuumed(str(self.lake.root(name)), str(self.as_of)) from None
         found = [] if handle is None else live_files(handle)
         if self.as_of is not None and not all(path.exists() for path in found):
             raise Vacuumed(str(self.lake.root(name)), str(self.as_of))
@@ -130,18 +146,19 @@ class Shelf:
         return sorted(found, key=lambda row: (not row["is_violation"], row["kind"], row["key"]))
 
     def ask(self, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns and rows of a question in which every table has its name; it sees this lake and nothing else."""
-        versions = self.last_run().versions
+        """The columns and rows of a question in which every table has its name; it sees their rows and nothing else."""
+        check_question(sql)
+        versions, paths = self.last_run().versions, []
         for table in self.tables.values():
             if table.is_stored:
-                source = relation(table, self.files(table.name, versions.get(table.name)))
+                paths += (found := self.files(table.name, versions.get(table.name)))
+                source = relation(table, found)
                 self.connection.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
-        self.connection.execute(f"SET allowed_directories = ['{_quoted(self.lake.path)}/']")
+        listed = ", ".join(f"'{_quoted(path)}'" for path in paths)  # the lake's key is none of them
+        self.connection.execute(f"SET allowed_paths = [{listed}]")
         self.connection.execute("SET enable_external_access = false")
-        found: Any = self.connection.sql(sql, params=list(values) or None)
-        if found is None:  # a statement that answers nothing
-            return [], []
-        return list(found.columns), found.to_arrow_table().to_pylist()
+        answer: Any = self.connection.sql(sql, params=list(values) or None)
+        return list(answer.columns), answer.to_arrow_table().to_pylist()
 
     def _rows_of(
         self, table: Table, paths: Sequence[Path], sql: str, values: Sequence[Any] = ()
@@ -152,9 +169,38 @@ class Shelf:
         return rows
 
 
+def check_question(sql: str) -> None:
+    """Refuse whatever could write: a file of the lake is as much in reach of one who reads it."""
+    kinds = [one.type for one in duckdb.extract_statements(sql.encode("utf-8", "replace").decode())]
+    may_write = StatementType.EXPLAIN in kinds and re.search(
+        r"\bcopy\b", sql, re.IGNORECASE
+    )  # ANALYZE does what it explains
+    if len(kinds) != 1 or kinds[0] not in _QUESTIONS or may_write:
+        raise NoQuestion(repr(sql[:QUESTION_CHARACTERS_SHOWN]))
+
+
 def tables_of(lake: Lake) -> dict[str, Table]:
     """The tables that a lake has, by its kind."""
-    return load_search() if lake.root("search_posting").is_dir() else load()
+    return load_search() if is_own(lake) else load()
+
+
+def is_own(lake: Lake) -> bool:
+    """Whether a lake is an owner's index of messages; a relay's has no such table."""
+    return lake.root(_OWN).is_dir()
+
+
+def check_relays(lake: Lake) -> None:
+    """Refuse an owner's index where a relay's lake is meant."""
+    if is_own(lake):
+        raise LakeOther(str(lake.path), "it is an index of messages")
+
+
+def make_own(lake: Lake) -> None:
+    """Make a lake an owner's index from the beginning, so that one whose first batch was interrupted is known for what it is."""
+    if not is_own(lake) and lake.root("history").is_dir():
+        raise LakeOther(str(lake.path), "it is a relay's")
+    lake.root(_OWN).mkdir(mode=0o700, exist_ok=True)
+    files.sync_directory(lake.path)
 
 
 def relation(table: Table, paths: Sequence[Path]) -> str:

@@ -9,9 +9,10 @@ from deltalake.exceptions import DeltaError
 
 from holdfast.pipeline import certificate, shelf
 from holdfast.pipeline.certificate import Certificate
+from holdfast.pipeline.lake import VersionMissing
 from holdfast.pipeline.shelf import Run, Shelf
 
-_UNREADABLE = (OSError, pa.ArrowException, duckdb.Error, DeltaError)
+_UNREADABLE = (OSError, pa.ArrowException, duckdb.Error, DeltaError, VersionMissing)
 
 
 def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:

@@ -1,0 +1,53 @@
+"""What was committed to a table, on disk with every name that leads to it: a relay prunes on the word that it is there."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import unquote
+
+from deltalake import DeltaTable
+
+from holdfast.store import files
+
+
+def root_of(handle: DeltaTable) -> Path:
+    """A table's directory as the file system has it; in the address that a handle says a space is another thing."""
+    return Path(unquote(handle.table_uri.removeprefix("file://")))
+
+
+def sync_files(paths: Sequence[Path]) -> None:
+    """Put files and their names on disk."""
+    for path in paths:
+        _sync_file(path)
+    for directory in {path.parent for path in paths}:
+        files.sync_directory(directory)
+
+
+@contextmanager
+def logged(handle: DeltaTable) -> Iterator[None]:
+    """Put on disk what is committed to a table meanwhile; a handle does not know by itself what came of it."""
+    before = handle.version()
+    yield
+    handle.update_incremental()
+    sync_log(handle, before)
+
+
+def sync_log(handle: DeltaTable, after: int) -> None:
+    """Put the commits of a table after a version on disk, and the summaries of its log that were written with them."""
+    log = root_of(handle) / "_delta_log"
+    for version in range(after + 1, handle.version() + 1):
+        _sync_file(log / f"{version:020d}.json")
+        summary = log / f"{version:020d}.checkpoint.parquet"
+        if summary.exists():
+            _sync_file(summary)
+            _sync_file(log / "_last_checkpoint")
+    files.sync_directory(log)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,186 @@
+"""What a lake is asked, by people who mean well and others: it answers, or says why not, and never changes. No Spark."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from holdfast.cli.at_lake import then
+from holdfast.cli.output import Failure
+from holdfast.pipeline import certificate, failures, records, searching, shelf
+from holdfast.pipeline.backfill import to_rebuild
+from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, VersionMissing
+from holdfast.pipeline.search.search_message import search_message
+from holdfast.pipeline.shelf import AsOf, NoQuestion, Shelf, Vacuumed
+from holdfast.pipeline.table import Table, load_search
+from tests.pipeline.test_lake import MADE, add, rows
+
+BATCHES = 2
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake of one table and its records, with a key that is nobody else's."""
+    lake = Lake(tmp_path_factory.mktemp("lakes") / "a lake's")
+    lake.create()
+    certificate.lake_key(lake.private)
+    for number in range(1, BATCHES + 1):
+        add(lake, MADE, number, rows(number * 10, 10))
+        _record(lake, number)
+    return lake
+
+
+def _record(lake: Lake, number: int) -> None:
+    versions = [{"table": "made", "version": number}]
+    row = {
+        "number": number,
+        "at": records.as_time(number),
+        "entries": 0,
+        "ranges": [],
+        "heads": [],
+        "versions": versions,
+    }
+    lake.commit(records.RUN, number, lake.stage_rows(records.RUN, records.arrow_rows(records.RUN, [row])))
+
+
+def shelf_of(lake: Lake, as_of: AsOf | None = None) -> Shelf:
+    return Shelf(lake, {"made": MADE}, as_of)
+
+
+def contents(lake: Lake) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in lake.path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "SELECT count(*) AS n FROM made",
+        "FROM made SELECT count(*) AS n;",
+        "WITH one AS (SELECT * FROM made) SELECT count(*) AS n FROM one",
+    ],
+)
+def test_a_question_is_answered(lake: Lake, question: str) -> None:
+    assert shelf_of(lake).ask(question) == (["n"], [{"n": 20}])
+
+
+@pytest.mark.parametrize(
+    "question", ["SHOW TABLES", "DESCRIBE made", "EXPLAIN FROM made", "PIVOT made ON day USING count(*)"]
+)
+def test_questions_about_tables_are_answered(lake: Lake, question: str) -> None:
+    assert shelf_of(lake).ask(question)[1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "EXPLAIN ANALYZE COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "SELECT 1; COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "EXPORT DATABASE '{lake}/made'",
+        "ATTACH '{lake}/other.db'",
+        "CREATE TABLE made AS SELECT 1",
+        "SET allowed_directories = ['/']",
+        "",
+        ";",
+    ],
+)
+def test_whatever_is_no_question_is_refused_and_changes_nothing(lake: Lake, statement: str) -> None:
+    before = contents(lake)
+    file = next(lake.root("made").rglob("*.parquet"))
+    quoted = {"file": str(file).replace("'", "''"), "lake": str(lake.path).replace("'", "''")}
+    with pytest.raises(NoQuestion, match="read, never changed"):
+        shelf_of(lake).ask(statement.format(**quoted))
+    assert contents(lake) == before
+
+
+def test_no_question_reads_the_key_that_signs(lake: Lake) -> None:
+    path = str(lake.private / certificate.KEY_FILE).replace("'", "''")
+    with pytest.raises(duckdb.PermissionException) as refused:
+        shelf_of(lake).ask(f"SELECT * FROM read_text('{path}')")
+    assert failures.told(refused.value) is not None
+
+
+ABSURD = ["\udcff", "é\udcff" * 1000, "%", "\x01", "x" * 1_000_000]
+
+
+@pytest.mark.parametrize("absurd", ABSURD, ids=lambda text: ascii(text)[:12])
+def test_absurd_words_are_looked_for_or_refused_in_words(lake: Lake, absurd: str) -> None:
+    with suppress(searching.NothingAsked):
+        assert searching.terms_of(shelf_of(lake), absurd)
+    with suppress(duckdb.Error):  # which a person is told
+        assert shelf_of(lake).ask(f"SELECT '{absurd}' AS found")[0] == ["found"]
+
+
+def test_what_was_asked_in_vain_is_said_in_short(lake: Lake) -> None:
+    with pytest.raises(searching.NothingAsked) as refused:
+        searching.terms_of(shelf_of(lake), "?" * 1_000_000)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a*", "a{b}", "50%", "a,b", "a\\b", "a\nb", "\udcff"], ids=ascii)
+def test_a_path_that_readers_of_tables_misread_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(LakeMisnamed, match="letters"):
+        Lake(tmp_path / name).create()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "yesterday", "\udcff", "-1", "1e5", ""])
+def test_a_time_that_is_none_is_told(text: str) -> None:
+    with pytest.raises(Failure, match="number of a batch or a time") as refused:
+        then(text)
+    assert len(str(refused.value)) < 200
+
+
+def test_a_version_whose_log_is_gone_is_no_empty_table(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    for number in (1, 2):
+        add(lake, MADE, number, rows(number, 1))
+        _record(lake, number)
+    (lake.root("made") / "_delta_log" / f"{0:020d}.json").unlink()
+    (lake.root("made") / "_delta_log" / f"{1:020d}.json").unlink()
+    with pytest.raises(VersionMissing):
+        Lake(lake.path).delta("made", 1)
+    with pytest.raises(Vacuumed, match="batch 1"):
+        shelf_of(Lake(lake.path), AsOf(number=1)).rows("made", 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "text", "shown"),
+    [
+        ("ΟΔΟΣ", "η οδος", ["οδος"]),
+        ("İSTANBUL", "i̇stanbul'a", ["i̇stanbul"]),
+        ("हिन्दी", "यह हिन्दी है", ["हिन्दी"]),
+        ("un*", "Unter under_un", ["Unter", "under", "un"]),
+    ],
+)
+def test_a_word_is_the_same_word_to_the_index_and_to_who_asks(
+    lake: Lake, asked: str, text: str, shown: list[str]
+) -> None:
+    terms = searching.terms_of(shelf_of(lake), asked)
+    found = searching.snippet(text, terms)
+    assert [found.text[start:end] for start, end in found.matches] == shown
+
+
+def test_an_index_is_known_for_one_before_its_first_batch_and_no_relays_lake_becomes_one(tmp_path: Path) -> None:
+    own, relays = Lake(tmp_path / "own"), Lake(tmp_path / "relays")
+    for one in (own, relays):
+        one.create()
+    relays.root("history").mkdir()
+    shelf.make_own(own)
+    shelf.make_own(own)
+    assert "search_message" in shelf.tables_of(own)
+    with pytest.raises(LakeOther, match="index of messages"):
+        shelf.check_relays(own)
+    with pytest.raises(LakeOther, match="a relay's"):
+        shelf.make_own(relays)
+    assert "message_fate" in shelf.tables_of(relays)
+
+
+def test_what_was_taken_from_devices_is_not_thrown_away_to_be_computed_anew(lake: Lake) -> None:
+    last = shelf.Run(1, 0, {}, {"history": 1, "search_message": 1, "search_posting": 1})
+    with pytest.raises(TableTaken, match="still be searched"):
+        to_rebuild(lake, load_search(), last, ["search_message"])
+    other: dict[str, Table] = {**load_search(), "search_message": search_message}
+    assert to_rebuild(lake, other, last, ["search_posting"]) == ("search_posting",)
