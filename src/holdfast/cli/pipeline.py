@@ -1,7 +1,9 @@
 """`holdfast pipeline …`: the histories of a relay and its devices, in a lake, and what it proves."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 if TYPE_CHECKING:
     from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.pages import Place
+    from holdfast.pipeline.plan import Source
     from holdfast.pipeline.runner import Outcome, Runner
     from holdfast.pipeline.session import SessionSettings
     from holdfast.pipeline.table import Table
@@ -59,7 +62,7 @@ def run(
     if once and every is not None:
         raise Failure(ExitCode.USAGE, "usage", "--once and --every exclude each other")
     with explained():
-        from holdfast.pipeline import plan, session, watch
+        from holdfast.pipeline import plan, session, shelf, watch
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load
 
@@ -69,6 +72,7 @@ def run(
         ]
         opened = Lake(lake)
         opened.create()
+        shelf.check_relays(opened)
         with opened.hold():
             sources = plan.find_sources(places[0], places[1:])
             rows = sum(source.head.seq for source in sources) if every is None else None
@@ -80,7 +84,7 @@ def run(
                     outcomes = watch.once(runner, sources, full=full is not False)
                 else:
                     outcomes = watch.every(runner, sources, _seconds(every), watch.World())
-                violations = _follow(outcomes, opened, places[0], on_violation, as_json=as_json)
+                violations = _follow(outcomes, opened, sources[0], on_violation, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
 
@@ -99,7 +103,7 @@ def index(
 ) -> None:
     """Bring an index of your own messages up to date, for `search`. They lie there in the clear, for you alone."""
     with explained():
-        from holdfast.pipeline import plan, session, watch
+        from holdfast.pipeline import plan, session, shelf, watch
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load_search
 
@@ -107,11 +111,12 @@ def index(
         opened.create()
         opened.check_private()
         with opened.hold():
+            shelf.make_own(opened)
             sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
             rows = sum(source.head.seq for source in sources) if every is None else None
             with _progress(as_json) as tell:
                 tell("starting Spark")
-                settings = session.SessionSettings(memory_mb=memory_mb, rows=rows)
+                settings = session.SessionSettings(memory_mb=memory_mb, rows=rows, more=_hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell)
                 if every is None:
                     outcomes = watch.once(runner, sources, full=False)
@@ -120,6 +125,15 @@ def index(
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
+
+
+def _hidden(lake: "Lake") -> dict[str, str]:
+    """Where Spark puts rows that it sorts: in the lake, which is its owner's alone; all may read what it leaves elsewhere."""
+    room = lake.private / "spark"
+    shutil.rmtree(room, ignore_errors=True)  # of a run that was killed
+    room.mkdir(mode=0o700)
+    os.environ.pop("SPARK_LOCAL_DIRS", None)  # it would win
+    return {"spark.local.dir": str(room)}
 
 
 def _runner(
@@ -135,7 +149,7 @@ def _runner(
 
 
 def _follow(
-    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Place | None", on_violation: str | None, *, as_json: bool
+    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Source | None", on_violation: str | None, *, as_json: bool
 ) -> int:
     """Say what each batch brought, and let the relay know how far we are; how many violations the lake has."""
     from holdfast.pipeline import checkpoint, metrics
@@ -144,7 +158,7 @@ def _follow(
     for outcome in outcomes:
         seconds = time.monotonic() - began_at
         metrics.write(lake, outcome, seconds)
-        problem = None if relay is None else checkpoint.move(relay, outcome.marks)
+        problem = None if relay is None else checkpoint.move(relay.place, outcome.marks.get(relay.origin))
         _say(outcome, seconds, problem, as_json=as_json)
         if outcome.violations > violations and on_violation:
             subprocess.run(shlex.split(on_violation), check=False)  # noqa: S603 - the user's own command

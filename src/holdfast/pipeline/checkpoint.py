@@ -2,28 +2,63 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.pipeline import pages
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.plan import RELAY, Mark
+
+if TYPE_CHECKING:
+    from holdfast.pipeline.plan import Mark
 
 TOKEN_PREFIX = "hft1_"  # noqa: S105 - how tokens begin, not one of them
 _BEFORE_NAME_BYTES = 72
 
 
-def move(place: Place, marks: Mapping[str, Mark]) -> str | None:
+@dataclass(frozen=True)
+class Checkpoint:
+    """Up to where a relay was told that its history is kept, under the name of this token."""
+
+    consumer: str
+    log_id: bytes
+    seq: int
+
+
+def find(place: Place) -> Checkpoint | None:
+    """What was told so far; None where nobody has told anything."""
+    consumer = consumer_of(place.token)
+    if consumer is None:
+        return None
+    try:
+        told = pages.read_document(place, _path(consumer))
+    except pages.Refused as refused:
+        if refused.code == "consumer_unknown":
+            return None
+        raise
+    return Checkpoint(consumer, bytes.fromhex(told["log_id"]), int(told["seq"]))
+
+
+def move(place: Place, mark: "Mark | None") -> str | None:
     """Move the checkpoint of the token's consumer; why it could not be moved, if so. The lake is complete either way."""
     consumer = consumer_of(place.token)
-    mark = next((mark for mark in marks.values() if mark.origin.startswith(RELAY)), None)
     if consumer is None or mark is None:
         return None
     body = json.dumps({"log_id": mark.log_id.hex(), "seq": mark.seq}).encode()
     try:
-        pages.put(place, f"/v1/consumers/{consumer}", body)
+        pages.put(place, _path(consumer), body)
     except pages.SourceError as error:
-        return f"the relay's checkpoint was not moved: {error}"
+        return f"the relay's checkpoint was not moved: {error}{_remedy(error, consumer)}"
     return None
+
+
+def _remedy(error: pages.SourceError, consumer: str) -> str:
+    if not isinstance(error, pages.Refused) or error.code != "checkpoint_backwards":
+        return ""
+    return f". Another lake reads as {consumer}, too: let each have a token of its own (`holdfast relay token --consumer NAME`)"
+
+
+def _path(consumer: str) -> str:
+    return f"/v1/consumers/{consumer}"
 
 
 def consumer_of(token: str | None) -> str | None:

@@ -19,6 +19,7 @@ _SOURCE_ERROR = re.compile(
             pages.LogShorter,
             pages.RangePruned,
             pages.Gap,
+            pages.Refused,
             pages.SourceError,
         )
     )

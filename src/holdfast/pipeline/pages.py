@@ -32,6 +32,17 @@ class SourceError(Exception):
     """An export cannot be read; the message says what to do."""
 
 
+class Refused(SourceError):
+    """A no with a reason that others may have a use for."""
+
+    def __init__(self, message: str, code: str) -> None:
+        super().__init__(message, code)
+        self.code = code
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class Unreachable(SourceError):
     """Nobody answered for too long."""
 
@@ -290,7 +301,7 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
         return LogShorter(
             f"{told}. It is shorter than what was read of it: it lost entries, or an old copy was put in its place."
         )
-    return SourceError(told)
+    return Refused(told, code)
 
 
 def _problem(body: bytes) -> dict[str, str]:

@@ -5,12 +5,13 @@ position, or whose unread entries were pruned, cannot be read without a gap: tha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
-from holdfast.pipeline import pages
+from holdfast.pipeline import checkpoint, pages
+from holdfast.pipeline.checkpoint import Checkpoint
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.table import Range
 from holdfast.protocol.history import Kind, Restored
@@ -46,6 +47,7 @@ class Source:
     origin: str
     place: Place
     head: pages.Head
+    acknowledged: Checkpoint | None = None  # what a relay was told to be in a lake, under the name that this one has
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def find_sources(relay: Place, devices: Sequence[Place]) -> list[Source]:
     """Ask every place who it is and where it stands."""
     asked = find_devices(devices)
     # The relay last: whatever it signed for a device that was asked before lies at or before its head then.
-    found = [Source(_relay_origin(relay), relay, pages.read_head(relay)), *asked]
+    found = [Source(_relay_origin(relay), relay, pages.read_head(relay), checkpoint.find(relay)), *asked]
     check_once(found)
     return found
 
@@ -117,7 +119,7 @@ def check_once(sources: Sequence[Source]) -> None:
 
 def renewed(source: Source) -> Source:
     """The same history as it stands now."""
-    return Source(source.origin, source.place, pages.read_head(source.place))
+    return replace(source, head=pages.read_head(source.place))
 
 
 def _relay_origin(place: Place) -> str:
@@ -153,6 +155,7 @@ def make_plan(
         for (one, _), width in zip(found, widths, strict=True)
     ]
     losses = [loss for _, lost in found for loss in lost]
+    losses += [loss for source in sources for loss in _acknowledged_unread(source, marks.get(source.origin))]
     is_whole = all(one.until >= source.head.seq for one, source in zip(ranges, sources, strict=True))
     return Plan(batch, tuple(ranges), tuple(losses), full and is_whole)
 
@@ -197,6 +200,18 @@ def _first_range(source: Source) -> tuple[Range, list[Loss]]:
         detail = f"the entries up to {head.anchor_seq} were pruned before this lake began"
         losses = [_loss(source, "began_late", f"1-{head.anchor_seq}", detail, None, is_violation=False)]
     return Range(source.origin, head.log_id, head.anchor_seq, head.seq, None), losses
+
+
+def _acknowledged_unread(source: Source, mark: Mark | None) -> list[Loss]:
+    """What a relay may prune because somebody has it, who is not this lake."""
+    told, known = source.acknowledged, 0 if mark is None else mark.seq
+    if told is None or told.log_id != source.head.log_id or told.seq <= known:
+        return []
+    detail = (
+        f"the relay was told by {told.consumer} that its entries are kept up to {told.seq}, and this lake has them up to {known}: "
+        "another lake uses the same token, or this one was begun again or put back from an older copy"
+    )
+    return [_loss(source, "acknowledged_unread", f"{told.consumer}/{told.seq}", detail, None, is_violation=False)]
 
 
 def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
