@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, homes: Person, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("lakes") / "own"
+    path = tmp_path_factory.mktemp("lakes") / "my own lake"
     pipeline.index(lake=path, device=[str(homes.home / "daemon.sock")], as_json=True)
     return path
 
@@ -120,3 +121,24 @@ def test_what_only_a_relays_lake_can_answer_is_said(lake: Path) -> None:
 def test_an_index_is_no_relays_lake(spark: SparkSession, lake: Path) -> None:
     with pytest.raises(LakeOther, match="search_message"):
         Runner(spark, Lake(lake), load()).run_batch([], full=True)
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_index_that_was_killed_hides_what_it_left_and_goes_on(homes: Person, tmp_path: Path) -> None:
+    path, device = tmp_path / "killed", str(homes.home / "daemon.sock")
+    command = [sys.executable, "-m", "holdfast.cli", "pipeline", "index", "--lake", str(path), "--device", device]
+    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not (path / "history" / "_delta_log" / f"{1:020d}.json").exists():
+            assert killed.poll() is None
+            time.sleep(0.05)
+        (room,) = [one for one in path.glob(".holdfast/spark") if any(one.glob("blockmgr-*"))]
+    finally:
+        killed.kill()
+        killed.wait()
+    assert room.stat().st_mode & 0o777 == 0o700
+    assert found(path, "tea") == []
+    with pytest.raises(Failure, match="index of messages"):
+        pipeline.run(relay="http://127.0.0.1:1", lake=path)
+    pipeline.index(lake=path, device=[device], as_json=True)
+    assert snippets(path, "4711") == [TEXTS[3]]

@@ -11,6 +11,7 @@ from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 if TYPE_CHECKING:
     from holdfast.pipeline.runner import Outcome
     from holdfast.pipeline.shelf import Shelf
+    from holdfast.pipeline.table import Table
 
 
 VACUUM_HOURS_MAX = 876_000
@@ -73,12 +74,13 @@ def backfill(
         if anew:
             _set_aside(shelf, as_json=as_json)
             return
-        unknown = [name for name in tables or () if name not in shelf.tables or shelf.tables[name].function is None]
+        computed = _computed(shelf)
+        unknown = [name for name in tables or () if name not in computed or not computed[name].is_stored]
         if unknown:
             message = f"there is no table {unknown[0]} that could be computed; `pipeline show` lists all"
             raise Failure(ExitCode.NOT_FOUND, "table_unknown", message)
         with shelf.lake.hold():
-            outcome = _backfilled(shelf, tables or [], memory_mb)
+            outcome = _backfilled(shelf, computed, tables or [], memory_mb)
     if as_json:
         print_json({"number": outcome.number, "violations": outcome.violations})
     else:
@@ -98,11 +100,18 @@ def _set_aside(shelf: "Shelf", *, as_json: bool) -> None:
         console().print(f"✓ the lake is {aside} now; the next run begins it again")
 
 
-def _backfilled(shelf: "Shelf", tables: list[str], memory_mb: int) -> "Outcome":
+def _computed(shelf: "Shelf") -> "dict[str, Table]":
+    """The tables of a lake with how they are computed."""
+    from holdfast.pipeline.shelf import is_own
+    from holdfast.pipeline.table import load, load_search
+
+    return load_search() if is_own(shelf.lake) else load()
+
+
+def _backfilled(shelf: "Shelf", computed: "dict[str, Table]", tables: list[str], memory_mb: int) -> "Outcome":
     from holdfast.pipeline import session
     from holdfast.pipeline.runner import Runner
-    from holdfast.pipeline.shelf import tables_of
 
     rows = sum(mark.seq for mark in shelf.last_run().marks.values())
     spark = session.open_session(session.SessionSettings(memory_mb=memory_mb, rows=rows), shelf.lake.private)
-    return Runner(spark, shelf.lake, tables_of(shelf.lake)).backfill(tables)
+    return Runner(spark, shelf.lake, computed).backfill(tables)

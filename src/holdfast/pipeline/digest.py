@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
-import pyarrow.dataset as ds  # type: ignore[import-untyped]  # likewise
 
 LANES = 32
 _LANE_BYTES = 4
@@ -48,6 +47,8 @@ class Digest:
 
 def of_files(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
     """The digest of the rows in a table's files; `schema` is Arrow's and has the partition column."""
+    import pyarrow.dataset as ds  # type: ignore[import-untyped]  # likewise; slow to load, and few have a use for it
+
     total = Digest()
     if not paths:
         return total

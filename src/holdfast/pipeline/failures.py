@@ -1,10 +1,10 @@
 """What of the pipeline's failures a person is told: one line that says what to do, not a stack of another language."""
 
 import re
+import sys
 
 import duckdb
 from deltalake.exceptions import DeltaError
-from pyspark.errors import PySparkException
 
 from holdfast.pipeline import pages
 
@@ -31,7 +31,7 @@ def told(error: Exception) -> tuple[bool, str, str] | None:
     """Whether somebody is away, the kind of a failure, and its message; None for what is nobody's but ours."""
     if isinstance(error, pages.SourceError):
         return isinstance(error, pages.Unreachable), type(error).__name__, str(error)
-    if isinstance(error, PySparkException):
+    if _is_sparks(error):
         return _from_spark(error)
     if isinstance(error, duckdb.Error):
         return False, "query", str(error).partition("\n")[0]
@@ -40,7 +40,13 @@ def told(error: Exception) -> tuple[bool, str, str] | None:
     return None
 
 
-def _from_spark(error: PySparkException) -> tuple[bool, str, str]:
+def _is_sparks(error: Exception) -> bool:
+    """Where Spark was never loaded nothing of it can have failed."""
+    errors = sys.modules.get("pyspark.errors")
+    return errors is not None and isinstance(error, errors.PySparkException)
+
+
+def _from_spark(error: Exception) -> tuple[bool, str, str]:
     """An error of the source crosses Spark as text; it is the line that names it."""
     for line in str(error).splitlines():
         found = _SOURCE_ERROR.search(line)

@@ -9,12 +9,12 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
-from holdfast.pipeline import certificate, digest, records
+from holdfast.pipeline import catalog, certificate, digest, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
 from holdfast.pipeline.plan import Mark
-from holdfast.pipeline.table import Table, load, load_search
+from holdfast.pipeline.table import Table
 from holdfast.store import faults, files
 
 _OWN = "search_posting"
@@ -181,7 +181,7 @@ def check_question(sql: str) -> None:
 
 def tables_of(lake: Lake) -> dict[str, Table]:
     """The tables that a lake has, by its kind."""
-    return load_search() if is_own(lake) else load()
+    return catalog.shown(catalog.OWN if is_own(lake) else catalog.RELAYS)
 
 
 def is_own(lake: Lake) -> bool:

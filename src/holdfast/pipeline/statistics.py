@@ -6,12 +6,14 @@ Taken from the file's own footer. Without it readers count no rows and skip no f
 import json
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # the package ships no types
-from pyspark.sql.types import DateType, LongType, StringType, StructType, TimestampType
 
-_BOUNDED = (DateType, LongType, StringType, TimestampType)  # Delta has no bounds for bytes and flags
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_BOUNDED = ("date", "long", "string", "timestamp")  # Delta has no bounds for bytes and flags
 
 
 def rows_of(path: Path) -> int:
@@ -19,10 +21,10 @@ def rows_of(path: Path) -> int:
     return int(pq.read_metadata(path).num_rows)
 
 
-def statistics(path: Path, schema: StructType) -> str:
+def statistics(path: Path, schema: "StructType") -> str:
     """The statistics of a file, as JSON."""
     footer = pq.read_metadata(path)
-    bounded = {field.name for field in schema.fields if isinstance(field.dataType, _BOUNDED)}
+    bounded = {field.name for field in schema.fields if field.dataType.typeName() in _BOUNDED}
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}

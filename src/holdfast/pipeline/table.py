@@ -93,7 +93,7 @@ class Table:
     )
     partition_by: str | None = None  # a column of the schema
     sort_by: tuple[str, ...] = ()  # how rows lie in their files
-    finds: bool = False  # its rows are findings: it has the columns of `finding.SCHEMA`
+    finds: bool = False  # its rows are findings: it has the columns of `finding.COLUMNS`
     touches: Function | None = None  # gives the partitions that are replaced, though no row may lie in them any more
     kinds: tuple[str, ...] = ()  # only entries of these kinds change it; none named: any may
     reads: tuple[str, ...] = ()  # the inputs of a table without a function

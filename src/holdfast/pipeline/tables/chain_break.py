@@ -12,9 +12,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import encoded, key_of, number_at, of_relay, text_of
+from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.extent import Log, logs_of
 from holdfast.protocol import keys
 from holdfast.protocol.anchor import digest

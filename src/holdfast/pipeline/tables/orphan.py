@@ -19,9 +19,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import CLOSINGS, key_of, of_relay
+from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables._operation import operation_orphans, told_by_all, told_by_batch
 from holdfast.pipeline.tables._snapshot_state import snapshot_orphans, standing_by_all
 from holdfast.pipeline.tables.chain_break import alive

@@ -7,9 +7,9 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import key_of, of_relay, text_of
+from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.chain_break import alive
 from holdfast.pipeline.tables.extent import logs_of
 from holdfast.protocol import event, receipt

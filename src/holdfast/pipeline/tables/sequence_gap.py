@@ -3,9 +3,9 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-from holdfast.pipeline.finding import SCHEMA
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import key_of, text_of
+from holdfast.pipeline.tables._finding import SCHEMA
 
 _SENDER = ["origin", "mesh", "sender", "epoch"]
 
