@@ -88,6 +88,18 @@ def test_devices_have_retried_died_given_way_and_received(made: Path) -> None:
     assert seen["attempted", "restarted"] + seen["attempted", "unreachable"] > 0
 
 
+def test_homes_have_in_their_inbox_what_their_history_says_with_the_receipts_that_they_owe(made: Path) -> None:
+    for home in (made / "homes").iterdir():
+        with closing(SqliteEngine(home / "device.db", read_only=True)) as engine:
+            told = Counter(str(entry.kind) for entry in history.walk(engine))
+            with engine.read() as transaction:
+                rows = transaction.rows(
+                    "SELECT count(*), count(applied_at), count(parked_at), count(receipt_sequence) FROM inbox"
+                )
+        assert rows == [(told["stored"], told["applied"], told["parked"], told["stored"])]
+        assert told["stored"] > told["applied"] > 0
+
+
 def test_receipts_are_truly_signed_and_name_messages_that_were_delivered(entries: list[Entry]) -> None:
     delivered = {
         (entry.event_id, entry.recipient) for entry in entries if entry.kind is Kind.DELIVERED and entry.event_id

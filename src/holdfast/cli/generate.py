@@ -29,7 +29,7 @@ DEVICES_PER_MESH = 8
 HOMES = 4
 QUEUE_MESSAGES_MAX = 1_000  # of a relay as it comes; small traffic gets small queues, so that some are full
 REUSED = (
-    "Message events are a few signed ones used again and again, under ids of their own: their signatures prove nothing. "
+    "Contents and signatures of messages are a few that are used again and again, under ids of their own, so they prove nothing. "
     "Receipts, administration and the relay's anchors are truly signed, and histories truly chained."
 )
 
@@ -50,7 +50,7 @@ def generate(
 ) -> None:
     """Make a relay's data directory and homes, as some weeks of traffic would leave them.
 
-    Message events are a few signed ones used again and again, so their signatures prove nothing; receipts,
+    Contents and signatures of messages are a few used again and again, so they prove nothing; receipts,
     administration and anchors are truly signed, and histories truly chained. Nothing is sent anywhere.
     """
     end = wall_clock() if ends_at is None else round(ends_at.replace(tzinfo=UTC).timestamp()) * 1_000_000

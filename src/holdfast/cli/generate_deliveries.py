@@ -108,8 +108,7 @@ class Deliveries:
         self, member: Member, sender: Member, kept: list[Kept], live: list[Waiting], online: "set[Member]"
     ) -> None:
         lines = tuple((one, _status(one.waiting.accepted)) for one in kept)
-        send = self._signed_receipt(member, sender, lines)
-        self._stage.enqueue(send)
+        send = self._enqueued_receipt(member, sender, lines)
         self._stage.attempt(send)
         accepted = self._stage.accept(send, [(sender.member, "queued")])
         for one in kept:
@@ -117,6 +116,23 @@ class Deliveries:
                 one.waiting, "delivered", one.closed_at, one.was_stored, self._stage.relay.at
             )
         self.queue(accepted, [sender], live, online)
+
+    def _enqueued_receipt(self, member: Member, sender: Member, lines: tuple[tuple[Kept, str], ...]) -> Send:
+        """A receipt in its device's log, where it is from the moment on that a message arrived."""
+        send = self._signed_receipt(member, sender, lines)
+        self._stage.enqueue(send)
+        if member.home is not None:
+            for kept, _ in lines:
+                member.home.inbox.receipt(kept.waiting.accepted.send.event_id, send.sequence)
+        return send
+
+    def owe(self, member: Member) -> None:
+        """What a member's device has not told of yet waits there, whether or not anybody will take it."""
+        owed = {} if member.home is None else member.home.inbox.owed()
+        for sender, kept in owed.items():
+            for start in range(0, len(kept), RECEIPTED_MAX):
+                some = kept[start : start + RECEIPTED_MAX]
+                self._enqueued_receipt(member, sender, tuple((one, _status(one.waiting.accepted)) for one in some))
 
     def _signed_receipt(self, member: Member, sender: Member, lines: tuple[tuple[Kept, str], ...]) -> Send:
         head = member.next_head(self._stage.relay.mint())

@@ -21,6 +21,7 @@ from holdfast.protocol.action import (
 )
 from holdfast.protocol.administration import ADMINISTRATION_KIND, Administration
 from holdfast.protocol.envelope import Destination, Envelope, Head
+from holdfast.protocol.event import Event
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.schedule import DAY, SECOND
 
@@ -130,7 +131,7 @@ class Founding:
         conversation = sealing.conversation_key(member.secret, other.key)
         member.events = tuple(self._sign(member, other, conversation, body) for body in BODIES)
 
-    def _sign(self, member: Member, other: Member, conversation: bytes, body: bytes) -> bytes:
+    def _sign(self, member: Member, other: Member, conversation: bytes, body: bytes) -> Event:
         said = Envelope(
             head=Head(mesh=member.mesh.mesh, client_message_id="reused", epoch=member.epoch, sequence=0),
             destination=Destination(DestinationKind.DM, other.member),
@@ -138,4 +139,4 @@ class Founding:
         )
         sealed = sealing.seal(conversation, payload.encode(payload.Payload(body=body)), self._random.randbytes(32))
         aux = self._random.randbytes(keys.AUX_BYTES)
-        return event.encode(envelope.sign_message(member.secret, self._relay.at // SECOND, said, sealed, aux))
+        return envelope.sign_message(member.secret, self._relay.at // SECOND, said, sealed, aux)

@@ -6,6 +6,7 @@ from random import Random
 import msgspec
 
 from holdfast.cli.generate_book import Book
+from holdfast.cli.generate_inbox import HANDLER_ATTEMPTS, Inbox
 from holdfast.cli.generate_people import Accepted, Kept, Member, Send, Waiting
 from holdfast.device import database, operations
 from holdfast.device.home import Home, Membership
@@ -39,6 +40,7 @@ class HomeBook(Book):
         self.epoch = operations.epoch(self.transaction)
         self._random = random
         self._pending: dict[int, Send] = {}
+        self.inbox = Inbox(self)
 
     def keep(self, member: Member, relay_pubkey: str, joined_by: str) -> None:
         """Write down whose home this is."""
@@ -116,15 +118,19 @@ class HomeBook(Book):
             was_stored=was_stored,
         )
         self.tell(at, draft)
+        self.inbox.store(waiting, at, was_stored, status, relay_log_id)
 
     def applied(self, waiting: Waiting, at: int) -> None:
         """The application has it."""
         self.tell(at, _received(waiting, Kind.APPLIED))
+        self.inbox.apply(waiting.accepted.send.event_id, at)
 
     def parked(self, waiting: Waiting, at: int) -> None:
         """The application could not take it, and will not be asked again."""
-        detail = (5).to_bytes(8, "big") + b"the handler raised ValueError"
+        error = "the handler raised ValueError"
+        detail = HANDLER_ATTEMPTS.to_bytes(8, "big") + error.encode()
         self.tell(at, _received(waiting, Kind.PARKED, reason="handler_failed", detail=detail))
+        self.inbox.park(waiting.accepted.send.event_id, at, error)
 
     def receipted(self, accepted: Accepted, kept: Kept, status: str, at: int) -> None:
         """Somebody's receipt for a message of this device arrived."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.protocol.envelope import Head
+from holdfast.protocol.event import Event
 
 if TYPE_CHECKING:
     from holdfast.cli.generate_home import HomeBook
@@ -91,7 +92,7 @@ class Member:
     unreceipted: dict["Member", list[Kept]] = field(default_factory=dict)
     keys: list[tuple[str, int]] = field(default_factory=list)  # (key, since), the current one last
     blocked_by: set[str] = field(default_factory=set)
-    events: tuple[bytes, ...] = ()  # signed ones, used again and again
+    events: tuple[Event, ...] = ()  # sealed and signed ones, whose content and signature are used again and again
     home: "HomeBook | None" = None
 
     def next_head(self, client_message_id: str) -> Head:

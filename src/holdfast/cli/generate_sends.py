@@ -1,10 +1,15 @@
 """Generated sends: what members write, and what becomes of it at their devices until the relay has it, or nobody."""
 
+import msgspec
+
 from holdfast.cli.generate_deliveries import Deliveries
 from holdfast.cli.generate_people import Member, Mesh, Send, Waiting
 from holdfast.cli.generate_stage import Stage
-from holdfast.protocol.envelope import MESSAGE_KIND
-from holdfast.protocol.schedule import HOUR
+from holdfast.protocol import event
+from holdfast.protocol.envelope import MESSAGE_KIND, Destination, Envelope, to_tags
+from holdfast.protocol.event import Event
+from holdfast.protocol.fingerprint import DestinationKind
+from holdfast.protocol.schedule import HOUR, SECOND
 
 MAX_AGE = 144 * HOUR  # an unsent row dies
 
@@ -51,20 +56,30 @@ class Sends:
             others = [member for member in mesh.active if member is not sender] or [sender]
             kind, ref = "dm", self._stage.random.choice(others).member
         head = sender.next_head(self._stage.relay.mint())
+        at, template = self._stage.relay.at, self._stage.random.choice(sender.events)
+        said = Envelope(
+            head=head,
+            destination=Destination(DestinationKind(kind), ref),
+            recipient_key=mesh.called(ref).key if kind == "dm" else None,
+            key_epoch=1 if kind == "topic" else None,
+            mentions=mentions,
+            expires_at=at + HOUR if self._stage.happens(_SHORT_LIVED) else None,
+        )
+        made = _named(template, said, at // SECOND)
         return Send(
             sender=sender,
             sequence=head.sequence,
             client_message_id=head.client_message_id,
             destination_kind=kind,
             destination_ref=ref,
-            event_id=self._stage.random.randbytes(32),
-            event=self._stage.random.choice(sender.events),
-            enqueued_at=self._stage.relay.at,
+            event_id=bytes.fromhex(made.id),
+            event=event.encode(made),
+            enqueued_at=at,
             epoch=sender.epoch,
             kind=MESSAGE_KIND,
             log_kind=kind,
             mentions=mentions,
-            expires_at=self._stage.relay.at + HOUR if self._stage.happens(_SHORT_LIVED) else None,
+            expires_at=said.expires_at,
         )
 
     def _refuse(self, send: Send) -> None:
@@ -128,3 +143,10 @@ class Sends:
             member.unsent.remove(send)
             if member.home is not None:
                 member.home.dead(send, self._stage.relay.at, "max_age_passed", "it waited for more than 144 hours")
+
+
+def _named(template: Event, said: Envelope, created_at: int) -> Event:
+    """An event that says where it goes, under the id of what it says; content and signature are another's."""
+    tags = to_tags(said)
+    named = event.event_id(template.pubkey, created_at, MESSAGE_KIND, tags, template.content)
+    return msgspec.structs.replace(template, id=named, created_at=created_at, tags=tags)

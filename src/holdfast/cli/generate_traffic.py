@@ -189,6 +189,7 @@ class Traffic:
                     self._stage.relay.put_delivery(waiting, "open")
                 for kept in member.unreceipted.values():
                     self._deliveries.put_kept(kept)
+                self._deliveries.owe(member)
                 if member.home is not None:
                     member.home.put_pending()
         self._stage.relay.put_state(self._meshes)
