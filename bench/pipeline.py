@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench import pipeline_source, pipeline_world, results  # found by the line above
 from bench.pipeline_questions import QUESTIONS, UNLIKE
 from holdfast.pipeline import plan
-from holdfast.pipeline.lake import Lake, live_files
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.session import SessionSettings, open_session
@@ -40,6 +40,8 @@ HOMES = 2
 MEMORY_MB = 4_096
 NEW_SHARE = 0.01
 RUNS = 2  # of a question; the faster one counts
+DUCKDB_BOUNDED_MB = 256
+"""The memory in which DuckDB answers once more: data outgrows memory somewhere, and here it does so soon."""
 
 
 def main() -> None:
@@ -78,12 +80,8 @@ def one_size(work: Path, entries: int, *, with_source: bool) -> tuple[dict[str, 
         token_file = work / "token"
         token_file.write_text(pipeline_world.token(world / "relay"))
         place = [str(lake), str(token_file), relay["url"], *(f"unix:{one['socket']}" for one in daemons)]
-        seconds, peak_bytes, told = pipeline_world.timed([sys.executable, __file__, "--build", *place])
-        found = {
-            **json.loads(told.splitlines()[-1]),
-            "peak_mb": round(peak_bytes / 2**20),
-            "process_s": round(seconds, 1),
-        }
+        seconds, memory, told = pipeline_world.timed([sys.executable, __file__, "--build", *place])
+        found = {**json.loads(told.splitlines()[-1]), **memory, "process_s": round(seconds, 1)}
         command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", "--lake", str(lake), "--touched", "--json"]
         again, _, _ = pipeline_world.timed([*command, "--relay", relay["url"], "--token-file", str(token_file)])
         found["nothing_new_process_s"] = round(again, 1)
@@ -152,18 +150,19 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
     tables = load()
     shelf = Shelf(Lake(lake), tables)
     versions = shelf.last_run().versions
-    handle = Lake(lake).delta("history", versions["history"])
-    if handle is None:
-        raise RuntimeError("there is no lake")
     connection = duckdb.connect(str(lake / ".holdfast" / "bench.duckdb"))
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute(f"CREATE VIEW history AS SELECT * FROM {relation(tables['history'], live_files(handle))}")
+    for name in ("history", "current_snapshot"):
+        connection.execute(
+            f"CREATE VIEW {name} AS SELECT * FROM {relation(tables[name], shelf.files(name, versions[name]))}"
+        )
     seconds = {}
     for name, question in QUESTIONS.items():
         seconds[name] = min(_answered(connection, lake, name, question) for _ in range(RUNS))
         rows = connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]
         if name in versions and name not in UNLIKE and rows != shelf.rows(name, versions[name]):
             raise RuntimeError(f"{name}: DuckDB has {rows} rows, the lake {shelf.rows(name, versions[name])}")
+    bounded = {name: _bounded(connection, lake, name, question) for name, question in QUESTIONS.items()}
     connection.close()
     # What only some tables pass on to others belongs to those that are asked for.
     spark_s = {name: tables_s.get(name, 0.0) for name in QUESTIONS}
@@ -171,7 +170,19 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
         "duckdb_s": {name: round(one, 2) for name, one in seconds.items()},
         "ratios": {name: round(spark_s[name] / one, 1) for name, one in seconds.items() if one > 0},
         "ratio": round(sum(spark_s.values()) / sum(seconds.values()), 1),
+        "duckdb_bounded_s": bounded,
+        "duckdb_bounded_mb": DUCKDB_BOUNDED_MB,
     }
+
+
+def _bounded(connection: duckdb.DuckDBPyConnection, lake: Path, name: str, question: str) -> float | None:
+    """The same with little memory, which may spill to disk; None if that is not enough."""
+    connection.execute(f"SET memory_limit = '{DUCKDB_BOUNDED_MB}MB'")
+    connection.execute(f"SET temp_directory = '{lake / '.holdfast' / 'spill'}'")
+    try:
+        return round(_answered(connection, lake, name, question), 2)
+    except duckdb.OutOfMemoryException:
+        return None
 
 
 def _answered(connection: duckdb.DuckDBPyConnection, lake: Path, name: str, question: str) -> float:
@@ -219,21 +230,33 @@ def _sizes(sizes: dict[str, Any]) -> list[str]:
         ],
         "all of the relay's state compared, in s": [str(one["compare_all_s"]) for one in columns],
         "most memory, of all processes of the run, in MB": [f"{one.get('peak_mb', 'not measured')}" for one in columns],
+        "of that Java's; Python's": [f"{one.get('java_mb', '?')}; {one.get('python_mb', '?')}" for one in columns],
         "times what DuckDB takes for the tables below": [str(one["ratio"]) for one in columns],
+        f"DuckDB with {DUCKDB_BOUNDED_MB} MB: questions answered, in s": [_with_little(one) for one in columns],
     }
     for name in QUESTIONS:
         rows[f"`{name}`: s, DuckDB's s, ratio"] = [
-            f"{one['tables_s'].get(name, 0)}, {one['duckdb_s'][name]}, {one['ratios'].get(name, '')}" for one in columns
+            f"{one['tables_s'].get(name, 0)}, {one['duckdb_s'].get(name, '?')}, {one['ratios'].get(name, '')}"
+            for one in columns
         ]
     head = ["|" + " |" * (len(columns) + 1), "|---" * (len(columns) + 1) + "|"]
     return [*head, *(f"| {name} | {' | '.join(values)} |" for name, values in rows.items())]
+
+
+def _with_little(one: dict[str, Any]) -> str:
+    found = one.get("duckdb_bounded_s")
+    if found is None:
+        return "not measured"
+    answered = [seconds for seconds in found.values() if seconds is not None]
+    return f"{len(answered)} of {len(found)}, {sum(answered):.1f}"
 
 
 def _source(found: dict[str, Any] | None) -> list[str]:
     if found is None:
         return []
     speeds = ", ".join(f"{name} {found[f'{name}_rows_per_s']:,}" for name in ("parquet", "prepared", "live"))
-    told = f"Reading {found['rows']:,} entries to nowhere, rows a second: {speeds}. "
+    of_live = f" (of a relay that runs: {found['live_rows']:,})" if "live_rows" in found else ""
+    told = f"Reading {found['rows']:,} entries{of_live} to nowhere, rows a second: {speeds}. "
     prepared = f"A prepared Arrow file reads at {found['prepared_ratio']} of Parquet's speed, "
     return [f"{told}{prepared}a relay that runs on the same cores at {found['live_ratio']}."]
 

@@ -1,7 +1,8 @@
 """The questions of the pipeline's tables, asked of DuckDB: the same rows from the same files, as somebody would who has only them.
 
-`history` is a view of the lake's own files; a table may use those above it. What has no counterpart here is what no query of a
-few lines answers: chains of hashes, signatures, dominance between clocks, the comparison with the relay's own state.
+`history` is a view of the lake's own files, and so is `current_snapshot`; a table may use those above it. What has no counterpart
+here is what no query of a few lines answers: chains of hashes (`chain_break`), signatures (`receipt_forged`), dominance between clocks
+(`current_snapshot`), the comparison with the relay's own state (`orphan`).
 """
 
 QUESTIONS = {
@@ -115,8 +116,83 @@ QUESTIONS = {
         )
         SELECT origin, mesh, sender, epoch, island, min("sequence") AS first, max("sequence") AS last FROM numbered GROUP BY ALL
     """,
+    "fate_reopened": """
+        WITH restored AS (
+            SELECT DISTINCT origin, unhex(hex(detail)[1:32]) AS old_log_id FROM history WHERE kind = 'restored'
+        )
+        SELECT fate.* FROM fate JOIN restored ON fate.origin = restored.origin AND fate.log_id = restored.old_log_id
+        WHERE fate.outcome <> 'open'
+    """,
+    "stuck": """
+        WITH latest AS (SELECT max("at") AS "at" FROM history),
+        waiting AS (
+            SELECT origin, mesh, recipient AS member, accepted_at AS since,
+                CASE WHEN accepted_at < latest."at" - INTERVAL 8 DAY THEN 'overdue' ELSE 'recipient_away' END AS cause
+            FROM fate_open, latest
+            UNION ALL
+            SELECT origin, mesh, split_part(origin, '/', 2), enqueued_at, 'unsent:' || coalesce(last_reason, 'not_tried')
+            FROM sender_open
+        )
+        SELECT origin, mesh, member, cause, count(*) AS count, min(since) AS oldest_at, max(since) AS newest_at
+        FROM waiting GROUP BY ALL
+    """,
+    "anchor_open": """
+        WITH anchor AS (
+            SELECT origin, log_id, seq, "at", epoch, "sequence", event_id, unhex(hex(detail)[1:32]) AS relay_log_id,
+                ('0x' || hex(detail)[33:48])::BIGINT AS relay_seq
+            FROM history WHERE origin LIKE 'device:%' AND kind = 'relayed' AND octet_length(detail) = 120
+        )
+        SELECT anchor.* FROM anchor LEFT JOIN extent ON extent.log_id = relay_log_id
+        WHERE extent.last_seq IS NULL OR relay_seq > extent.last_seq
+    """,
+    "sequence_gap": """
+        WITH relayed AS (
+            SELECT DISTINCT mesh, split_part(origin, '/', 2) AS sender, epoch, "sequence" FROM history
+            WHERE origin LIKE 'device:%' AND kind = 'relayed' AND destination_kind <> 'feed' AND octet_length(detail) = 120
+        )
+        SELECT relayed.* FROM relayed ANTI JOIN (
+            SELECT mesh, sender, epoch, "sequence" FROM history
+            WHERE origin LIKE 'relay:%' AND kind IN ('accepted', 'receipt', 'admin')
+        ) USING (mesh, sender, epoch, "sequence")
+    """,
+    "sender_reset": """
+        WITH begun AS (
+            SELECT origin, mesh, sender, epoch, min(seq) AS seq FROM history
+            WHERE origin LIKE 'relay:%' AND kind IN ('accepted', 'receipt', 'admin') AND "sequence" IS NOT NULL GROUP BY ALL
+        ),
+        numbered AS (SELECT *, row_number() OVER (PARTITION BY origin, mesh, sender ORDER BY seq) AS number FROM begun)
+        SELECT * FROM numbered WHERE number > 1
+    """,
+    "equivocation": """
+        SELECT origin, mesh, sender, epoch, "sequence", count(DISTINCT event_id) AS events FROM history
+        WHERE origin LIKE 'relay:%' AND kind IN ('accepted', 'receipt', 'admin') AND "sequence" IS NOT NULL
+        GROUP BY ALL HAVING count(DISTINCT event_id) > 1
+    """,
+    "conflict": """
+        SELECT origin, author, d, count(*) AS count, max(accepted_at) AS latest_at, list(event_id ORDER BY seq) AS sides
+        FROM current_snapshot WHERE NOT is_pruned GROUP BY ALL HAVING count(*) > 1
+    """,
+    "turn": """
+        WITH raw AS (SELECT origin AS device, seq, "at", hex(detail) AS text FROM history WHERE kind = 'hook_received'),
+        one AS (SELECT *, 8 + 2 * ('0x' || text[1:8])::INT AS to_agent FROM raw),
+        two AS (SELECT *, to_agent + 8 + 2 * ('0x' || text[to_agent + 1:to_agent + 8])::INT AS to_session FROM one),
+        three AS (SELECT *, to_session + 8 + 2 * ('0x' || text[to_session + 1:to_session + 8])::INT AS to_type FROM two)
+        SELECT device, seq, "at", decode(unhex(text[9:to_agent])) AS agent, decode(unhex(text[to_agent + 9:to_session])) AS session,
+            decode(unhex(text[to_session + 9:to_type])) AS event_type
+        FROM three
+    """,
+    "agent_turn": """
+        WITH numbered AS (
+            SELECT *, sum((event_type = 'user_prompt_submit')::INT) OVER (PARTITION BY device, agent, session ORDER BY "at", seq) AS n
+            FROM turn WHERE session <> '' AND session NOT LIKE 'holdfast-doctor-%'
+        )
+        SELECT device, agent, session, n, min("at") AS began_at, max(CASE event_type WHEN 'agent_stop' THEN "at" END) AS stop_at,
+            count(*) FILTER (event_type = 'tool_use') AS tools, count(*) FILTER (event_type = 'error') AS errors
+        FROM numbered WHERE n > 0 GROUP BY ALL
+    """,
+    "agent_session": "SELECT device, agent, session, max(n) AS n, arg_max(stop_at, n) AS stop_at FROM agent_turn GROUP BY ALL",
 }
-"""By the name of the table; `fate` and `sender` are what their tables are parts of."""
+"""By the name of the table; `fate`, `sender` and `turn` are what their tables are parts of."""
 
-UNLIKE = ("audit_log", "sequence_run", "retry_profile")
+UNLIKE = ("audit_log", "sequence_run", "retry_profile", "stuck")
 """Questions whose rows are not counted against the lake's: they leave out what devices add, or cut rows another way."""

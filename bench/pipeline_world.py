@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,16 +12,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ENTRIES_PER_MESSAGE = 4.5
+WORLD = 2
+"""Counts what `generate` has come to make: what was made before is not used again."""
+
 POLL_S = 0.5
 
 
 def generated(folder: Path, entries: int, homes: int) -> Path:
-    """The data of a relay with about so many entries in its history; made once."""
-    out = folder / f"world-{entries}"
+    """The data of a relay with about so many entries in its history; made once, and whole before it has its name."""
+    out = folder / f"world-{WORLD}-{entries}"
     if not out.exists():
+        making = out.with_name(f"{out.name}.making")
+        shutil.rmtree(making, ignore_errors=True)
         messages = str(round(entries / ENTRIES_PER_MESSAGE))
         command = [sys.executable, "-m", "holdfast.cli", "generate", "--messages", messages, "--homes", str(homes)]
-        subprocess.run([*command, "--out", str(out), "--json"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "--out", str(making), "--json"], check=True, stdout=subprocess.DEVNULL)
+        making.rename(out)
     return out
 
 
@@ -46,27 +53,31 @@ def token(data: Path) -> str:
 
 
 class Watched:
-    """The greatest memory that a process and all that it started had at once."""
+    """The greatest memory that a process and all that it started had at once, and of that what was Java's."""
 
     def __init__(self, pid: int) -> None:
-        self.peak_bytes = 0
+        self.peak_bytes, self.java_bytes = 0, 0
         self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def stop(self) -> int:
+    def stop(self) -> dict[str, int]:
         self._over.set()
         self._thread.join()
-        return self.peak_bytes
+        python_bytes = self.peak_bytes - self.java_bytes
+        return {"peak_mb": self.peak_bytes >> 20, "java_mb": self.java_bytes >> 20, "python_mb": python_bytes >> 20}
 
     def _watch(self) -> None:
         while not self._over.wait(POLL_S):
-            self.peak_bytes = max(self.peak_bytes, sum(map(_resident, _family(self._pid))))
+            held = {pid: _resident(pid) for pid in _family(self._pid)}
+            if sum(held.values()) > self.peak_bytes:
+                self.peak_bytes = sum(held.values())
+                self.java_bytes = sum(one for pid, one in held.items() if _name(pid) == "java")
 
 
-def timed(command: list[str]) -> tuple[float, int, str]:
-    """How many seconds a command took, its peak memory, and what it printed."""
+def timed(command: list[str]) -> tuple[float, dict[str, int], str]:
+    """How many seconds a command took, its peak memory in MB, and what it printed."""
     began_at = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     watched = Watched(process.pid)
@@ -85,6 +96,13 @@ def _family(pid: int) -> list[int]:
             except OSError:
                 continue
     return found
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def _resident(pid: int) -> int:
