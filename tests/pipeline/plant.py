@@ -15,7 +15,7 @@ import msgspec
 from holdfast.protocol import event, receipt
 from holdfast.protocol.history import Draft, Entry, Kind, link
 from holdfast.protocol.receipt import ReceiptStatus
-from tests.pipeline.files import Files
+from tests.pipeline.files import Files, part_of
 
 Found = set[tuple[str, str]]
 
@@ -151,6 +151,19 @@ def _repeat_sequence(files: Files, connection: apsw.Connection) -> Found:
     return {("equivocation", key)} | unmet_anchors(files, last.seq)
 
 
+def _repeat_own_sequence(files: Files, connection: apsw.Connection) -> Found:
+    """A device says that it sent two things under one sequence; nobody but it has signed its history."""
+    home, (mesh, member) = files.homes[1], files.device_members()[1]
+    entries = list(part_of("", home / "device.db").entries)
+    relayed = [entry for entry in entries if entry.kind is Kind.RELAYED and entry.destination_kind == "dm"]
+    first, last = relayed[0], relayed[-1]
+    changed = msgspec.structs.replace(last, sequence=first.sequence)
+    with closing(apsw.Connection(str(home / "device.db"))) as device:
+        chain_anew(device, [*entries[: last.seq - 1], changed, *entries[last.seq :]])
+    key = f"{mesh}/{member}/{(last.epoch or b'').hex()}/{first.sequence}/{last.seq}"
+    return {("equivocation", key), ("operation_differs", f"{mesh}/{member}/{last.sequence}")}
+
+
 def _cut_tail(files: Files, connection: apsw.Connection) -> Found:
     """The last entries go, among them one that the relay signed for a device; the head is set back."""
     entries = files.entries()
@@ -263,6 +276,7 @@ ROWS = (
 FORGERIES = (
     Plant("a receipt is forged", _forge_receipt),
     Plant("a sequence is used twice", _repeat_sequence),
+    Plant("a device says it used a sequence twice", _repeat_own_sequence),
 )
 """What a relay could do that chains its history anew; only signatures and counters tell."""
 

@@ -138,7 +138,7 @@ def test_an_index_that_was_killed_hides_what_it_left_and_goes_on(homes: Person, 
         killed.wait()
     assert room.stat().st_mode & 0o777 == 0o700
     assert found(path, "tea") == []
-    with pytest.raises(Failure, match="index of messages"):
+    with pytest.raises(LakeOther, match="index of messages"):
         pipeline.run(relay="http://127.0.0.1:1", lake=path)
     pipeline.index(lake=path, device=[device], as_json=True)
     assert snippets(path, "4711") == [TEXTS[3]]

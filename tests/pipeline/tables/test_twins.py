@@ -169,7 +169,7 @@ def compare(lake: MemoryLake, reading: Reading) -> None:
         "chain_break": twins.chain_break(reading.batches),
         "sequence_gap": twins.sequence_gap(sequences),
         "sender_reset": twins.sender_reset(story),
-        "equivocation": twins.equivocation(story),
+        "equivocation": twins.equivocation(story, reading.batches),
         "receipt_forged": twins.receipt_forged(story),
         "orphan": {("closing_unknown", _closing(entry)) for _, entry in fates.unmatched},
     }

@@ -439,12 +439,23 @@ class RandomDevice:
             kind = self.random.choice((Kind.RELAYED, Kind.RELAYED, Kind.DEAD, Kind.ABORTED))
             self.status[sequence] = str(kind)
             if kind is Kind.RELAYED:
-                self._say(kind, sequence, message_id=f"message-{sequence}", detail=self._anchor())
+                self._say(
+                    kind,
+                    sequence,
+                    message_id=f"message-{sequence}",
+                    detail=self._anchor(),
+                    event_id=self._event(sequence),
+                )
             elif kind is Kind.DEAD:
                 epoch = self.random.choice((None, self.member.epoch))
                 self._say(kind, sequence, epoch=epoch, reason="refused", detail=(1).to_bytes(8, "big") + b"no")
             else:
                 self._say(kind, sequence, detail=b"row-" + str(sequence).encode())
+
+    def _event(self, sequence: int) -> bytes:
+        """What it says that it sent; now and then another event under the same sequence."""
+        other = len(self.log.entries) % 3 == 0
+        return hashlib.sha256(f"{self.member.name} {sequence} {other}".encode()).digest()
 
     def _anchor(self) -> bytes:
         """Of some entry of the relay's; now and then with another chain, another's signature, or past the end."""

@@ -449,7 +449,25 @@ def sender_reset(story: Story) -> Found:
     return found
 
 
-def equivocation(story: Story) -> Found:
+def equivocation(story: Story, batches: Sequence[Sequence[Part]]) -> Found:
+    return _accepted_twice(story) | _relayed_twice(batches)
+
+
+def _relayed_twice(batches: Sequence[Sequence[Part]]) -> Found:
+    """Sequences for which a device has the word of one log of a relay twice, for different events."""
+    found: Found = set()
+    seen: dict[tuple[Any, ...], set[bytes | None]] = defaultdict(set)
+    member = {entry: part.origin for batch in batches for part in batch for entry in part.entries}
+    for _, entry in anchors(batches):
+        events = seen[member[entry], entry.epoch, entry.sequence, entry.detail[:16]]
+        if events - {entry.event_id}:
+            name = member[entry].removeprefix("device:")
+            found.add(("equivocation", f"{name}/{(entry.epoch or b'').hex()}/{entry.sequence}/{entry.seq}"))
+        events.add(entry.event_id)
+    return found
+
+
+def _accepted_twice(story: Story) -> Found:
     found: Found = set()
     seen: dict[tuple[Any, ...], list[Entry]] = defaultdict(list)
     for origin, entry in _sends(story):

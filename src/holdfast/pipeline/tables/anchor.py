@@ -11,6 +11,7 @@ ANCHOR_BYTES = 120  # log id, position, chain, signature
 
 KEPT = [
     StructField("origin", StringType(), nullable=False),  # the device
+    StructField("log_id", BinaryType(), nullable=False),
     StructField("seq", LongType(), nullable=False),  # of its `relayed` entry
     StructField("at", TimestampType(), nullable=False),
     StructField("mesh", StringType(), nullable=False),
@@ -18,6 +19,7 @@ KEPT = [
     StructField("epoch", BinaryType()),
     StructField("sequence", LongType()),
     StructField("destination_kind", StringType()),
+    StructField("event_id", BinaryType()),
     StructField("relay_log_id", BinaryType(), nullable=False),
     StructField("relay_seq", LongType(), nullable=False),
     StructField("relay_chain", BinaryType(), nullable=False),
@@ -36,7 +38,7 @@ SCHEMA = StructType(
 def anchor(old_anchor_open: DataFrame, extent: DataFrame, new_history: DataFrame) -> DataFrame:
     """What relays signed for devices: what this batch can check, and what waits for the relay's history."""
     kept = [field.name for field in KEPT]
-    both = old_anchor_open.select(*kept).unionByName(_anchors(new_history).select(*kept))
+    both = old_anchor_open.select(*kept).unionByName(kept_anchors(new_history).select(*kept))
     joined = both.join(F.broadcast(_relay_logs(extent)), on="relay_log_id", how="left")
     # What a restored relay never saw is void, and what was pruned before the lake began cannot be checked any more.
     counts = F.coalesce(F.col("relay_seq") <= F.col("valid_until"), F.lit(True)) & F.coalesce(
@@ -47,13 +49,14 @@ def anchor(old_anchor_open: DataFrame, extent: DataFrame, new_history: DataFrame
     return joined.where(counts).select(state, *kept, "relay_origin")
 
 
-def _anchors(new_history: DataFrame) -> DataFrame:
-    relayed = new_history.where(of_device() & (F.col("kind") == "relayed") & (F.octet_length("detail") == ANCHOR_BYTES))
+def kept_anchors(history: DataFrame) -> DataFrame:
+    """What devices tell of the relay's yes, with its signature."""
+    relayed = history.where(of_device() & (F.col("kind") == "relayed") & (F.octet_length("detail") == ANCHOR_BYTES))
     return relayed.select(
-        *("origin", "seq", "at"),
+        *("origin", "log_id", "seq", "at"),
         device_mesh("origin").alias("mesh"),
         device_member("origin").alias("sender"),
-        *("epoch", "sequence", "destination_kind"),
+        *("epoch", "sequence", "destination_kind", "event_id"),
         F.substring("detail", 1, 16).alias("relay_log_id"),
         F.coalesce(number_at("detail", 17), F.lit(0)).alias("relay_seq"),
         F.substring("detail", 25, 32).alias("relay_chain"),

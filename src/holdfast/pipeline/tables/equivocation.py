@@ -6,9 +6,11 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import key_of, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
+from holdfast.pipeline.tables.anchor import kept_anchors
 from holdfast.pipeline.tables.sequence import accepted_sends
 
 _SEND = ["origin", "mesh", "sender", "epoch", "sequence"]
+_KNOWN = [*_SEND, "log_id", "seq", "at", "event_id", "relay_log_id"]
 
 
 def equivocations_name_their_entry(new_equivocation: DataFrame) -> DataFrame:
@@ -24,19 +26,35 @@ def equivocations_name_their_entry(new_equivocation: DataFrame) -> DataFrame:
     invariant=equivocations_name_their_entry,
 )
 def equivocation(new_sequence: DataFrame, history: DataFrame) -> DataFrame:
-    """Sends that have the sender, epoch and sequence of another send, and another event id."""
+    """Sends that have the sender, epoch and sequence of another send, and another event id: at a relay, or by a device's own word."""
     # The past is read only for sequences that came a second time, which none does but after a relay was restored.
     repeated = new_sequence.where(F.col("what") == "repeated").withColumn("sequence", F.col("first"))
     if repeated.isEmpty():
         return repeated.sparkSession.createDataFrame([], SCHEMA)
-    first = accepted_sends(history).select(
-        *_SEND,
-        F.col("log_id").alias("other_log_id"),
-        F.col("seq").alias("other_seq"),
-        F.col("event_id").alias("other_id"),
-    )
+    sends = _accepted(history).unionByName(_relayed(history))
+    again = sends.join(repeated.select("log_id", "seq", "event_id"), on=["log_id", "seq", "event_id"], how="left_semi")
+    return _told(_pairs(again, sends))
+
+
+def _accepted(history: DataFrame) -> DataFrame:
+    return accepted_sends(history).withColumn("relay_log_id", F.lit(None).cast("binary")).select(*_KNOWN)
+
+
+def _relayed(history: DataFrame) -> DataFrame:
+    """What devices say that they sent. For a restored relay they may seal anew, so each of its logs is one of its own."""
+    return kept_anchors(history).select(*_KNOWN)
+
+
+def _pairs(again: DataFrame, sends: DataFrame) -> DataFrame:
+    """Each send that came again with the others of its sequence."""
+    others = {"log_id": "other_log_id", "seq": "other_seq", "event_id": "other_id", "relay_log_id": "other_relay"}
+    other = sends.select(*_SEND, *(F.col(name).alias(alias) for name, alias in others.items()))
     is_earlier = (F.col("other_log_id") != F.col("log_id")) | (F.col("other_seq") < F.col("seq"))
-    pairs = repeated.join(first, on=_SEND, how="inner").where((F.col("other_id") != F.col("event_id")) & is_earlier)
+    is_unlike = (F.col("other_id") != F.col("event_id")) & F.col("other_relay").eqNullSafe(F.col("relay_log_id"))
+    return again.join(other, on=_SEND, how="inner").where(is_earlier & is_unlike)
+
+
+def _told(pairs: DataFrame) -> DataFrame:
     told = pairs.groupBy(*_SEND, "seq", "at", "event_id").agg(F.min("other_seq").alias("other_seq"))
     return told.select(
         "origin",

@@ -44,7 +44,7 @@ def sequence(old_sequence_run: DataFrame, new_history: DataFrame, new_anchor: Da
     walked = _walked(known.unionByName(singles).unionByName(_relayed(new_anchor)))
     runs = walked.groupBy(*GROUP, "run").agg(F.min("first").alias("first"), F.max("last").alias("last"))
     told = runs.select(F.lit("run").alias("what"), *GROUP, "first", "last", *_no_entry())
-    repeated = walked.where(F.col("is_repeated") & (F.col("claim") == "accepted") & F.col("seq").isNotNull())
+    repeated = walked.where(F.col("is_repeated") & F.col("seq").isNotNull())
     return told.unionByName(repeated.select(F.lit("repeated").alias("what"), *SCHEMA.fieldNames()[1:]))
 
 
@@ -65,7 +65,7 @@ def _relayed(new_anchor: DataFrame) -> DataFrame:
         F.lit("relayed").alias("claim"),
         F.col("sequence").alias("first"),
         F.col("sequence").alias("last"),
-        *_no_entry(),
+        *("log_id", "seq", "at", "event_id"),
     )
 
 
