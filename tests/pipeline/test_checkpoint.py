@@ -78,3 +78,15 @@ def test_a_relay_is_told_of_its_own_history_alone(place: Place) -> None:
     found = checkpoint.find(place)
     assert found is not None
     assert (found.log_id, found.seq) == (source.head.log_id, 2)
+
+
+def test_what_a_run_could_not_say_any_more_the_next_one_says_before_it_waits(place: Place) -> None:
+    """One that was killed between the lake and the relay."""
+    before = source_of(place)
+    checkpoint.repeat(place, before.acknowledged, mark_at(before, 3))
+    after = source_of(place)
+    assert after.acknowledged is not None
+    assert after.acknowledged.seq == 3
+    checkpoint.repeat(place, after.acknowledged, mark_at(after, 2))  # of an older copy
+    checkpoint.repeat(place, after.acknowledged, None)
+    assert source_of(place).acknowledged == after.acknowledged

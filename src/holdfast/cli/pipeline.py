@@ -62,7 +62,7 @@ def run(
     if once and every is not None:
         raise Failure(ExitCode.USAGE, "usage", "--once and --every exclude each other")
     with explained():
-        from holdfast.pipeline import plan, session, shelf, watch
+        from holdfast.pipeline import checkpoint, plan, session, shelf, watch
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load
 
@@ -80,11 +80,13 @@ def run(
             with _progress(as_json) as tell:
                 tell("starting Spark")
                 runner = _runner(opened, settings, load(), tell)
+                relays = sources[0]
+                checkpoint.repeat(relays.place, relays.acknowledged, runner.last_run().marks.get(relays.origin))
                 if every is None:
                     outcomes = watch.once(runner, sources, full=full is not False)
                 else:
                     outcomes = watch.every(runner, sources, _seconds(every), watch.World())
-                violations = _follow(outcomes, opened, sources[0], on_violation, as_json=as_json)
+                violations = _follow(outcomes, opened, relays, on_violation, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
 

@@ -51,6 +51,12 @@ def move(place: Place, mark: "Mark | None") -> str | None:
     return None
 
 
+def repeat(place: Place, told: Checkpoint | None, mark: "Mark | None") -> None:
+    """Say once more what a run that ended before could not say: until there is something new, nobody else would."""
+    if mark is not None and (told is None or told.log_id != mark.log_id or told.seq < mark.seq):
+        move(place, mark)  # if it cannot be moved, the next batch tells
+
+
 def _remedy(error: pages.SourceError, consumer: str) -> str:
     if not isinstance(error, pages.Refused) or error.code != "checkpoint_backwards":
         return ""
