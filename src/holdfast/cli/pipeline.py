@@ -1,5 +1,6 @@
 """`holdfast pipeline …`: the histories of a relay and its devices, in a lake, and what it proves."""
 
+import math
 import os
 import re
 import shlex
@@ -61,6 +62,7 @@ def run(
     """Bring the lake up to date, check every rule, and sign a certificate. Exit code 4 if a rule is broken."""
     if once and every is not None:
         raise Failure(ExitCode.USAGE, "usage", "--once and --every exclude each other")
+    every_s = None if every is None else _seconds(every)
     with explained():
         from holdfast.pipeline import checkpoint, plan, session, shelf, watch
         from holdfast.pipeline.lake import Lake
@@ -75,17 +77,17 @@ def run(
         shelf.check_relays(opened)
         with opened.hold():
             sources = plan.find_sources(places[0], places[1:])
-            rows = sum(source.head.seq for source in sources) if every is None else None
+            rows = sum(source.head.seq for source in sources) if every_s is None else None
             settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb, rows=rows)
             with _progress(as_json) as tell:
                 tell("starting Spark")
                 runner = _runner(opened, settings, load(), tell)
                 relays = sources[0]
                 checkpoint.repeat(relays.place, relays.acknowledged, runner.last_run().marks.get(relays.origin))
-                if every is None:
+                if every_s is None:
                     outcomes = watch.once(runner, sources, full=full is not False)
                 else:
-                    outcomes = watch.every(runner, sources, _seconds(every), watch.World())
+                    outcomes = watch.every(runner, sources, every_s, watch.World())
                 violations = _follow(outcomes, opened, relays, on_violation, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
@@ -104,6 +106,7 @@ def index(
     as_json: AsJson = False,
 ) -> None:
     """Bring an index of your own messages up to date, for `search`. They lie there in the clear, for you alone."""
+    every_s = None if every is None else _seconds(every)
     with explained():
         from holdfast.pipeline import plan, session, shelf, watch
         from holdfast.pipeline.lake import Lake
@@ -115,15 +118,15 @@ def index(
         with opened.hold():
             shelf.make_own(opened)
             sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
-            rows = sum(source.head.seq for source in sources) if every is None else None
+            rows = sum(source.head.seq for source in sources) if every_s is None else None
             with _progress(as_json) as tell:
                 tell("starting Spark")
                 settings = session.SessionSettings(memory_mb=memory_mb, rows=rows, more=_hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell)
-                if every is None:
+                if every_s is None:
                     outcomes = watch.once(runner, sources, full=False)
                 else:
-                    outcomes = watch.every(runner, sources, _seconds(every), watch.World())
+                    outcomes = watch.every(runner, sources, every_s, watch.World())
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
@@ -183,6 +186,8 @@ def _place(url: str, token_file: Path | None, patience_s: float) -> "Place":
     from holdfast.pipeline.pages import Place
     from holdfast.pipeline.source import token
 
+    if not 0 <= patience_s < math.inf:
+        raise Failure(ExitCode.USAGE, "usage", f"--patience is a number of seconds, not {patience_s}")
     token_path = None if token_file is None else str(token_file.absolute())
     is_local = url.startswith("unix:")
     return Place(url, None if is_local else token(token_path), patience_s, token_path)
