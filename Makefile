@@ -95,6 +95,11 @@ $(BENCHES:%=bench-%): bench-%: $(VENV)/bench
 	@$(BIN)/python -m bench.$*
 	@$(BIN)/python -m bench.report
 
+.PHONY: bench-pipeline
+bench-pipeline: $(VENV)/bench $(VENV)/pipeline
+	@$(BIN)/python -m bench.pipeline $(if $(ENTRIES),--entries $(ENTRIES))
+	@$(BIN)/python -m bench.report
+
 setup: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## only install what demo and test need
 
 pipeline: $(VENV)/pipeline ## add the heavy half: Spark, Delta, DuckDB, a Java runtime

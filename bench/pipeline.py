@@ -1,6 +1,6 @@
 """How fast the pipeline is: its source against Spark's own reader, its tables against DuckDB, and what is new against everything.
 
-    .venv/bin/python bench/pipeline.py [--entries 1000000 5000000] [--many] [--work DIR] [--skip-source]
+    .venv/bin/python bench/pipeline.py [--entries 1000000 5000000] [--many] [--work DIR] [--skip-source | --only-source]
 
 A relay's data is generated once for each size and kept in DIR (about 0.7 GB for a million entries); `--many` adds 20 million. A lake is
 built from a relay and two daemons that run: 99 % of all entries, then the last one, then nothing new. DuckDB answers the questions
@@ -49,7 +49,9 @@ def main() -> None:
     parser.add_argument("--entries", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--many", action="store_true", help=f"also {MANY:,} entries")
     parser.add_argument("--work", type=Path, default=Path("bench/work"))
-    parser.add_argument("--skip-source", action="store_true")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--skip-source", action="store_true")
+    which.add_argument("--only-source", action="store_true", help="the source alone, on a world of the first size")
     parser.add_argument("--build", nargs="+", help=argparse.SUPPRESS)  # LAKE TOKEN URL SOCKET…: a process of its own
     asked = parser.parse_args()
     if asked.build:
@@ -60,13 +62,61 @@ def main() -> None:
     before = results.load().get("pipeline", {})
     sizes = dict(before.get("sizes", {}))
     figures: dict[str, Any] = {name: before[name] for name in ("source",) if name in before}
-    for entries in [*asked.entries, *([MANY] if asked.many else [])]:
+    if asked.only_source:
+        figures["source"] = source_of(asked.work, asked.entries[0])
+        results.record("pipeline", {**_compared(figures, sizes), **figures, "sizes": sizes})
+    for entries in [] if asked.only_source else [*asked.entries, *([MANY] if asked.many else [])]:
         sizes[str(entries)], source = one_size(asked.work, entries, with_source=not asked.skip_source)
         if source is not None:
             figures["source"] = source
-        results.record("pipeline", {**figures, "sizes": sizes})
+        results.record("pipeline", {**_compared(figures, sizes), **figures, "sizes": sizes})
         print(json.dumps({entries: sizes[str(entries)], "source": source}, indent=2))
     DOCUMENT.write_text(document(DOCUMENT.read_text()))
+
+
+def _compared(figures: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+    """What docs/performance.md tells: who reads how fast, and what was hoped for."""
+    source = figures.get("source", {})
+    names = {
+        "parquet": "Spark, its own Parquet files",
+        "prepared": "Holdfast's source, a prepared Arrow file",
+        "live": "Holdfast's source, a relay",
+    }
+    contestants = {
+        name: {
+            "name": names[name],
+            "unit": "rows/s",
+            "median": sorted(speeds)[len(speeds) // 2],
+            "low": min(speeds),
+            "high": max(speeds),
+        }
+        for name, speeds in source.get("rounds", {}).items()
+    }
+    largest = sizes[max(sizes, key=int)] if sizes else {"entries": 0, "new_s": 0.0, "build_s": 1.0, "ratio": None}
+    new_share = round(largest["new_s"] / largest["build_s"], 3)
+    goals = [
+        _goal("a prepared Arrow file at 0.9 of Parquet's speed at least", source.get("prepared_ratio"), least=0.9),
+        _goal("a relay on the same cores at 0.4 of it at least", source.get("live_ratio"), least=0.4),
+        _goal(
+            f"all tables of {largest['entries']:,} entries in 5 times DuckDB's time at most", largest["ratio"], most=5.0
+        ),
+        _goal("the last 1 % in 0.05 of the time of all at most", new_share, most=0.05),
+    ]
+    return {"title": "entries that Spark reads a second", "contestants": contestants, "goals": goals}
+
+
+def _goal(goal: str, value: float | None, *, least: float | None = None, most: float | None = None) -> dict[str, Any]:
+    is_met = None if value is None else (least is None or value >= least) and (most is None or value <= most)
+    return {"goal": goal, "value": value, "met": is_met}
+
+
+def source_of(work: Path, entries: int) -> dict[str, Any]:
+    """What the source takes, on its own."""
+    data = pipeline_world.generated(work, entries, HOMES) / "relay"
+    with pipeline_world.running("relay", "run", "--data", str(data), "--port", "0") as relay:
+        token_file = work / "token"
+        token_file.write_text(pipeline_world.token(data))
+        return pipeline_source.compare(Place(relay["url"], token_file.read_text(), 60.0, str(token_file)))
 
 
 def one_size(work: Path, entries: int, *, with_source: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
