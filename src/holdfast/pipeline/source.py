@@ -176,9 +176,14 @@ def read_range(settings: Settings, schema: StructType, part: InputPartition) -> 
 
 def _with_page(batch: Any, page: pages.Page, expected: Any) -> Any:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    columns["export_log_id"] = pa.array([page.log_id] * batch.num_rows, pa.binary())
-    columns["as_of_seq"] = pa.array([page.as_of_seq] * batch.num_rows, pa.int64())
-    return pa.RecordBatch.from_arrays([columns[field.name].cast(field.type) for field in expected], schema=expected)
+    columns["export_log_id"] = pa.repeat(pa.scalar(page.log_id, pa.binary()), batch.num_rows)
+    columns["as_of_seq"] = pa.repeat(pa.scalar(page.as_of_seq, pa.int64()), batch.num_rows)
+    return pa.RecordBatch.from_arrays([_as(field.type, columns[field.name]) for field in expected], schema=expected)
+
+
+def _as(kind: Any, column: Any) -> Any:
+    """A column in a type, which most are in already."""
+    return column if column.type == kind else column.cast(kind)
 
 
 class HoldfastSource(DataSource):
