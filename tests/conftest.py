@@ -1,6 +1,7 @@
 """What every folder's tests share."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from tests.postgres import Server, running_server
 
 # Daemons of the tests are meant to stay for as long as a test, wherever the tests run.
 os.environ["HOLDFAST_PERSISTENT"] = "1"
+
+# Programs are started here hundreds of times, and every worker reads every test: whoever finds them compiled is sooner done.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # How long an example takes says something about the machine, not about what is tested.
 settings.register_profile("unhurried", deadline=None)
