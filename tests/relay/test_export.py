@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,6 +78,21 @@ def form(request: pytest.FixtureRequest) -> Any:
     return FORMS[request.param]
 
 
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    """One event loop for all who ask one exporter."""
+    with asyncio.Runner() as made:
+        yield made
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def exporter(request: pytest.FixtureRequest, runner: asyncio.Runner, small: Path) -> Iterator[Exporter]:
+    """Of the small scene, for those who leave its reader as it was: to start one is the dear part of asking it."""
+    opened = FORMS[request.param](small)
+    yield runner.run(opened.__aenter__())
+    runner.run(opened.__aexit__(None, None, None))
+
+
 async def _bytes(export: Export) -> bytes:
     return b"".join([chunk async for chunk in export.chunks])
 
@@ -119,21 +134,20 @@ def _expected(name: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize("table", EXPORTED)
-def test_a_table_is_exported_as_it_is(form: Any, small: Path, table: str) -> None:
+def test_a_table_is_exported_as_it_is(exporter: Exporter, runner: asyncio.Runner, small: Path, table: str) -> None:
     async def scenario() -> None:
-        async with form(small) as exporter:
-            columns = tuple(EXPORTED[table].schema.names)
-            found = await _table(exporter, table, columns=columns)
-            stored = _rows(small, f"SELECT * FROM {table} ORDER BY seq")
-            assert len(stored) > 2
-            assert set(stored[0]) == set(columns)
-            expected = [{name: _expected(name, row[name]) for name in columns} for row in stored]
-            by = ("seq", "member") if "member" in columns else ("seq",)
-            assert sorted(found.to_pylist(), key=lambda row: tuple(row[name] for name in by)) == sorted(
-                expected, key=lambda row: tuple(row[name] for name in by)
-            )
+        columns = tuple(EXPORTED[table].schema.names)
+        found = await _table(exporter, table, columns=columns)
+        stored = _rows(small, f"SELECT * FROM {table} ORDER BY seq")
+        assert len(stored) > 2
+        assert set(stored[0]) == set(columns)
+        expected = [{name: _expected(name, row[name]) for name in columns} for row in stored]
+        by = ("seq", "member") if "member" in columns else ("seq",)
+        assert sorted(found.to_pylist(), key=lambda row: tuple(row[name] for name in by)) == sorted(
+            expected, key=lambda row: tuple(row[name] for name in by)
+        )
 
-    asyncio.run(scenario())
+    runner.run(scenario())
 
 
 def test_every_state_and_outcome_of_the_scene_is_there(small: Path) -> None:
@@ -205,11 +219,13 @@ def test_the_chain_can_be_recomputed_from_the_export_alone(scenery: str, request
 # What a page says of itself
 
 
-def test_a_page_names_its_log_and_head_in_schema_and_headers(form: Any, small: Path) -> None:
+def test_a_page_names_its_log_and_head_in_schema_and_headers(
+    exporter: Exporter, runner: asyncio.Runner, small: Path
+) -> None:
     ((head),) = _rows(small, "SELECT * FROM history_head")
 
     async def scenario() -> None:
-        async with form(small) as exporter, exporter.open("history", 3, 7) as export:
+        async with exporter.open("history", 3, 7) as export:
             assert (export.log_id, export.as_of_seq) == (head["log_id"], head["seq"])
             body = await _bytes(export)
             told = {name.decode(): value.decode() for name, value in pa.ipc.open_stream(body).schema.metadata.items()}
@@ -232,19 +248,18 @@ def test_a_page_names_its_log_and_head_in_schema_and_headers(form: Any, small: P
                 "Holdfast-Rows": "4",
             }
 
-    asyncio.run(scenario())
+    runner.run(scenario())
 
 
-def test_a_range_without_rows_is_an_empty_page_that_goes_to_its_end(form: Any, small: Path) -> None:
+def test_a_range_without_rows_is_an_empty_page_that_goes_to_its_end(exporter: Exporter, runner: asyncio.Runner) -> None:
     async def scenario() -> None:
-        async with form(small) as exporter:
-            async with exporter.open("history", 5, 5) as export:
-                assert (export.page.rows, export.page.next_after) == (0, 5)
-                assert pa.ipc.open_stream(await _bytes(export)).read_all().num_rows == 0
-            async with exporter.open("mention", 0, 2) as export:
-                assert (export.page.rows, export.page.next_after) == (0, 2)
+        async with exporter.open("history", 5, 5) as export:
+            assert (export.page.rows, export.page.next_after) == (0, 5)
+            assert pa.ipc.open_stream(await _bytes(export)).read_all().num_rows == 0
+        async with exporter.open("mention", 0, 2) as export:
+            assert (export.page.rows, export.page.next_after) == (0, 2)
 
-    asyncio.run(scenario())
+    runner.run(scenario())
 
 
 def test_record_batches_have_the_size_that_readers_like(large: Path) -> None:
@@ -256,16 +271,15 @@ def test_record_batches_have_the_size_that_readers_like(large: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_payloads_come_only_when_named(form: Any, small: Path) -> None:
+def test_payloads_come_only_when_named(exporter: Exporter, runner: asyncio.Runner) -> None:
     async def scenario() -> None:
-        async with form(small) as exporter:
-            assert "event" not in (await _table(exporter, "message")).column_names
-            found = await _table(exporter, "message", columns=("event", "seq"))
-            assert found.column_names == ["event", "seq"]
-            events = [json.loads(event) for event in found.column("event").to_pylist()]
-            assert all(len(event["sig"]) == 128 for event in events)
+        assert "event" not in (await _table(exporter, "message")).column_names
+        found = await _table(exporter, "message", columns=("event", "seq"))
+        assert found.column_names == ["event", "seq"]
+        events = [json.loads(event) for event in found.column("event").to_pylist()]
+        assert all(len(event["sig"]) == 128 for event in events)
 
-    asyncio.run(scenario())
+    runner.run(scenario())
 
 
 # Pages
@@ -388,21 +402,22 @@ QUERIES: dict[str, tuple[str, dict[str, str], Refusal, str]] = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_a_bad_request_is_refused_by_name_and_the_next_one_is_served(form: Any, small: Path, name: str) -> None:
+def test_a_bad_request_is_refused_by_name_and_the_next_one_is_served(
+    exporter: Exporter, runner: asyncio.Runner, name: str
+) -> None:
     table, parameters, refusal, detail = QUERIES[name]
 
     async def scenario() -> None:
-        async with form(small) as exporter:
-            with pytest.raises(Refused) as caught:
-                query = read_query(table, parameters)
-                async with exporter.open(query.table, query.after, query.until, query.columns):
-                    pass
-            assert caught.value.refusal is refusal
-            assert detail in caught.value.detail
-            assert len(caught.value.detail) < 400
-            assert (await _table(exporter, "history", until=1)).num_rows == 1
+        with pytest.raises(Refused) as caught:
+            query = read_query(table, parameters)
+            async with exporter.open(query.table, query.after, query.until, query.columns):
+                pass
+        assert caught.value.refusal is refusal
+        assert detail in caught.value.detail
+        assert len(caught.value.detail) < 400
+        assert (await _table(exporter, "history", until=1)).num_rows == 1
 
-    asyncio.run(scenario())
+    runner.run(scenario())
 
 
 def test_a_good_request_is_read_as_it_is_meant() -> None:
