@@ -18,7 +18,7 @@ from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.store.world import wall_clock
 
 EVENT = AgentEvent(id="e1", kind=AgentKind.PROMPT, agent="claude", session_id="s", at=7, text="hm")
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def program(home: Path, name: str, text: str, mode: int = 0o700) -> Path:
@@ -41,6 +41,16 @@ def audit(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (home / "agent-handlers.jsonl").read_text().splitlines()]
 
 
+def child_ends(home: Path) -> None:
+    """Wait until the process is over whose number a program has left; nobody may have taken note of it yet."""
+    stat = Path(f"/proc/{(home / 'child').read_text().strip()}/stat")
+    give_up_at = time.monotonic() + PATIENCE_S
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while stat.read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < give_up_at
+            time.sleep(0.01)
+
+
 def test_a_program_gets_the_event_and_its_words_are_kept(home: Path) -> None:
     program(home, "echo", "cat; echo and more >&2")
     assert run(home, "echo") == [None]
@@ -59,32 +69,28 @@ def test_one_that_fails_or_cannot_be_run_says_so(home: Path) -> None:
 
 
 def test_one_that_takes_too_long_is_ended_with_all_that_it_started(home: Path) -> None:
-    program(home, "slow", f"(sleep 600 & echo $! > {home}/child; wait) & echo begun; wait")
-    ((error,), began) = (run(home, "slow", timeout_s=1.0), time.monotonic())
-    assert "longer than 1 s" in str(error)
-    child = int((home / "child").read_text())
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
-        assert time.monotonic() < began + PATIENCE_S
-        time.sleep(0.01)
-    assert audit(home)[0]["output"] == "begun\n"
+    program(home, "slow", f"echo begun; sleep 600 & echo $! > {home}/pid; mv {home}/pid {home}/child; wait")
+    for timeout_s in (1, 5, 25, 125):  # until it had the time to begin
+        (error,) = run(home, "slow", timeout_s=float(timeout_s))
+        assert f"longer than {timeout_s} s" in str(error)
+        if (home / "child").exists():
+            break
+    child_ends(home)
+    assert audit(home)[-1]["output"] == "begun\n"
 
 
 def test_what_it_left_behind_when_it_ended_is_ended_too(home: Path) -> None:
     program(home, "leaves", f"sleep 600 > /dev/null 2>&1 & echo $! > {home}/child")
-    began = time.monotonic()
     assert run(home, "leaves") == [None]
-    child = int((home / "child").read_text())
-    while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split(")")[1][:3]:
-        assert time.monotonic() < began + PATIENCE_S
-        time.sleep(0.01)
+    child_ends(home)
 
 
 def test_who_got_away_and_holds_its_output_keeps_nobody_waiting(home: Path) -> None:
-    program(home, "leaves", f"setsid sleep 60 & echo $! > {home}/child; echo said")
-    assert run(home, "leaves", timeout_s=20.0) == [None]
+    program(home, "leaves", f"setsid sleep 600 & echo $! > {home}/child; echo said")
+    assert run(home, "leaves", timeout_s=300.0) == [None]
     (line,) = audit(home)
     assert (line["output"], line["code"]) == ("said\n", 0)
-    assert line["milliseconds"] < 15_000
+    assert line["milliseconds"] < 250_000, "it was not waited for"
     with suppress(ProcessLookupError):
         os.kill(int((home / "child").read_text()), signal.SIGKILL)
 
