@@ -51,7 +51,7 @@ def test_one_who_stops_waiting_lets_the_next_one_through_and_keeps_nothing() -> 
         await asyncio.sleep(0)
         impatient.cancel()
         await asyncio.gather(impatient, return_exceptions=True)
-        await asyncio.wait_for(patient, 5)
+        await asyncio.wait_for(patient, 60)
         budget.give(10)
         granted = asyncio.create_task(budget.take(10))
         assert budget.take_now(10)

@@ -20,11 +20,11 @@ from holdfast.wire.state import Limits
 App = Callable[[Any, Any, Any], Awaitable[None]]
 SHORT_S = 0.2
 IDLE_S = 1.5  # long enough for a healthy client on a busy machine
-GENEROUS_S = 20.0  # how long a test waits for what must come; nothing is asserted about it
+GENEROUS_S = 60.0  # how long a test waits for what must come; nothing is asserted about it
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 60))
+    asyncio.run(asyncio.wait_for(test, 2 * GENEROUS_S))
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -184,7 +184,9 @@ def test_whoever_comes_after_the_last_free_connection_is_told_503_and_the_next_p
 )
 def test_a_request_that_does_not_end_is_ended(begun: bytes) -> None:
     async def test() -> None:
-        async with serving(request_timeout_s=SHORT_S, idle_timeout_s=SHORT_S) as server, dialled(server) as peer:
+        # Who says something may do so late: only who says nothing is idle for long here.
+        idle_s = GENEROUS_S if begun else SHORT_S
+        async with serving(request_timeout_s=SHORT_S, idle_timeout_s=idle_s) as server, dialled(server) as peer:
             await peer.send(begun)
             if begun.startswith(request(b"four")):
                 await peer.response()
@@ -215,10 +217,10 @@ def test_a_request_that_trickles_in_gets_no_more_time_for_each_byte() -> None:
 def test_an_answer_that_takes_long_is_no_slow_request() -> None:
     async def test() -> None:
         async def slow(scope: Any, receive: Any, send: Any) -> None:
-            await asyncio.sleep(SHORT_S * 3)
+            await asyncio.sleep(IDLE_S * 1.2)
             await echo(scope, receive, send)
 
-        async with serving(slow, request_timeout_s=SHORT_S, idle_timeout_s=SHORT_S) as server, dialled(server) as peer:
+        async with serving(slow, request_timeout_s=SHORT_S, idle_timeout_s=IDLE_S) as server, dialled(server) as peer:
             await peer.send(request(b"patience"))
             assert (await peer.response())[2] == b"patience"
 
