@@ -65,8 +65,3 @@ class Program:
             return None
         finally:
             connection.close()
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return str(free.getsockname()[1])

@@ -33,8 +33,9 @@ from holdfast.device import topics
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
 from holdfast.device.mesh import in_session
+from tests import ports
 from tests.crash import storm_audit
-from tests.crash.programs import Program, free_port
+from tests.crash.programs import Program
 from tests.crash.storm_people import PACE_S, SLOW, TOPIC, Person
 from tests.device.company import gather_in_mesh
 from tests.postgres import running_server
@@ -73,7 +74,7 @@ class Storm:
     pace_s: float = PACE_S
     people: list[Person] = field(default_factory=list)
     relays: list[Program] = field(default_factory=list)
-    port: int = field(default_factory=lambda: int(free_port()))
+    port: int = field(default_factory=ports.port)
     fallen: Counter[str] = field(default_factory=Counter)
     pipelines: int = 0  # that were killed
     _ends: list[tuple[float, Callable[[], None]]] = field(default_factory=list)

@@ -25,7 +25,8 @@ from holdfast.device.mesh import in_session
 from holdfast.relay import database as relay_database
 from holdfast.store import migrations
 from holdfast.store.engine import Row
-from tests.crash.programs import Program, free_port
+from tests import ports
+from tests.crash.programs import Program
 from tests.device.company import gather_in_mesh
 
 ROUNDS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "20"))
@@ -70,9 +71,7 @@ def test_every_send_that_was_accepted_arrives_once_and_in_order_though_anybody_i
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     ann, bob = Home(tmp_path / "ann"), Home(tmp_path / "bob")
-    relay = Program(
-        "relay", "run", "--data", str(tmp_path / "relay"), "--port", free_port(), log=tmp_path / "relay.log"
-    )
+    relay = Program("relay", "run", "--data", str(tmp_path / "relay"), *ports.options(), log=tmp_path / "relay.log")
     sender, receiver = (
         Program("daemon", "run", "--home", str(home.path), log=tmp_path / f"{home.path.name}.log")
         for home in (ann, bob)

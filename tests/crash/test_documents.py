@@ -22,7 +22,8 @@ from holdfast.device.feed_client import FeedClient
 from holdfast.device.home import Home
 from holdfast.device.ipc_link import DaemonLost, NoDaemon
 from holdfast.protocol.refusal import Refusal, Refused
-from tests.crash.programs import Program, free_port
+from tests import ports
+from tests.crash.programs import Program
 from tests.crash.test_daemons import SETTLE_S
 from tests.device.company import gather_in_mesh
 from tests.device.feed_world import AUTHOR, frontier, made_in
@@ -68,9 +69,7 @@ class Editor:
 @pytest.mark.timeout(300 + 15 * ROUNDS)
 def test_no_edit_that_was_acknowledged_is_lost_though_anybody_is_killed(tmp_path: Path) -> None:
     homes = [Home(tmp_path / name) for name in ("ann", "bob")]
-    relay = Program(
-        "relay", "run", "--data", str(tmp_path / "relay"), "--port", free_port(), log=tmp_path / "relay.log"
-    )
+    relay = Program("relay", "run", "--data", str(tmp_path / "relay"), *ports.options(), log=tmp_path / "relay.log")
     daemons = [
         Program("daemon", "run", "--home", str(home.path), log=tmp_path / f"{home.path.name}.log") for home in homes
     ]

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.device import link
 from holdfast.device.home import Home
+from tests import ports
 from tests.device.company import Friend, at_home, gather_in_mesh, until
 from tests.relay.running import running
 
@@ -90,5 +91,5 @@ def test_a_log_and_a_relay_that_went_back_under_traffic_lose_nothing_and_say_so(
                     ((known,),) = a.rows("SELECT count(*) FROM operation_log WHERE hex(log_id) = upper('" + told + "')")
                     assert known > 0, "what the relay had lost is where its new log has it"
 
-    with running(data) as first:
+    with running(data, options=ports.options()) as first:
         asyncio.run(meet())

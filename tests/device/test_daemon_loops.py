@@ -28,6 +28,7 @@ from holdfast.relay.settings import Settings
 from holdfast.store import faults
 from holdfast.store.world import wall_clock
 from holdfast.wire.client import Unreachable
+from tests import ports
 from tests.device.company import WAIT_S, Friend, at_home, company, gather_in_mesh, until
 from tests.proxy import RoughProxy, proxy_to
 from tests.relay.place import Place as RelayPlace
@@ -183,7 +184,7 @@ def test_a_relay_that_is_killed_midway_and_comes_back_loses_and_doubles_nothing(
             await until(lambda: len(bob.messages()) == 200, lambda: ann.receipted() == 200)
             assert bob.bodies() == [str(number) for number in range(200)], seen
 
-    with running(tmp_path / "relay") as first:
+    with running(tmp_path / "relay", options=ports.options()) as first:
         _together(first.url, tmp_path, act)
 
 
@@ -456,7 +457,7 @@ def test_what_a_restored_relay_has_lost_is_offered_again_and_nobody_gets_it_twic
             assert bob.bodies() == ["before", "after", "later"]
 
     data = tmp_path / "relay"
-    with running(data) as first:
+    with running(data, options=ports.options()) as first:
         _together(first.url, tmp_path, act)
 
 

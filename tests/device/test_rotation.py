@@ -27,6 +27,7 @@ from holdfast.protocol.schedule import DAY
 from holdfast.store import files
 from holdfast.store.world import wall_clock
 from holdfast.wire.client import RelayClient, Unreachable
+from tests import ports
 from tests.device.company import Friend, at_home, gather_in_mesh, until
 from tests.device.place import yes
 from tests.relay.running import RunningRelay, running
@@ -442,5 +443,5 @@ def test_a_relay_that_went_back_to_before_the_rotation_is_told_of_the_key_again(
                 await a.send("bob", "to the key that was forgotten")
                 await until(lambda: b.bodies() == ["to the key that was forgotten"])
 
-    with running(data) as first:
+    with running(data, options=ports.options()) as first:
         asyncio.run(meet())
