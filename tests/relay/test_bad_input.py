@@ -28,7 +28,7 @@ request_timeout_s = 1.0
 idle_timeout_s = 2.0
 send_timeout_s = 1.0
 messages_burst = 200
-messages_per_s = 1.0
+messages_per_s = 0.1
 """
 MEMORY_GROWTH_MAX = 48_000_000
 DAY_S = 86_400
