@@ -311,7 +311,7 @@ def test_what_could_not_be_read_is_handled_when_its_key_has_come(house: House, c
         threading.Event().wait(0.01)
     assert seen == ["later"]
     house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, [(str(stored.id), Payload(body=b"opened"))]))
-    assert done.wait(30)
+    assert done.wait(60)
     assert seen == ["later", "opened"]
     worker.join(30)
     assert not worker.is_alive()
@@ -332,7 +332,7 @@ def test_a_running_client_handles_what_arrives_later(house: House, client: Clien
     worker.start()
     for body in ("one", "two", "three"):
         _receive(house, body)
-    assert three.wait(30)
+    assert three.wait(60)
     assert seen == ["one", "two", "three"]
     worker.join(30)
     assert not worker.is_alive()

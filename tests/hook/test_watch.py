@@ -9,7 +9,7 @@ import pytest
 from holdfast.hook.watch import watching
 from tests.hook.receivers import run, take_in
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="there is no watch elsewhere, only the look"

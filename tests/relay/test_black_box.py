@@ -49,7 +49,7 @@ def test_one_id_published_by_many_at_once_is_one_message_with_one_answer(tmp_pat
         def over_websocket() -> None:
             with relay.websocket() as socket:
                 socket.send(json.dumps(["EVENT", json.loads(raw(event))]))
-                word, event_id, accepted, text = json.loads(socket.recv(30))
+                word, event_id, accepted, text = json.loads(socket.recv(60))
                 assert (word, event_id, accepted) == ("OK", event.id, True)
                 statuses.append(200 if text.startswith("duplicate: ") else 201)
                 answers.append(json.loads(text.removeprefix("duplicate: ")))

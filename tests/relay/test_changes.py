@@ -360,5 +360,5 @@ def test_events_come_in_the_very_bytes_that_were_published(feed: Feed, client: F
     client.socket.send(spaced)
     assert client.hear()[2] is True
     client.say("CHANGES", "s", tail(author))
-    raw = client.socket.recv(30)
+    raw = client.socket.recv(60)
     assert json.dumps(event, indent=1, ensure_ascii=True) in str(raw)

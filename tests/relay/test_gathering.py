@@ -23,7 +23,7 @@ class Clerk:
 
     def serve(self, numbers: Sequence[int]) -> list[int]:
         self.piles.append(list(numbers))
-        self.may_go_on.wait(30)
+        self.may_go_on.wait(60)
         if any(number < 0 for number in numbers):
             raise ValueError(f"cannot be doubled: {numbers}")
         if FULL in numbers:

@@ -302,5 +302,5 @@ def test_a_relay_that_stops_says_so_to_whoever_follows_a_queue(tmp_path: Path) -
             relay.process.terminate()
             assert bob.closed() == (1012, "shutting_down")
             assert carol.closed() == (1012, "shutting_down")
-        assert relay.process.wait(30) == 0
+        assert relay.process.wait(60) == 0
         assert not [line for line in relay.log() if line["event"] == "bug"]

@@ -108,7 +108,7 @@ async def settle() -> None:
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 30))
+    asyncio.run(asyncio.wait_for(test, 60))
 
 
 def test_every_event_is_answered_in_order_and_those_that_waited_share_a_batch() -> None:

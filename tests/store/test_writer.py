@@ -17,6 +17,7 @@ from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.writer import Writer
 from tests.disk import Disk
 
+PATIENCE_S = 60.0  # for what must come
 INSERT = "INSERT INTO thing VALUES (:id)"
 
 
@@ -38,11 +39,11 @@ class Gated:
     @contextmanager
     def write(self) -> Iterator[Transaction]:
         self.entered.set()
-        assert self.gate.wait(10)
+        assert self.gate.wait(PATIENCE_S)
         with self._engine.write() as transaction:
             yield transaction
             self.written.set()
-            assert self.commit_gate.wait(10)
+            assert self.commit_gate.wait(PATIENCE_S)
         self.commits += 1
 
     def read(self) -> AbstractContextManager[Transaction]:
@@ -113,13 +114,13 @@ def _ask_all(writer: Writer[int, str], gated: Gated, numbers: Sequence[int]) -> 
     gated.gate.clear()
     gated.entered.clear()
     threads = _in_threads(ask, numbers[:1])
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(PATIENCE_S)
     threads += _in_threads(ask, numbers[1:])
     while len(writer._inbox) < len(numbers) - 1:
         time.sleep(0.001)
     gated.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive(), "somebody was never answered"
     return answers
 
@@ -159,10 +160,10 @@ def test_nobody_is_answered_before_the_commit(gated: Gated) -> None:
         answered.set()
 
     (thread,) = _in_threads(ask, [1])
-    assert gated.written.wait(10), "its rows are in the transaction, and only the commit is missing"
+    assert gated.written.wait(PATIENCE_S), "its rows are in the transaction, and only the commit is missing"
     assert not answered.wait(0.05)
     gated.commit_gate.set()
-    thread.join(10)
+    thread.join(PATIENCE_S)
     assert answered.is_set()
     writer.close()
 
@@ -189,7 +190,7 @@ def test_callers_beyond_the_limit_wait_outside(gated: Gated) -> None:
     assert len(writer._inbox) <= 3
     gated.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert _stored(gated) == list(range(10))
     writer.close()
 
@@ -229,16 +230,16 @@ def test_closing_finishes_what_was_let_in(gated: Gated) -> None:
     gated.entered.clear()
     answers: list[str] = []
     threads = _in_threads(lambda number: answers.append(writer.ask(number)), [0])
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(PATIENCE_S)
     threads += _in_threads(lambda number: answers.append(writer.ask(number)), [1, 2, 3, 4])
     while len(writer._inbox) < 4:
         time.sleep(0.001)
     closing = threading.Thread(target=writer.close)
     closing.start()
     gated.gate.set()
-    closing.join(10)
+    closing.join(PATIENCE_S)
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert len(answers) == 5
     assert _stored(gated) == list(range(5))
 
@@ -269,13 +270,13 @@ def test_an_interrupt_of_whoever_runs_the_batch_leaves_no_other_caller_waiting(g
     gated.gate.clear()
     gated.entered.clear()
     threads = _in_threads(ask, [1])
-    assert gated.entered.wait(10)
+    assert gated.entered.wait(PATIENCE_S)
     threads += _in_threads(ask, [13, 2, 3])
     while len(writer._inbox) < 3:
         time.sleep(0.001)
     gated.gate.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert answers.pop(1) == "inserted 1"
     kinds = {type(answer) for answer in answers.values()}
@@ -400,7 +401,7 @@ def test_threads_and_an_event_loop_may_share_an_inline_writer(gated: Gated) -> N
             writer.ask(first + number)
 
     threads = _in_threads(ask_many, [0, 100, 200])
-    assert asyncio.run(asyncio.wait_for(scenario(), 30))[-1] == "inserted 1099"
+    assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))[-1] == "inserted 1099"
     for thread in threads:
         thread.join(30)
         assert not thread.is_alive()
@@ -438,7 +439,7 @@ def test_nobody_waits_for_a_writer_that_died(gated: Gated) -> None:
     with pytest.raises(faults.Unanswered):
         writer.ask(1)
     assert writer._thread is not None
-    writer._thread.join(10)
+    writer._thread.join(PATIENCE_S)
     with pytest.raises(faults.Closed):
         writer.ask(2)
 
@@ -453,7 +454,7 @@ def test_an_event_loop_that_ended_with_requests_under_way_leaves_room_for_the_ne
                 await asyncio.wait_for(writer.ask_soon(number), 0.01)
 
     async def patient() -> str:
-        return await asyncio.wait_for(writer.ask_soon(9), 10)
+        return await asyncio.wait_for(writer.ask_soon(9), PATIENCE_S)
 
     asyncio.run(impatient())
     gated.gate.set()
