@@ -21,7 +21,7 @@ from holdfast.wire.client import RelayClient
 from holdfast.wire.network import Network
 from holdfast.wire.transport import NetworkTransport
 
-WAIT_S = 60.0  # for what must happen
+WAIT_S = 120.0  # for what must happen
 LOOK_S = 0.02
 
 

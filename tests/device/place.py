@@ -26,7 +26,7 @@ from tests.people import MESH, Person, secret_of
 START = 1_800_000_000_000_000
 RELAY = secret_of("relay")
 LOG_ID = b"\x0a" * 16
-WAIT_S = 60.0  # for what must happen
+WAIT_S = 120.0  # for what must happen
 LOOK_S = 0.005
 
 Step = Callable[[], "bool | Awaitable[None] | None"]

@@ -36,16 +36,17 @@ from tests.relay.running import RunningRelay, running
 from tests.wire.memory import MemoryNetwork
 
 
-@pytest.fixture
-def relay(tmp_path: Path) -> Iterator[RunningRelay]:
-    with running(tmp_path / "relay") as relay:
+@pytest.fixture(scope="module")
+def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
+    """One for all who leave it as it is; each has a mesh of its own."""
+    with running(tmp_path_factory.mktemp("near") / "relay") as relay:
         yield relay
 
 
-@pytest.fixture
-def far_relay(tmp_path: Path) -> Iterator[RunningRelay]:
+@pytest.fixture(scope="module")
+def far_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
     """A relay to which a road leads."""
-    with running(tmp_path / "relay", 'host = "127.0.0.2"\n') as relay:
+    with running(tmp_path_factory.mktemp("far") / "relay", 'host = "127.0.0.2"\n') as relay:
         yield relay
 
 
