@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from holdfast import OperationLog
@@ -17,6 +18,9 @@ os.environ["HOLDFAST_PERSISTENT"] = "1"
 # Programs are started here hundreds of times, and every worker reads every test: whoever finds them compiled is sooner done.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# What daemons log that run in a thread beside a test is not what the test prints.
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 
 # How long an example takes says something about the machine, not about what is tested.
 settings.register_profile("unhurried", deadline=None)

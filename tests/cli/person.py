@@ -1,4 +1,4 @@
-"""People with homes and terminals: their commands are real processes, and so are their daemons."""
+"""People with homes and terminals: what they type is run as it is typed, and their daemons are real processes."""
 
 import asyncio
 import json
@@ -21,6 +21,7 @@ from holdfast.device.mesh import in_session
 from holdfast.protocol.action import Role
 from holdfast.protocol.schedule import HOUR
 from holdfast.wire.client import RelayClient
+from tests.terminal import typed
 
 PATIENCE_S = 60.0
 
@@ -41,9 +42,7 @@ class Person:
         return {**os.environ, "HOLDFAST_HOME": str(self.home), "NO_COLOR": "1"}
 
     def run(self, *arguments: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            self.command(*arguments), capture_output=True, text=True, env=self.environment, timeout=PATIENCE_S
-        )
+        done = typed(*arguments, environment=self.environment)
         assert done.returncode == code, done.stdout + done.stderr
         assert "Traceback" not in done.stderr
         return done
@@ -100,7 +99,8 @@ class Person:
         return answer
 
     def until_connected(self) -> None:
-        self.until(lambda client: client.health().connected)
+        """Until their daemon has met the relay and seen who is there: before, it knows nobody to send to."""
+        self.until(lambda client: client.health().connected and client.peers().peers)
 
 
 def founder(person: Person, url: str) -> Person:

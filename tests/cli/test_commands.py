@@ -1,4 +1,4 @@
-"""The commands as a person or a script runs them: real processes, their output and their exit codes."""
+"""The commands as a person or a script types them: their output and their exit codes."""
 
 import json
 import os
@@ -12,19 +12,16 @@ import pytest
 
 from holdfast import OperationLog, __version__
 from holdfast.store.sqlite import SqliteEngine
+from tests.terminal import typed
 
 A = b"\xab" + b"a" * 31
 B = b"\xab" + b"b" * 31
 
 
 def _holdfast(*arguments: object, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", *map(str, arguments)],
-        capture_output=True,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )
-    assert done.returncode == code, done.stderr.decode()
-    return (done.stdout if code == 0 or done.stdout else done.stderr).decode(errors="replace")
+    done = typed(*arguments, environment={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
+    assert done.returncode == code, done.stderr
+    return done.stdout if code == 0 or done.stdout else done.stderr
 
 
 def _json(*arguments: object) -> dict[str, Any]:

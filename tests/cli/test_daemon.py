@@ -236,6 +236,7 @@ def test_a_home_whose_mesh_is_elsewhere_is_told_so(ben: Person, ann: Person) -> 
 
 def test_a_killed_daemon_leaves_a_home_that_the_next_one_takes(ann: Person) -> None:
     with ann.daemon() as process:
+        ann.until_connected()
         sent = ann.json("send", "ann", "to myself")
         process.kill()
         process.wait()

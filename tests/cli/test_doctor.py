@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from holdfast.protocol.schedule import HOUR
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, founder
 from tests.relay.running import RunningRelay, running
+from tests.terminal import typed
 
 
 @pytest.fixture(scope="module")
@@ -322,9 +322,8 @@ def test_databases_are_checked_only_where_that_is_asked_for(well: Person) -> Non
 
 
 def _doctor(person: Person, code: int, *options: str) -> dict[str, object]:
-    program = person.command("doctor", "--json", *options)
     environment = {**person.environment, "HOME": str(person.home.parent)}
-    done = subprocess.run(program, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
+    done = typed("doctor", "--json", *options, environment=environment)
     assert done.returncode == code, done.stdout + done.stderr
     told: dict[str, object] = json.loads(done.stdout)
     return told

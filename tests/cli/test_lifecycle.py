@@ -1,6 +1,5 @@
 """A daemon over the years, as real processes: keys, tokens, copies, backups, services, jobs, settings, and what must be refused."""
 
-import io
 import json
 import logging
 import os
@@ -13,14 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.cli import ci, daemon_backup
-from holdfast.cli.app import run
 from holdfast.cli.daemon_service import service_file, service_text
 from holdfast.cli.output import Failure
 from holdfast.cli.rotated_log import RotatedLog, put_aside
@@ -29,6 +26,7 @@ from holdfast.device.settings import LogSettings
 from holdfast.protocol.schedule import DAY
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, invitation_of
+from tests.terminal import typed
 
 PASSPHRASE = "a horse, a cork, a nail"
 
@@ -41,16 +39,9 @@ def _until(condition: Callable[[], object]) -> None:
 
 
 def _told(person: Person, *arguments: object, code: int = 0, **environment: str) -> str:
-    """What a command says, without the start of a process, which is the dear part of it. None of these runs a daemon."""
-    said, complained = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(said), redirect_stderr(complained):
-        for name, value in {"HOLDFAST_HOME": str(person.home), **environment}.items():
-            patch.setenv(name, value)
-        patch.setattr(sys, "argv", ["holdfast", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            run()
-    assert (ended.value.code or 0) == code, said.getvalue() + complained.getvalue()
-    return said.getvalue() + complained.getvalue()
+    done = typed(*arguments, environment={**person.environment, **environment})
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def _json(person: Person, *arguments: object) -> Any:

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -18,17 +16,13 @@ from holdfast.store import history
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import wall_clock
 from tests.relay import scene
+from tests.terminal import typed
 
 DAY = 86_400_000_000
 
 
 def _holdfast(*arguments: object, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "relay", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )
+    done = typed("relay", *arguments, environment={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if code == 0 else done.stderr

@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,15 +10,11 @@ import pytest
 
 from tests.relay.queue_client import Friends
 from tests.relay.running import RunningRelay, running
+from tests.terminal import typed
 
 
 def _holdfast(*arguments: object, code: int = 0) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", "relay", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
-    )
+    done = typed("relay", *arguments, environment={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"})
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout if code == 0 else done.stderr

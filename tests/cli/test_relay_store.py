@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,12 +16,11 @@ from tests.postgres import Server
 from tests.relay import scene, store
 from tests.relay.queue_client import Friends, ids
 from tests.relay.running import RunningRelay, command, started
+from tests.terminal import typed
 
 
 def _holdfast(*arguments: object, code: int = 0) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast.cli", *map(str, arguments)], capture_output=True, text=True, timeout=120
-    )
+    done = typed(*arguments)
     assert done.returncode == code, done.stderr
     return json.loads(done.stdout) if not code else done.stderr
 

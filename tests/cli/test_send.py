@@ -28,6 +28,8 @@ def awake(ann: Person, ben: Person) -> Iterator[tuple[Person, Person]]:
     with ExitStack() as daemons:
         for person in (ann, ben):
             daemons.enter_context(person.daemon())
+        for person in (ann, ben):
+            person.until_connected()
         yield ann, ben
 
 

@@ -7,8 +7,6 @@ import asyncio
 import http.client
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +30,7 @@ from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.hook import receivers
 from tests.relay.running import ANSWER_S, Answered, RunningRelay, running
+from tests.terminal import typed
 
 HOSTILE_NAME = "<img src=x onerror=alert(1)>"
 HOSTILE_ID = "<svg/onload=alert(2)>"
@@ -97,8 +96,7 @@ class Town:
 def link(*options: object, home: Path | None = None) -> str:
     """What `holdfast console` prints."""
     environment = {**os.environ, "NO_COLOR": "1"} | ({} if home is None else {"HOLDFAST_HOME": str(home)})
-    command = [sys.executable, "-m", "holdfast.cli", "console", "--json", *map(str, options)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=PATIENCE_S)
+    done = typed("console", "--json", *options, environment=environment)
     assert done.returncode == 0, done.stderr
     return str(json.loads(done.stdout)["url"])
 

@@ -4,8 +4,6 @@ import http.client
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import pytest
 
 from tests.relay import scene, store
 from tests.relay.running import ANSWER_S, RunningRelay, running
+from tests.terminal import typed
 
 MANY = 60_000  # some twenty megabytes: more than the kernel's buffers and the relay's together
 
@@ -65,8 +64,9 @@ def test_a_download_whose_reader_is_killed_does_not_look_whole(relay: RunningRel
 
 
 def _command(*arguments: object) -> dict[str, Any]:
-    command = [sys.executable, "-m", "holdfast.cli", "relay", *map(str, arguments), "--json"]
-    answer: dict[str, Any] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    done = typed("relay", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
     return answer
 
 
@@ -79,9 +79,5 @@ def test_a_running_relay_is_looked_at_and_backed_up(relay: RunningRelay, tmp_pat
     assert restored["fork_seq"] == MANY
     with running(tmp_path / "there") as other:
         assert other.head_seq() == MANY + 1
-        refused = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", "relay", "restore", tmp_path / "backup", "--data", other.data],
-            capture_output=True,
-            text=True,
-        )
+        refused = typed("relay", "restore", tmp_path / "backup", "--data", other.data)
         assert (refused.returncode, "a relay is running" in refused.stderr) == (5, True)

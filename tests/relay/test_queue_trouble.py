@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +21,7 @@ from tests.people import public_key, raw, secret_of
 from tests.relay import store
 from tests.relay.queue_client import Friends, connected, following, ids, tags_of
 from tests.relay.running import RunningRelay, running
+from tests.terminal import typed
 
 NO_POLL = "[queue]\npoll_interval_s = 86400\n"
 
@@ -227,9 +226,10 @@ def test_a_sequence_that_comes_late_does_not_lower_the_greatest(friends: Friends
 
 
 def _relay_command(*arguments: object) -> dict[str, Any]:
-    command = [sys.executable, "-m", "holdfast.cli", "relay", *map(str, arguments), "--json"]
-    done: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return done
+    done = typed("relay", *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def test_a_restored_relay_tells_where_its_log_forked_and_what_was_lost_can_be_sent_again(
