@@ -30,9 +30,11 @@ test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: f
 test-spark:
 	@$(BIN)/python -m pytest -m 'spark and not long'
 
-# Much of their time these wait, for disks, processes and each other: several at once fill it. A file's tests stay together.
+# Much of their time these wait, for disks, processes and each other: several at once fill it. A file's tests stay together,
+# and files go in their order: those of the largest number, which are cheap, would go first, and the dear ones end alone.
 test-others:
-	@$(BIN)/python -m pytest -m 'not spark and not cluster and not long' -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -m 'not spark and not cluster and not long' -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		--ignore=tests/pipeline --ignore=tests/cluster
 
 test-cluster: $(VENV)/dev $(VENV)/pipeline ## the pipeline on a Spark cluster and on a Connect server, both started for it
 	@$(BIN)/python -m pytest -m cluster tests/cluster
