@@ -18,11 +18,12 @@ from holdfast.relay.database import open_to_read
 from holdfast.store.engine import Engine
 from tests.people import raw
 from tests.relay import store
-from tests.relay.running import RunningRelay, running
+from tests.relay.running import ANSWER_S, RunningRelay, running
 
 ROUNDS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "4"))
-ACCEPTS = 100_000
+ACCEPTS = [30_000, pytest.param(100_000, marks=pytest.mark.long)]
 WARM_ACCEPTS = 10_000
+YES_MIN = 15  # of every round, before it ends
 GENEROUS = "[limits]\nqueue_messages_max = 1000000\nmessages_burst = 1000000\nmessages_per_s = 100000\n"
 
 
@@ -126,7 +127,7 @@ def test_every_yes_survives_kill_9_under_load(tmp_path: Path) -> None:
             _load_until_killed(relay, said, luck.uniform(0.1, 0.5))
     with running(data, GENEROUS) as relay:
         _check_all(relay, said)
-    assert len(said) > ROUNDS * 10
+    assert len(said) >= ROUNDS * YES_MIN
 
 
 def _load_until_killed(relay: RunningRelay, said: dict[bytes, str], delay_s: float) -> None:
@@ -143,8 +144,12 @@ def _load_until_killed(relay: RunningRelay, said: dict[bytes, str], delay_s: flo
     threads = [
         threading.Thread(target=work, args=pair) for pair in (("alice", "bob"), ("bob", "carol"), ("carol", "bob"))
     ]
+    enough = len(said) + YES_MIN
     for thread in threads:
         thread.start()
+    give_up_at = time.monotonic() + ANSWER_S
+    while len(said) < enough and time.monotonic() < give_up_at:  # a busy machine may take its time to begin
+        time.sleep(0.005)
     time.sleep(delay_s)
     relay.stop(signal.SIGKILL)
     for thread in threads:
@@ -159,18 +164,19 @@ def _check_all(relay: RunningRelay, said: dict[bytes, str]) -> None:
         assert [(a["status"], a["broker_message_id"]) for a in answers] == [(200, said[event]) for event in page]
 
 
-@pytest.mark.timeout(600)  # a hundred thousand accepts, on a machine that may be busy
-def test_memory_does_not_grow_with_what_was_accepted(tmp_path: Path, on_store: str) -> None:
+@pytest.mark.timeout(1200)  # very many accepts, on a machine that may be busy
+@pytest.mark.parametrize("accepts", ACCEPTS)
+def test_memory_does_not_grow_with_what_was_accepted(tmp_path: Path, on_store: str, accepts: int) -> None:
     if on_store == store.POSTGRES and "HOLDFAST_SCALE" not in os.environ:
         pytest.skip("the same memory, and minutes of a server's work: make scale")
     with running(tmp_path / "relay", GENEROUS) as relay:
         relay.found_mesh("alice", "bob")
         alice, bob = relay.person("alice"), relay.person("bob")
         warm = 0
-        for start in range(0, ACCEPTS, 100):
+        for start in range(0, accepts, 100):
             answers = _publish_all(relay, [alice.message(bob, b"x" * 200) for _ in range(100)])
             assert {answer["status"] for answer in answers} == {201}
             if start + 100 == WARM_ACCEPTS:
                 warm = relay.memory_bytes()
-        assert relay.head_seq() == ACCEPTS + 3
+        assert relay.head_seq() == accepts + 3
         assert relay.memory_bytes() <= 1.3 * warm
