@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.pipeline import java
 
@@ -73,6 +73,18 @@ _FITTED = {
 }
 """What a session is set to for few rows, and for many; None is what it had."""
 
+_LOOKED_UP = (
+    "functions",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.classic.SparkSession",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "PythonRDD",
+    "SerDeUtil",
+    "SimplePythonFunction",
+)
+"""The classes of Spark's that its Python half asks for again and again, some of them with every expression."""
+
 _SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """For a process that ends before what Java's second compiler makes of its code would pay: half the time of a first batch.
 
@@ -109,11 +121,35 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
     session = builder.getOrCreate()
     if settings.remote is None:
         session.sparkContext.setLogLevel("ERROR")
+        _remember(session)
         if settings.master.startswith("local["):
             _lighten(session)
     if settings.remote is not None or not settings.master.startswith("local["):
         _ship(session, settings, cache)
     return session
+
+
+def _remember(session: "SparkSession") -> None:
+    """Let names of Java's be looked up once: for each that no package has, all of Spark's archives are searched, for every expression.
+
+    A quarter of what a small batch costs in the thread that plans it.
+    """
+    from py4j.java_gateway import (  # type: ignore[import-untyped]  # the package ships no types
+        JavaClass,
+        JavaMember,
+    )
+
+    class Remembering(JavaClass):  # type: ignore[misc]  # the library has no types
+        def __getattr__(self, name: str) -> Any:
+            found = super().__getattr__(name)
+            if isinstance(found, JavaMember):
+                self.__dict__[name] = found
+            return found
+
+    view: Any = session.sparkContext._jvm
+    for name in _LOOKED_UP:
+        known = getattr(view, name)
+        view.__dict__[name] = Remembering(known._fqn, known._gateway_client)
 
 
 def _lighten(session: "SparkSession") -> None:
