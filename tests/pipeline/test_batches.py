@@ -1,5 +1,6 @@
 """All tables over a relay and two devices: however the histories are cut into batches, the lake is the same."""
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import polars
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline import few
 from holdfast.pipeline.lake import BATCH_APPLICATION, Lake
 from holdfast.pipeline.table import SETTLED, load, load_search
 from holdfast.pipeline.verify import verify
@@ -45,14 +47,20 @@ def whole(spark: SparkSession, world: World, steps: Steps, tmp_path_factory: pyt
 
 @pytest.fixture(scope="module")
 def cut(spark: SparkSession, world: World, whole: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """In several batches, every second one as if its rows were many: Spark reads what the driver wrote, and the other way about."""
     path = tmp_path_factory.mktemp("cut") / "lake"
     entries = sum(source.head.seq for source in world.sources)
     entries_max = _first_cut(whole, world, entries // BATCHES)
-    while True:
-        outcome = lakes.run(spark, path, world.place, sources=world.sources, entries_max=entries_max)
+    for number in itertools.count():
+        with pytest.MonkeyPatch.context() as patch:
+            if number % 2:
+                patch.setattr(few, "ROWS_MAX", -1)
+                patch.setattr(few, "FILE_BYTES_MAX", -1)
+            outcome = lakes.run(spark, path, world.place, sources=world.sources, entries_max=entries_max)
         if all(outcome.marks[source.origin].seq == source.head.seq for source in world.sources):
-            return path
+            break
         entries_max = -(-entries // BATCHES)
+    return path
 
 
 @pytest.mark.timeout(PATIENCE_S)

@@ -15,13 +15,14 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from holdfast.cli import at_lake
 from holdfast.cli.output import Failure
-from holdfast.pipeline import upkeep
+from holdfast.pipeline import few, plan, upkeep
 from holdfast.pipeline.checkpoint import consumer_of, move
+from holdfast.pipeline.inputs import entries
 from holdfast.pipeline.lake import Lake, LakeBusy, OffsetGap
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import BatchUnderWay, Runner
 from holdfast.pipeline.shelf import AsOf, NotThen, Shelf, Vacuumed
-from holdfast.pipeline.table import Table, Writing, in_order, table
+from holdfast.pipeline.table import Range, Table, Writing, in_order, table
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
@@ -60,6 +61,21 @@ def test_a_batch_brings_every_entry_and_the_next_one_changes_nothing(
     assert lakes.run(spark, lake_path, place, tables=TOYS).entries == 0
     assert lakes.contents(lake_path, TOYS) == before
     assert verify(lakes.shelf_of(lake_path, TOYS)) == []
+
+
+@pytest.mark.parametrize("limit", ["ROWS_MAX", "READ_BYTES_MAX"])
+def test_what_is_too_much_for_the_driver_is_read_by_spark_and_the_same(
+    spark: SparkSession, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    (source,) = plan.find_sources(place, [])
+    whole = Range(source.origin, source.head.log_id, 0, source.head.seq, None)
+    reading = entries([(source, whole)])
+    rows = reading.rows()
+    assert rows is not None
+    assert rows.num_rows == source.head.seq
+    monkeypatch.setattr(few, limit, 1)
+    assert reading.rows() is None
+    assert reading.frame(spark).orderBy("seq").toArrow().to_pylist() == rows.to_pylist()
 
 
 def test_a_row_that_breaks_a_rule_is_told_once(spark: SparkSession, place: Place, lake_path: Path) -> None:

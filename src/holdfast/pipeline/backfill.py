@@ -5,6 +5,7 @@ That is done as if in one batch. How histories are cut into batches shows in no 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline.inputs import Inputs
@@ -14,7 +15,7 @@ from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, need
 from holdfast.protocol.history import Kind
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 FIRST_VERSION = 1
 """Of a table that was made (version 0) and filled: nothing else is committed to it before."""
@@ -29,10 +30,8 @@ class _Everything(Inputs):
         ranges = tuple(Range(mark.origin, mark.log_id, 0, mark.seq, None) for mark in last.marks.values())
         self.batch = Batch(last.number, last.at, ranges, full=False, kinds=frozenset(map(str, Kind)))
 
-    def _new(self, table: Table) -> "DataFrame":
-        if table.writing is Writing.PASSING:
-            return super()._new(table)
-        return self._lake.frame(self.spark, table, self.versions.get(table.name))
+    def _added(self, table: Table) -> list[Path]:
+        return self._lake.files(table.name, self.versions.get(table.name))
 
 
 def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collection[str] = ()) -> tuple[str, ...]:
@@ -79,8 +78,11 @@ def fill(
 
 def _rebuild(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
     if lake.rebuilt(table, number) is None:
-        frame = empty(inputs.spark, table.schema) if reads_state(table) else inputs.call(_function(table))
-        lake.rebuild(table, number, lake.stage(table, frame))
+        if reads_state(table):
+            staged = lake.stage(table, empty(inputs.spark, table.schema), is_few=True)
+        else:
+            staged = inputs.stage(table, _function(table))
+        lake.rebuild(table, number, staged)
     lake.protect(table)
     version = lake.rebuilt(table, number)
     if version is None:
@@ -98,13 +100,13 @@ def _fill(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
     if table.function is None:
         return
     if table.writing is Writing.PASSING:
-        inputs.passing[table.name] = lake.stage(table, inputs.call(table.function))
+        inputs.passing[table.name] = inputs.stage(table, table.function)
         return
     if lake.committed(table.name) < number:
         if reads_state(table):  # what was then cannot be asked any more; the next comparison of everything tells
             lake.commit_unchanged(table, number)
         else:
-            lake.commit(table, number, lake.stage(table, inputs.call(table.function)))
+            lake.commit(table, number, inputs.stage(table, table.function))
     inputs.versions[table.name] = FIRST_VERSION
 
 

@@ -4,17 +4,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.pipeline import state
-from holdfast.pipeline.lake import Lake, empty
+from pyspark.sql.types import StructType
+
+from holdfast.pipeline import few, state
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.plan import Source, renewed
 from holdfast.pipeline.table import SETTLED, STATE, Batch, Function, Range, Table, Writing, parameters
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-_ENTRY = [name for name in HISTORY.fieldNames() if name != "day"]
+_ENTRY = StructType([field for field in HISTORY if field.name != "day"])
+_WITH_THE_DRIVER = ("batch", "state_range")
 
 
 class Inputs:
@@ -39,10 +41,17 @@ class Inputs:
         self._old_versions = old_versions
         self._looked_at: list[Range] = []
         self._staged: dict[str, tuple[Path, StructType]] | None = None
+        self._frames: dict[str, DataFrame] = {}
+        self._few: set[str] = {*_WITH_THE_DRIVER}
 
     def call(self, function: Function) -> "DataFrame":
         """A function with its inputs."""
         return function(**{name: self._input(name) for name in parameters(function)})
+
+    def stage(self, table: Table, function: Function) -> Path:
+        """A table's rows, computed and written; by the driver, if it has all that they are computed from."""
+        frame = self.call(function)
+        return self._lake.stage(table, frame, is_few=self._few.issuperset(parameters(function)))
 
     def is_changed(self, table: Table) -> bool:
         """Whether the batch has anything for a table."""
@@ -58,32 +67,45 @@ class Inputs:
     def _input(self, name: str) -> Any:
         if name == "batch":
             return self.batch
+        if name not in self._frames:  # what a name means does not change once somebody may name it
+            self._frames[name] = self._frame(name)
+        return self._frames[name]
+
+    def _frame(self, name: str) -> "DataFrame":
         if name in ("state_range", "later_entry") or name.startswith(STATE):
             return self._state(name)
+        table = self._tables[name.removeprefix("old_").removeprefix("new_")]
+        paths = self._paths(name, table)
+        if few.are_few(paths):
+            self._few.add(name)
+        return self._lake.files_frame(self.spark, table, paths)
+
+    def _paths(self, name: str, table: Table) -> list[Path]:
         if name.startswith("old_"):
-            table = self._tables[name.removeprefix("old_")]
-            return self._lake.frame(self.spark, table, self._old_versions.get(table.name))
-        if name.startswith("new_"):
-            return self._new(self._tables[name.removeprefix("new_")])
-        return self._lake.frame(self.spark, self._tables[name], self.versions.get(name))
+            return self._lake.files(table.name, self._old_versions.get(table.name))
+        if not name.startswith("new_"):
+            return self._lake.files(table.name, self.versions.get(table.name))
+        return self._passed(table.name) if table.writing is Writing.PASSING else self._added(table)
 
-    def _new(self, table: Table) -> "DataFrame":
-        if table.writing is Writing.PASSING:
-            path = self.passing[table.name]
-            return empty(self.spark, table.schema) if path is None else self._passed(table, path)
-        return self._lake.files_frame(self.spark, table, [str(path) for path in self.added[table.name]])
+    def _added(self, table: Table) -> list[Path]:
+        return self.added[table.name]
 
-    def _passed(self, table: Table, path: Path) -> "DataFrame":
-        return self.spark.read.schema(table.schema).parquet(str(path))
+    def _passed(self, name: str) -> list[Path]:
+        path = self.passing[name]
+        return [] if path is None else _files_in(path)
 
     def _state(self, name: str) -> "DataFrame":
         if self._staged is None:
             self._staged = self._read_state()
         if name == "state_range":
             rows = [(one.origin, one.after, one.until) for one in self._looked_at]
-            return self.spark.createDataFrame(rows, state.RANGE)
-        path, schema = self._staged[name]
-        return self.spark.read.schema(schema).parquet(str(path))
+            return few.listed(self.spark, rows, state.RANGE)
+        folder, schema = self._staged[name]
+        paths = _files_in(folder)
+        if not few.are_few(paths):
+            return self.spark.read.schema(schema).parquet(str(folder))
+        self._few.add(name)
+        return few.frame(self.spark, schema, few.read(schema, paths))
 
     def _read_state(self) -> "dict[str, tuple[Path, StructType]]":
         """Read the exported tables, one after the other, and then what happened meanwhile."""
@@ -92,40 +114,50 @@ class Inputs:
         self._looked_at = state.ranges(self.batch.ranges, self._closed_before(), full=self.batch.full)
         staged = {}
         for name in state.wanted(list(self._tables.values())):
-            rows = state.frame(self.spark, name, self._sources, self._looked_at)
-            staged[STATE + name] = self._lake.stage_frame(STATE + name, rows), rows.schema
-        later = self._later()
-        staged["later_entry"] = self._lake.stage_frame("later_entry", later), later.schema
+            staged[STATE + name] = self._stage(STATE + name, state.reading(name, self._sources, self._looked_at))
+        staged["later_entry"] = self._stage("later_entry", self._later())
         return staged
+
+    def _stage(self, name: str, reading: state.Reading) -> "tuple[Path, StructType]":
+        rows = reading.rows()
+        if rows is None:
+            return self._lake.stage_frame(name, reading.frame(self.spark)), reading.schema
+        return self._lake.stage_few(name, rows), reading.schema
 
     def _closed_before(self) -> list[tuple[str, int]]:
         """Origin and first position of what this batch closed, one for each bucket of them."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-        seqs = self.spark.createDataFrame([], "origin string, seq long")
+        seqs = few.listed(self.spark, [], "origin string, seq long")
         for name, column in SETTLED.items():
             if name in self._tables:
-                seqs = seqs.unionByName(self._new(self._tables[name]).select("origin", F.col(column).alias("seq")))
+                seqs = seqs.unionByName(self._input(f"new_{name}").select("origin", F.col(column).alias("seq")))
         bucket = F.floor((F.col("seq") - 1) / state.BUCKET)
         firsts = seqs.where(F.col("seq").isNotNull()).groupBy("origin", bucket).agg(F.min("seq").alias("seq"))
         return [(row.origin, row.seq) for row in firsts.collect()]
 
-    def _later(self) -> "DataFrame":
-        found = empty(self.spark, HISTORY).drop("day")
+    def _later(self) -> state.Reading:
         batch = self.batch
         if batch is None:
             raise RuntimeError("the history comes before the state")
         untils = {one.origin: one for one in batch.ranges}
+        found = []
         for source in map(renewed, self._sources):
             known = untils.get(source.origin)  # of a batch that was interrupted another run may have had fewer sources
             if known is not None and source.head.log_id == known.log_id and source.head.seq > known.until:
-                later = Range(source.origin, known.log_id, known.until, source.head.seq, None)
-                found = found.unionByName(entries(self.spark, source, later))
-        return found
+                found.append((source, Range(source.origin, known.log_id, known.until, source.head.seq, None)))
+        return entries(found)
 
 
-def entries(spark: "SparkSession", source: Source, one: Range) -> "DataFrame":
-    """The entries of a range of a history, as they are: what is missing or wrong in them is for the tables to find."""
-    reader = state.export(spark, "history", source)
-    reader = reader.options(after=one.after, until=one.until, log_id=one.log_id.hex(), gaps="pass")
-    return state.with_origin(reader.load(), source.origin).select(*_ENTRY)
+def entries(ranges: Sequence[tuple[Source, Range]]) -> state.Reading:
+    """The entries of ranges of histories, as they are: what is missing or wrong in them is for the tables to find."""
+    parts = [
+        state.Part(source, {"after": one.after, "until": one.until, "log_id": one.log_id.hex(), "gaps": "pass"})
+        for source, one in ranges
+    ]
+    width = sum(one.until - one.after for _, one in ranges)
+    return state.Reading("history", _ENTRY, parts, width)
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.parquet"))

@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from holdfast.pipeline import statistics
+from holdfast.pipeline import few, statistics
 from holdfast.pipeline.delta_log import logged, root_of, sync_files, sync_log
 from holdfast.pipeline.table import Table, Writing
 from holdfast.store import faults, files
@@ -189,11 +188,14 @@ class Lake:
         found = self.delta(name)
         return 0 if found is None else _batch_of(found)
 
-    def stage(self, table: Table, frame: "DataFrame") -> Path:
-        """Let Spark write a table's rows beside the lake's tables."""
-        target = self.staging / f"{table.name}-{secrets.token_hex(8)}"
-        ordered = [*([table.partition_by] if table.partition_by else []), *table.sort_by]
+    def stage(self, table: Table, frame: "DataFrame", *, is_few: bool = False) -> Path:
+        """Let a table's rows be written beside the lake's tables: by Spark, or by the driver if they are few."""
+        target = self._staged(table.name)
         chosen = frame.select(*table.schema.fieldNames())
+        if is_few:
+            self.step(f"write {table.name}", lambda: self._write_few(table, chosen, target))
+            return target
+        ordered = [*([table.partition_by] if table.partition_by else []), *table.sort_by]
         if ordered:
             chosen = chosen.sortWithinPartitions(*ordered)
         writer = chosen.write.option("maxRecordsPerFile", ROWS_PER_FILE_MAX)
@@ -202,17 +204,29 @@ class Lake:
         self.step(f"write {table.name}", lambda: writer.parquet(str(target)))
         return target
 
+    def _write_few(self, table: Table, frame: "DataFrame", target: Path) -> None:
+        rows = few.as_expected(frame.toArrow(), few.arrow_schema(table.schema), {})
+        few.write(rows, target, table.sort_by, table.partition_by)
+
+    def _staged(self, name: str) -> Path:
+        return self.staging / f"{name}-{secrets.token_hex(8)}"
+
     def stage_rows(self, table: Table, rows: Any) -> Path:
         """Write a few rows, an Arrow table, beside the lake's tables."""
-        target = self.staging / f"{table.name}-{secrets.token_hex(8)}"
-        target.mkdir(parents=True)
-        self.step(f"write {table.name}", lambda: pq.write_table(rows, target / "rows.parquet"))
+        target = self._staged(table.name)
+        self.step(f"write {table.name}", lambda: few.write(rows, target))
         return target
 
     def stage_frame(self, name: str, frame: "DataFrame") -> Path:
         """Let Spark write rows that only this batch needs, so that they are read once and stay the same."""
-        target = self.staging / f"{name}-{secrets.token_hex(8)}"
+        target = self._staged(name)
         self.step(f"write {name}", lambda: frame.write.parquet(str(target)))
+        return target
+
+    def stage_few(self, name: str, rows: Any) -> Path:
+        """The same of a few rows, an Arrow table."""
+        target = self._staged(name)
+        self.step(f"write {name}", lambda: few.write(rows, target))
         return target
 
     def commit(
@@ -327,19 +341,19 @@ class Lake:
             )
         return removed
 
-    def frame(self, spark: "SparkSession", table: Table, version: int | None) -> "DataFrame":
-        """A table's rows at a version; none where there is no such version yet."""
-        handle = None if version is None else self.delta(table.name, version)
-        if handle is None:
-            return empty(spark, table.schema)
-        return self.files_frame(spark, table, [str(path) for path in live_files(handle)])
+    def files(self, name: str, version: int | None) -> list[Path]:
+        """The files of a table at a version; none where there is no such version yet."""
+        handle = None if version is None else self.delta(name, version)
+        return [] if handle is None else live_files(handle)
 
-    def files_frame(self, spark: "SparkSession", table: Table, paths: Sequence[str]) -> "DataFrame":
+    def files_frame(self, spark: "SparkSession", table: Table, paths: Sequence[Path]) -> "DataFrame":
         """The rows of some of a table's files."""
-        if not paths:
-            return empty(spark, table.schema)
-        reader = spark.read.schema(table.schema).option("basePath", str(self.root(table.name)))
-        return reader.parquet(*paths).select(*table.schema.fieldNames())
+        if few.are_few(paths):
+            return few.frame(spark, table.schema, few.read(table.schema, paths, table.partition_by))
+        reader = spark.read.schema(table.schema)
+        if table.is_stored:
+            reader = reader.option("basePath", str(self.root(table.name)))
+        return reader.parquet(*map(str, paths)).select(*table.schema.fieldNames())
 
     def _handle(self, table: Table) -> DeltaTable:
         found = self.delta(table.name)
@@ -369,10 +383,7 @@ class Lake:
 
 def empty(spark: "SparkSession", schema: "StructType") -> "DataFrame":
     """No rows, said so that Spark knows it while it plans, and drops whatever would be computed from them."""
-    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
-
-    columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in schema.fields]
-    return spark.range(1).where("false").select(*columns)
+    return few.frame(spark, schema, few.read(schema, []))
 
 
 def delta_schema(table: Table) -> Schema:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import backfill, certificate, plan, records, session, shelf, upkeep
+from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, upkeep
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
-from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap, empty
+from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
+from holdfast.pipeline.state import Reading
 from holdfast.pipeline.table import Batch, Range, Table, Writing
 from holdfast.store import faults, files
 
@@ -125,20 +126,18 @@ class Runner:
     def _write_history(self, inputs: Inputs, agreed: Plan, sources: Sequence[Source]) -> None:
         table = self._tables["history"]
         if self._lake.committed("history") < agreed.number:
-            frame = self._new_entries(agreed, sources)
-            staged = self._lake.stage(table, _call(table, frame))
+            reading = self._new_entries(agreed, sources)
+            rows = reading.rows()
+            frame = reading.frame(self._spark) if rows is None else few.frame(self._spark, reading.schema, rows)
+            staged = self._lake.stage(table, _call(table, frame), is_few=rows is not None)
             self._check_offsets(agreed)
             also = [Transaction(_application(one), one.until) for one in agreed.ranges if one.until > 0]
             self._lake.commit(table, agreed.number, staged, also)
         self._note(table, inputs, agreed.number)
 
-    def _new_entries(self, agreed: Plan, sources: Sequence[Source]) -> "DataFrame":
+    def _new_entries(self, agreed: Plan, sources: Sequence[Source]) -> Reading:
         by_origin = {source.origin: source for source in sources}
-        found = empty(self._spark, self._tables["history"].schema).drop("day")
-        for one in agreed.ranges:
-            if one.after < one.until:
-                found = found.unionByName(entries(self._spark, by_origin[one.origin], one))
-        return found
+        return entries([(by_origin[one.origin], one) for one in agreed.ranges if one.after < one.until])
 
     def _check_offsets(self, agreed: Plan) -> None:
         """What is to be added begins where the table ends; asked of the table itself, not of our own notes."""
@@ -161,12 +160,12 @@ class Runner:
             return
         is_changed = inputs.is_changed(table)
         if table.writing is Writing.PASSING:
-            inputs.passing[table.name] = self._lake.stage(table, inputs.call(table.function)) if is_changed else None
+            inputs.passing[table.name] = inputs.stage(table, table.function) if is_changed else None
             return
         if self._lake.committed(table.name) < number:
             self._tell(table.name)
             if is_changed:
-                staged = self._lake.stage(table, inputs.call(table.function))
+                staged = inputs.stage(table, table.function)
                 self._lake.commit(table, number, staged, touched=_touched(table, inputs))
             else:
                 self._lake.commit_unchanged(table, number)

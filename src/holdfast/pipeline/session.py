@@ -70,6 +70,7 @@ _FITTED = {
         "FALLBACK",
     ),  # to compile an expression takes longer than to interpret it
     "spark.sql.shuffle.partitions": ("1", None),
+    "spark.sql.leafNodeDefaultParallelism": ("1", None),  # of rows that the driver has read
 }
 """What a session is set to for few rows, and for many; None is what it had."""
 

@@ -4,14 +4,19 @@ They are read after the batch's entries, and the entries that came meanwhile aft
 they were read is known to have changed.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+
+from holdfast.pipeline import few
 from holdfast.pipeline.plan import DEVICE, RELAY, Source
 from holdfast.pipeline.table import STATE, Range, Table
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 BUCKET = 10_000
 """Positions that are looked at together, if one of them was touched."""
@@ -42,7 +47,6 @@ DEVICE_TABLES = {
 _EXPORTED_AS = {"sent": "operation"}
 """Tables that are read under another name, for other columns of them."""
 
-_PAGE = ", export_log_id binary, as_of_seq long"
 RANGE = "origin string, after long, until long"
 
 
@@ -70,35 +74,83 @@ def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: b
     return found
 
 
-def frame(spark: "SparkSession", name: str, sources: Sequence[Source], looked_at: Sequence[Range]) -> "DataFrame":
+@dataclass(frozen=True)
+class Part:
+    """What is read of one source, by the options of a read that say so."""
+
+    source: Source
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Rows of one exported table of several sources, under the names that the lake has."""
+
+    table: str
+    schema: "StructType"  # with the origin of a row, and the log it is of
+    parts: Sequence[Part]
+    positions: int  # that are looked at
+
+    def rows(self) -> Any | None:
+        """The rows as the driver reads them, an Arrow table; None if they are too many for that."""
+        if self.positions > few.ROWS_MAX:
+            return None
+        expected = few.arrow_schema(self.schema)
+        found = [expected.empty_table()]
+        for part in self.parts:
+            for batch in self._batches(part):
+                page = pa.table(batch).rename_columns({"export_log_id": "log_id"})
+                found.append(few.as_expected(page, expected, {"origin": part.source.origin}))
+                if sum(one.nbytes for one in found) > few.READ_BYTES_MAX:
+                    return None
+        return pa.concat_tables(found)
+
+    def frame(self, spark: "SparkSession") -> "DataFrame":
+        """The rows as Spark reads them."""
+        from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+        found = few.frame(spark, self.schema, few.read(self.schema, []))
+        for part in self.parts:
+            reader = spark.read.format("holdfast").options(**self._options(part)).schema(self._page())
+            rows = reader.load().withColumnRenamed("export_log_id", "log_id")
+            found = found.unionByName(rows.withColumn("origin", F.lit(part.source.origin)))
+        return found
+
+    def _batches(self, part: Part) -> Iterator[Any]:
+        from holdfast.pipeline.source import HoldfastReader, Settings
+
+        reader = HoldfastReader(Settings(self._options(part)), self._page())
+        for partition in reader.partitions():
+            yield from reader.read(partition)
+
+    def _page(self) -> "StructType":
+        """The columns as they are exported."""
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        told = [StructField(one.name, one.dataType) for one in self.schema if one.name not in ("origin", "log_id")]
+        return StructType([*told, StructField("export_log_id", BinaryType())])
+
+    def _options(self, part: Part) -> dict[str, str]:
+        place = part.source.place
+        named = {"url": place.url, "table": self.table, "patience_s": place.patience_s, **part.options}
+        if place.token_file is not None:
+            named["token_file"] = place.token_file
+        return {name: str(value) for name, value in named.items()}
+
+
+def reading(name: str, sources: Sequence[Source], looked_at: Sequence[Range]) -> Reading:
     """The rows of an exported table, with the origin and the page they come from."""
+    from pyspark.sql.types import StructType
+
     prefix, declared = (DEVICE, DEVICE_TABLES[name]) if name in DEVICE_TABLES else (RELAY, TABLES[name])
-    schema = declared + _PAGE
-    found = spark.createDataFrame([], f"origin string, {schema}").withColumnRenamed("export_log_id", "log_id")
     columns = ",".join(field.strip().split(" ")[0] for field in declared.split(","))
+    ours = [one for one in looked_at if one.origin.startswith(prefix)]
+    parts = []
     for source in sources:
-        parts = [one for one in looked_at if one.origin == source.origin and one.origin.startswith(prefix)]
-        if not parts:
-            continue
-        rows = (
-            export(spark, _EXPORTED_AS.get(name, name), source)
-            .option("columns", columns)
-            .option("log_id", source.head.log_id.hex())
-        )
-        rows = rows.option("ranges", ",".join(f"{one.after}-{one.until}" for one in parts))
-        found = found.unionByName(with_origin(rows.schema(schema).load(), source.origin))
-    return found
-
-
-def with_origin(rows: "DataFrame", origin: str) -> "DataFrame":
-    """Rows of an export under the names that the lake has."""
-    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
-
-    return rows.withColumnRenamed("export_log_id", "log_id").withColumn("origin", F.lit(origin))
-
-
-def export(spark: "SparkSession", name: str, source: Source) -> "DataFrameReader":
-    """A reader of a source's export."""
-    reader = spark.read.format("holdfast").option("url", source.place.url).option("table", name)
-    reader = reader.option("patience_s", str(source.place.patience_s))
-    return reader if source.place.token_file is None else reader.option("token_file", source.place.token_file)
+        ranges = ",".join(f"{one.after}-{one.until}" for one in ours if one.origin == source.origin)
+        if ranges:
+            parts.append(Part(source, {"columns": columns, "log_id": source.head.log_id.hex(), "ranges": ranges}))
+    schema = StructType.fromDDL(f"origin string, log_id binary, {declared}, as_of_seq long")
+    if not isinstance(schema, StructType):
+        raise TypeError(f"{declared} are no columns")
+    return Reading(_EXPORTED_AS.get(name, name), schema, parts, sum(one.until - one.after for one in ours))

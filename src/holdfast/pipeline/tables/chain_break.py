@@ -12,6 +12,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
+from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import encoded, key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
@@ -84,7 +85,7 @@ def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
 def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
     """Where each range begins, and the chain there; of a log's very first entry `extent` sees to that."""
     rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
-    known = new_history.sparkSession.createDataFrame(rows, "origin string, log_id binary, after long, chain binary")
+    known = few.listed(new_history.sparkSession, rows, "origin string, log_id binary, after long, chain binary")
     signed = cuts.select("origin", F.col("relay_seq").alias("after"), "relay_chain").dropDuplicates(["origin", "after"])
     # A position is cut once; of a damaged log that tells of it twice any one will do, for the other is found to be wrong.
     return known.join(F.broadcast(signed), on=["origin", "after"], how="left").select(
@@ -224,7 +225,7 @@ def alive(history: DataFrame, logs: list[Log]) -> DataFrame:
 
 
 def _no_finding(like: DataFrame) -> DataFrame:
-    return like.sparkSession.createDataFrame([], SCHEMA)
+    return few.listed(like.sparkSession, [], SCHEMA)
 
 
 def _ddl(frame: DataFrame) -> str:

@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
+from holdfast.pipeline import few
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import key_of, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
@@ -30,7 +31,7 @@ def equivocation(new_sequence: DataFrame, history: DataFrame) -> DataFrame:
     # The past is read only for sequences that came a second time, which none does but after a relay was restored.
     repeated = new_sequence.where(F.col("what") == "repeated").withColumn("sequence", F.col("first"))
     if repeated.isEmpty():
-        return repeated.sparkSession.createDataFrame([], SCHEMA)
+        return few.listed(repeated.sparkSession, [], SCHEMA)
     sends = _accepted(history).unionByName(_relayed(history))
     again = sends.join(repeated.select("log_id", "seq", "event_id"), on=["log_id", "seq", "event_id"], how="left_semi")
     return _told(_pairs(again, sends))

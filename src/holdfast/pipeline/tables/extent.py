@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
+from holdfast.pipeline import few
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import encoded
 from holdfast.protocol.history import Restored, genesis
@@ -89,7 +90,7 @@ def extent(old_extent: DataFrame, new_history: DataFrame) -> DataFrame:
         for fork in row.forks:
             _fork(logs, row.origin, bytes(row.log_id), fork.seq, fork.at, Restored.decode(bytes(fork.detail)))
     rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
-    return new_history.sparkSession.createDataFrame(rows, SCHEMA)
+    return few.listed(new_history.sparkSession, rows, SCHEMA)
 
 
 def logs_of(extent: DataFrame) -> list[Log]:

@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
 
 OUTCOME = StructType([StructField("member", StringType()), StructField("outcome", StringType())])
@@ -50,9 +51,7 @@ SCHEMA = StructType(
 def positions_are_dense(new_history: DataFrame, batch: Batch) -> DataFrame:
     """Of every log a batch has exactly the positions that it set out to read, each once."""
     read = [(one.origin, one.log_id, one.after + 1, one.until) for one in batch.ranges if one.after < one.until]
-    wanted = new_history.sparkSession.createDataFrame(
-        read, "origin string, log_id binary, first_seq long, last_seq long"
-    )
+    wanted = few.listed(new_history.sparkSession, read, "origin string, log_id binary, first_seq long, last_seq long")
     found = new_history.groupBy("origin", "log_id").agg(
         F.min("seq").alias("found_first_seq"),
         F.max("seq").alias("found_last_seq"),

@@ -19,6 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import CLOSINGS, key_of, of_relay
 from holdfast.pipeline.tables._finding import SCHEMA
@@ -236,7 +237,7 @@ def _paired(expected: DataFrame, found: DataFrame) -> DataFrame:
 def _looked_at(extent: DataFrame, state_range: DataFrame, batch: Batch) -> DataFrame:
     """Per history whose state was read: where the batch lies, and where the lake begins."""
     rows = [(one.origin, 0 if batch.full else one.after, one.until) for one in batch.ranges]
-    ranges = extent.sparkSession.createDataFrame(rows, "origin string, after long, until long")
+    ranges = few.listed(extent.sparkSession, rows, "origin string, after long, until long")
     began = extent.groupBy("origin").agg(F.min("first_seq").alias("began_seq"))
     return ranges.join(state_range.select("origin").distinct(), on="origin", how="inner").join(
         began, on="origin", how="left"

@@ -1,0 +1,116 @@
+"""Few rows, read and written by the driver itself: Spark takes longer to open one file than the driver to read them all.
+
+What the driver has read, Spark has while it plans, so that whatever is computed from no rows is dropped before anything runs.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+ROWS_MAX = 10_000
+"""So many entries are few, and what was computed from as many."""
+
+FILE_BYTES_MAX = 2_097_152
+"""So many bytes of an input's files are few."""
+
+READ_BYTES_MAX = 67_108_864
+"""So many bytes of an export the driver reads, then it leaves it to Spark: an entry may have any number of recipients."""
+
+COMPRESSION = "zstd"
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is not known, as Spark calls it
+
+
+def are_few(paths: Sequence[Path]) -> bool:
+    """Whether the driver reads these files itself."""
+    return not paths or sum(path.stat().st_size for path in paths) <= FILE_BYTES_MAX
+
+
+def arrow_schema(schema: "StructType") -> Any:
+    """The columns in Arrow's types, without the promise that they hold something: rows that break it are to be found, not refused."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
+
+
+def read(schema: "StructType", paths: Sequence[Path], partition_by: str | None = None) -> Any:
+    """The rows of some files, an Arrow table; the value of a partition is in the name of its folder."""
+    expected = arrow_schema(schema)
+    return pa.concat_tables([expected.empty_table(), *(_file(path, expected, partition_by) for path in paths)])
+
+
+def _file(path: Path, expected: Any, partition_by: str | None) -> Any:
+    found = pq.ParquetFile(path).read()
+    return as_expected(found, expected, {} if partition_by is None else {partition_by: _value(path.parent)})
+
+
+def as_expected(found: Any, expected: Any, constants: dict[str, Any]) -> Any:
+    """The columns of a table in the types that are expected, beside those that are the same in every row."""
+    columns = []
+    for field in expected:
+        if field.name in found.schema.names and field.name not in constants:
+            columns.append(found.column(field.name).cast(field.type))
+        else:
+            value = pa.scalar(constants.get(field.name)).cast(field.type)
+            columns.append(pa.repeat(value, found.num_rows))
+    return pa.table(columns, schema=expected)
+
+
+def _value(folder: Path) -> str | None:
+    text = folder.name.partition("=")[2]
+    return None if text == _NO_VALUE else text
+
+
+def frame(spark: "SparkSession", schema: "StructType", rows: Any) -> "DataFrame":
+    """An Arrow table as a data frame."""
+    from pyspark.sql.types import StructField, StructType
+
+    nullable = StructType([StructField(one.name, one.dataType) for one in schema])
+    return spark.createDataFrame(rows, nullable)
+
+
+def listed(spark: "SparkSession", rows: Sequence[tuple[Any, ...]], schema: "StructType | str") -> "DataFrame":
+    """Rows that the driver has as values, as a data frame."""
+    from pyspark.sql.types import StructType
+
+    whole = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    if not isinstance(whole, StructType):
+        raise TypeError(f"{schema} are no columns")
+    named = [dict(zip(whole.names, map(_exact, row), strict=True)) for row in rows]
+    return frame(spark, whole, pa.Table.from_pylist(named, arrow_schema(whole)))
+
+
+def _exact(value: Any) -> Any:
+    """A time that Spark gave without its zone is of the zone of this machine."""
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
+
+
+def write(rows: Any, target: Path, sort_by: Sequence[str] = (), partition_by: str | None = None) -> None:
+    """Write an Arrow table as Spark would: a file in a folder for each value of the partition, and none for no rows."""
+    target.mkdir(parents=True)
+    if rows.num_rows == 0:
+        return
+    if sort_by:
+        keys = [(name, "ascending", "at_start") for name in sort_by]
+        rows = rows.take(pc.sort_indices(rows, sort_keys=keys))
+    if partition_by is None:
+        _write_file(rows, target)
+        return
+    column = rows.column(partition_by)
+    for value in pc.unique(column):
+        is_here = pc.equal(column, value) if value.is_valid else pc.is_null(column)
+        folder = target / f"{partition_by}={value.as_py() if value.is_valid else _NO_VALUE}"
+        folder.mkdir()
+        _write_file(rows.filter(is_here).drop_columns([partition_by]), folder)
+
+
+def _write_file(rows: Any, folder: Path) -> None:
+    pq.write_table(rows, folder / "part.parquet", compression=COMPRESSION, store_schema=False)
