@@ -51,24 +51,30 @@ def place(relay: RunningRelay, tmp_path_factory: pytest.TempPathFactory) -> Plac
     return lakes.place_of(relay, tmp_path_factory.mktemp("token"))
 
 
-def test_killed_at_every_step_a_lake_ends_as_if_nothing_had_been(
-    spark: SparkSession, place: Place, tmp_path: Path
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_killed_at_its_steps_a_lake_ends_as_if_nothing_had_been(
+    spark: SparkSession, place: Place, tmp_path: Path, every: int
 ) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     first, second = Steps(), Steps()
     lakes.run(spark, whole, place, tables=TOYS, entries_max=20, step=first)
     lakes.run(spark, whole, place, tables=TOYS, step=second)
     for number, steps in ((1, first), (2, second)):
-        # Each run takes up what the last one left, and dies one step further.
-        for name in steps.names:
-            for after in (False, True) if number == 2 else (True,):
-                with pytest.raises(Killed):
-                    lakes.run(
-                        spark, killed, place, tables=TOYS, entries_max=20 * number**9, step=Steps(name, after=after)
-                    )
+        # Each run takes up what the last one left, and dies one step further, or some.
+        for name, after in _kills(steps.names, every, before=number == 2):
+            with pytest.raises(Killed):
+                lakes.run(spark, killed, place, tables=TOYS, entries_max=20 * number**9, step=Steps(name, after=after))
         assert lakes.shelf_of(killed, TOYS).last_run().number == number  # died after its last step, which was its last
     assert lakes.contents(killed, TOYS) == lakes.contents(whole, TOYS)
     assert verify(lakes.shelf_of(killed, TOYS)) == []
+
+
+def _kills(names: list[str], every: int, *, before: bool) -> list[tuple[str, bool]]:
+    """Which steps to die at, and whether after them: each that many apart, before one and after another, the last always."""
+    kills = [(name, after) for name in names for after in ((False, True) if before else (True,))]
+    step = every + 1 if before and every > 1 else every  # an odd stride, so that both befores and afters are among them
+    return [*kills[:-1:step], kills[-1]]
 
 
 def test_every_write_and_every_commit_is_a_step(spark: SparkSession, place: Place, tmp_path: Path) -> None:
