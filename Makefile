@@ -27,8 +27,9 @@ test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: f
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-spark test-others
 
 .PHONY: test-spark test-others
+# Whoever reads a test module pays for all that it imports, so each half reads what may have something for it.
 test-spark:
-	@$(BIN)/python -m pytest -m 'spark and not long'
+	@$(BIN)/python -m pytest -m 'spark and not long' tests/pipeline $$(grep -rl 'mark\.spark' tests --include='test_*.py')
 
 # Much of their time these wait, for disks, processes and each other: several at once fill it. A file's tests stay together,
 # and files go in their order: those of the largest number, which are cheap, would go first, and the dear ones end alone.

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import demo, demo_log, demo_mesh
+from holdfast.cli import demo, demo_lake, demo_log, demo_mesh
 from holdfast.cli.demo_story import Step
 from holdfast.cli.demo_world import Missing, NotHeld, World, command, process
 from holdfast.device.holder import is_alive
@@ -167,7 +167,15 @@ def kept() -> Iterator[dict[str, Any]]:
             _typed(line)
 
 
+@pytest.mark.timeout(600)
+def test_every_step_of_the_demo_that_needs_no_spark_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    steps = [step for step in demo.STEPS if step.show.__module__ != demo_lake.__name__]
+    assert len(steps) == len(demo.STEPS) - 2
+    assert demo.show(steps, keep=False, as_json=True) == 0, capsys.readouterr().out
+
+
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(900)  # Spark starts twice in it
 def test_every_step_of_the_demo_holds(kept: dict[str, Any]) -> None:
     assert [(one["claim"], one["state"]) for one in kept["steps"]] == [(step.claim, "held") for step in demo.STEPS]
@@ -175,6 +183,7 @@ def test_every_step_of_the_demo_holds(kept: dict[str, Any]) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_what_the_demo_leaves_running_answers_the_commands_that_it_names(kept: dict[str, Any]) -> None:
     doctor, *others = reversed(kept["try"])

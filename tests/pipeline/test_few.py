@@ -77,7 +77,7 @@ def test_spark_reads_what_the_driver_wrote_and_the_other_way_about(spark: SparkS
     read = spark.read.schema(SCHEMA).parquet(str(tmp_path / "driver"))
     read.select(*SCHEMA.names).write.partitionBy("day").parquet(str(tmp_path / "spark"))
     written = [few.read(SCHEMA, files_in(tmp_path / name), "day") for name in ("driver", "spark")]
-    assert [sorted(map(str, one.to_pylist())) for one in written] == [sorted(map(str, ROWS))] * 2
+    assert [sorted(map(str, one.to_pylist())) for one in written] == [sorted(map(str, table().to_pylist()))] * 2
 
 
 def test_a_time_keeps_its_moment_whatever_its_zone(spark: SparkSession) -> None:
