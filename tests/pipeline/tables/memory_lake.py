@@ -83,13 +83,16 @@ class MemoryLake:
 
     def _broken_rules(self, call: "_Call") -> list[tuple[str, str]]:
         """Rows that break a table's rule, of all tables in one query."""
-        found: DataFrame | None = None
+        selects = []
         for table in self.tables.values():
             if table.invariant is not None and self._can_check(table.invariant):
-                rows = call.frame(table.invariant)
-                told = rows.select(F.lit(table.name).alias("table"), F.to_json(F.struct("*")).alias("row"))
-                found = told if found is None else found.unionByName(told)
-        return [] if found is None else [(row.table, row.row) for row in found.collect()]
+                told = call.frame(table.invariant).select(
+                    F.lit(table.name).alias("table"), F.to_json(F.struct("*")).alias("row")
+                )
+                told.createOrReplaceTempView(f"broken_{table.name}")
+                selects.append(f"SELECT * FROM broken_{table.name}")
+        found = self.spark.sql(" UNION ALL ".join(selects)).collect() if selects else []
+        return [(row.table, row.row) for row in found]
 
     def findings(self) -> list[tuple[str, str, bool]]:
         """(kind, key, is_violation) of everything that was found, in order."""
@@ -117,9 +120,16 @@ class _Call:
     def __post_init__(self) -> None:
         self.old = dict(self.lake.rows)
         self.new: dict[str, Rows] = {}
+        self.frames: dict[str, Any] = {}
 
     def frame(self, function: Function) -> DataFrame:
-        return function(**{name: self._input(name) for name in parameters(function)})
+        return function(**{name: self._known(name) for name in parameters(function)})
+
+    def _known(self, name: str) -> Any:
+        """An input, made once: what a name means does not change once somebody may name it."""
+        if name not in self.frames:
+            self.frames[name] = self._input(name)
+        return self.frames[name]
 
     def write(self, table: Table) -> None:
         assert table.function is not None

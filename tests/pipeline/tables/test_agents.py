@@ -1,6 +1,7 @@
 """The turns of agents, however the hook events that tell of them are cut into batches."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -136,10 +137,12 @@ def test_an_entry_of_a_hook_that_cannot_be_read_breaks_a_rule(spark: SparkSessio
     desk = Desk()
     desk.hook("user_prompt_submit")
     whole = desk.log.entries[0]
-    for detail in (whole.detail[:9], b"", whole.detail[:-13]):
-        torn = Log(b"T" * 16)
-        draft = _draft(whole)
-        torn.say(type(draft)(kind=draft.kind, event_id=draft.event_id, size=1, detail=detail))
-        lake = MemoryLake(spark, ["agent_turn", "agent_session"])
-        lake.run([part(torn, 0, 1)])
-        assert [table for table, _ in lake.breaches] == ["agent_session"], detail
+    torn = []
+    for number, detail in enumerate((whole.detail[:9], b"", whole.detail[:-13])):
+        log, draft = Log(bytes([number]) * 16), _draft(whole)
+        log.say(type(draft)(kind=draft.kind, event_id=draft.event_id, size=1, detail=detail))
+        torn.append(replace(part(log, 0, 1), origin=f"{ORIGIN}-{number}"))
+    lake = MemoryLake(spark, ["agent_turn", "agent_session"])
+    lake.run(torn)
+    assert [table for table, _ in lake.breaches] == ["agent_session"] * len(torn)
+    assert all(any(one.origin in row for _, row in lake.breaches) for one in torn)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -16,6 +17,7 @@ from tests.pipeline.twins.random_documents import Feed
 from tests.pipeline.twins.random_world import Log
 
 ORIGIN = "relay:" + "c" * 64
+HONEST = "relay:" + "d" * 64
 INVENTED_SEQ = 1  # where the history has something else
 
 pytestmark = pytest.mark.timeout(600)
@@ -109,12 +111,20 @@ DAMAGES = (
 def test_snapshots_that_are_not_what_the_history_says_are_found_and_no_others(spark: SparkSession, full: bool) -> None:
     log, feed = _written(3, 120)
     rows = list(feed.snapshot.values())
-    page = {"origin": ORIGIN, "log_id": log.log_id, "as_of_seq": len(log.entries)}
     expected = {_damaged(damage, rows) for damage in DAMAGES}
+    honest, its_feed = _written(4, 120)
+    beside = [replace(part, origin=HONEST) for part in _parts(honest, [])]
+    state = [*_exported(ORIGIN, log, rows), *_exported(HONEST, honest, list(its_feed.snapshot.values()))]
     lake = MemoryLake(spark, ("orphan",))
-    lake.run(_parts(log, []), full=full, state={"snapshot": [{**page, **row} for row in rows]})
+    lake.run([*_parts(log, []), *beside], full=full, state={"snapshot": state})
     assert {(row["kind"], row["seq"]) for row in lake.rows["orphan"]} == expected
-    assert len(expected) == len(DAMAGES)
+    assert {row["origin"] for row in lake.rows["orphan"]} == {ORIGIN}
+    assert len(lake.rows["orphan"]) == len(expected) == len(DAMAGES)
+
+
+def _exported(origin: str, log: Log, rows: Rows) -> Rows:
+    page = {"origin": origin, "log_id": log.log_id, "as_of_seq": len(log.entries)}
+    return [{**page, **row} for row in rows]
 
 
 def _damaged(damage: Callable[[Rows], tuple[str, int]], rows: Rows) -> tuple[str, int]:
@@ -122,15 +132,6 @@ def _damaged(damage: Callable[[Rows], tuple[str, int]], rows: Rows) -> tuple[str
     kind, seq = damage(rows)
     rows.sort(key=lambda row: row["seq"] == seq)
     return kind, seq
-
-
-def test_snapshots_that_are_what_the_history_says_are_not_told(spark: SparkSession) -> None:
-    log, feed = _written(4, 120)
-    page = {"origin": ORIGIN, "log_id": log.log_id, "as_of_seq": len(log.entries)}
-    lake = MemoryLake(spark, ("orphan",))
-    state = {"snapshot": [{**page, **row} for row in feed.snapshot.values()]}
-    lake.run(_parts(log, []), full=True, state=state)
-    assert lake.rows["orphan"] == []
 
 
 def _snapshot_of(d: str) -> Draft:
