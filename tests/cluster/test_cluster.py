@@ -85,7 +85,9 @@ def check_same(lake: Path, at_home: dict[str, list[str]]) -> None:
 
 
 def _start(world: World, folder: Path, environment: Mapping[str, str], *options: str) -> subprocess.Popen[str]:
-    sources = ["--relay", world.place.url, "--token-file", str(world.place.token_file)]
+    token_file = folder / "token"
+    token_file.write_text(world.relay.token("--consumer", folder.name.replace("_", "-")[-40:]))  # a name for each lake
+    sources = ["--relay", world.place.url, "--token-file", str(token_file)]
     devices = [part for one in world.devices for part in ("--device", one.url)]
     command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", *sources, *devices, "--lake", "lake", *options]
     return subprocess.Popen(
