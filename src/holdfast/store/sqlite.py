@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cache
+from itertools import chain
 from pathlib import Path
 
 import apsw
@@ -30,6 +31,12 @@ QUICK_CHECK_BYTES_MAX = 268_435_456
 
 LOOKUP_ROWS = 512
 """How many keys one statement looks up; SQLite takes a bounded number of values in one."""
+
+INSERT_ROWS = 32
+"""How many rows one statement inserts at most. Each statement lets other threads run, and waits for its turn afterwards."""
+
+STATEMENTS_KEPT = 512
+"""How many prepared statements a connection keeps; every use of one moves it to the newest place."""
 
 MEMORY = ":memory:"
 
@@ -156,7 +163,7 @@ class SqliteEngine:
         if not self._is_file:
             mode |= apsw.SQLITE_OPEN_CREATE
         try:
-            connection = apsw.Connection(self.where, flags=mode, vfs=self._vfs)
+            connection = apsw.Connection(self.where, mode, self._vfs, STATEMENTS_KEPT)
             if self._is_file:
                 files.remember(self.where, connection)
             connection.set_busy_handler(_BusyHandler(self._busy_timeout_s))
@@ -286,8 +293,14 @@ class _SqliteTransaction:
         return self._connection.changes() if self._connection.total_changes() != before else 0
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
+        left, start = list(rows), 0
         try:
-            self._connection.executemany(_inserting(table, tuple(columns)), rows)
+            while start < len(left):
+                # Powers of two, so that a few statements serve every number and stay prepared.
+                size = min(INSERT_ROWS, 1 << ((len(left) - start).bit_length() - 1))
+                values = list(chain.from_iterable(left[start : start + size]))
+                self._connection.execute(_inserting(table, tuple(columns), size), values)
+                start += size
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
 
@@ -324,10 +337,11 @@ class _SqliteTransaction:
         return self._open
 
 
-@cache  # as many as there are tables
-def _inserting(table: str, columns: tuple[str, ...]) -> str:
-    places = ", ".join("?" * len(columns))
-    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})"  # noqa: S608 - names of ours
+@cache  # as many as there are tables, six times
+def _inserting(table: str, columns: tuple[str, ...], size: int) -> str:
+    places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
+    # OR FAIL: whoever meets a constraint gives up the transaction, so SQLite need not keep pages to undo this statement alone.
+    return f"INSERT OR FAIL INTO {table} ({', '.join(columns)}) VALUES {places}"  # noqa: S608 - names of ours
 
 
 @cache  # as many as there are statements, ten times
