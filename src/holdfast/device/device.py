@@ -1,13 +1,14 @@
 """A device at work: one home entered, its key at hand, its database open. Whoever has one is alone in that home."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.device import database, member_keys, operations
 from holdfast.device.home import LOCK_WAIT_S, Home
+from holdfast.device.together import carry_out
 from holdfast.protocol import keys, ulid
 from holdfast.store.engine import Transaction
 from holdfast.store.sqlite import SqliteEngine
@@ -37,7 +38,7 @@ class Device:
         self.random = random
         self._engine = engine
         self._writer: Writer[Callable[[Transaction], Any], Any] = Writer(
-            engine, _one_after_another, inline=not threaded, later=later
+            engine, carry_out, inline=not threaded, later=later
         )
         self.epoch = self.look(operations.epoch)
 
@@ -125,7 +126,3 @@ def at_work(
             yield device
         finally:
             device.close()
-
-
-def _one_after_another(transaction: Transaction, requests: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
-    return [request(transaction) for request in requests]

@@ -313,9 +313,8 @@ class Handlers:
         prepared = send.prepare(msgspec.structs.replace(asked, client_message_id=chosen))
         facts, directory, device = self._daemon.facts, self._daemon.directory, self._device
         no_room = self._daemon.room.for_send()
-        answer = await self._daemon.do(
-            lambda tx: send.accept(tx, facts, directory, device.clock(), device.random, prepared, no_room)
-        )
+        taking = send.Taking(facts, directory, device.clock, device.random, prepared, no_room)
+        answer = await self._daemon.do(taking)
         return Reply(
             status=answer.http_status,
             body=msgspec.json.encode(answer.body),

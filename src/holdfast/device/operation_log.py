@@ -5,12 +5,14 @@ A call that returned is on disk. Any number of threads may share one log, and an
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.device import database, operations
-from holdfast.device.operations import SEQUENCE_MAX, Entry, SequencesExhausted, SequenceTaken
+from holdfast.device.operations import SEQUENCE_MAX, Appending, Entry, SequencesExhausted, SequenceTaken
+from holdfast.device.together import Shared, carry_out
 from holdfast.protocol.fingerprint import OBJECT_ID_BYTES
 from holdfast.store.engine import Transaction
 from holdfast.store.sqlite import MEMORY, SqliteEngine
@@ -55,7 +57,7 @@ class OperationLog:
         except BaseException:
             self._engine.close()
             raise
-        self._writer: Writer[_Request, Any] = Writer(self._engine, _one_after_another, inline=True)
+        self._writer: Writer[_Request, Any] = Writer(self._engine, carry_out, inline=True)
 
     @property
     def epoch(self) -> bytes:
@@ -70,7 +72,7 @@ class OperationLog:
     def append_next(self, object_id: bytes, blob: bytes) -> int:
         """Record a blob under the next sequence and return that."""
         object_id, blob = _object_id(object_id), _blob(blob)
-        return self._do(lambda tx: operations.append_next(tx, self._clock(), self._random, object_id, blob))
+        return self._do(_AppendNext(self._clock, self._random, object_id, blob))
 
     def mark_delivered(self, object_id: bytes, sequence: int) -> bool:
         """Note that the relay has confirmed an entry; says whether it was in the outbox. An unknown one is no error."""
@@ -121,22 +123,42 @@ class OperationLog:
     ) -> None:
         self.close()
 
-    def _do(self, request: Callable[[Transaction], T]) -> T:
-        answer: T | SequenceTaken | SequencesExhausted = self._writer.ask(request)
+    def _do(self, request: "Callable[[Transaction], T | SequencesExhausted]") -> T:
+        asked = request if isinstance(request, Shared) else partial(_outcome, request)
+        answer: T | SequenceTaken | SequencesExhausted = self._writer.ask(asked)
         if isinstance(answer, SequenceTaken | SequencesExhausted):
             raise answer
         return answer
 
 
-def _one_after_another(transaction: Transaction, requests: Sequence[_Request]) -> list[Any]:
-    return [_outcome(transaction, request) for request in requests]
+class _AppendNext(Shared[int | SequencesExhausted]):
+    """A blob that is to be recorded under the next sequence."""
+
+    def __init__(self, clock: Clock, random: Random, object_id: bytes, blob: bytes) -> None:
+        self._clock = clock
+        self._random = random
+        self._object_id = object_id
+        self._blob = blob
+
+    @classmethod
+    def together(cls, transaction: Transaction, requests: Sequence[Self]) -> list[int | SequencesExhausted]:
+        appending = Appending(transaction, requests[0]._clock(), requests[0]._random)
+        answers = [request._next(appending) for request in requests]
+        appending.write()
+        return answers
+
+    def _next(self, appending: Appending) -> int | SequencesExhausted:
+        try:
+            return appending.next(self._object_id, self._blob)
+        except SequencesExhausted as refused:
+            return refused  # nothing was written for it, so the others of its batch need not be run again
 
 
-def _outcome(transaction: Transaction, request: _Request) -> Any:
+def _outcome(request: _Request, transaction: Transaction) -> Any:
     try:
         return request(transaction)
     except (SequenceTaken, SequencesExhausted) as refused:
-        return refused  # nothing was written for it, so the others of its batch need not be run again
+        return refused  # likewise
 
 
 def _object_id(value: bytes) -> bytes:

@@ -10,15 +10,6 @@ UPDATE device SET epoch = :epoch, backup = 0
 -- name: mark_backup
 UPDATE device SET backup = 1
 
--- name: append
--- First write wins; whether the row that won is the same operation or another one is asked next.
-INSERT INTO operation_log
-    (sequence, object_id, blob, digest, status, enqueued_at, next_attempt_at, id, client_message_id,
-     destination_kind, destination_ref, priority, reply_to, mentions, expires_at, request_fingerprint, request)
-VALUES (:sequence, :object_id, :blob, :digest, 'pending', :now, :now, :id, :client_message_id,
-        :destination_kind, :destination_ref, :priority, :reply_to, :mentions, :expires_at, :request_fingerprint, :request)
-ON CONFLICT (sequence) DO NOTHING
-
 -- name: object_at
 SELECT object_id FROM operation_log WHERE sequence = :sequence
 
@@ -82,7 +73,7 @@ WHERE client_message_id = :client_message_id
 
 -- name: count_appended
 -- Its moves from here on are counted by triggers.
-UPDATE operation_count SET rows = rows + 1 WHERE status = 'pending'
+UPDATE operation_count SET rows = rows + :count WHERE status = 'pending'
 
 -- name: recount
 -- For rows that came otherwise than by appending. (Without WHERE the conflict would be read as a join's condition.)

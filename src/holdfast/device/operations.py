@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -77,6 +78,12 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 NOWHERE = Address()  # of a log that stands alone
 
+_APPENDED = (
+    *("sequence", "object_id", "blob", "digest", "status", "enqueued_at", "next_attempt_at", "id", "client_message_id"),
+    *("destination_kind", "destination_ref", "priority", "reply_to", "mentions", "expires_at"),
+    *("request_fingerprint", "request"),
+)
+
 
 class Entry(msgspec.Struct, frozen=True):
     """One entry of the operation log. Times are microseconds since 1970, UTC."""
@@ -129,46 +136,85 @@ def append(
     address: Address = NOWHERE,
 ) -> bool:
     """Write an entry unless it is there already; says whether it was written."""
-    row_id = ulid.mint(now, random(ulid.RANDOM_BYTES))
-    client_message_id = address.client_message_id or row_id
-    written = transaction.run(
-        _SQL["append"],
-        {
-            "sequence": sequence,
-            "object_id": object_id,
-            "blob": blob,
-            "digest": blob_digest(sequence, object_id, blob),
-            "now": now,
-            "id": row_id,
-            "client_message_id": client_message_id,
-            "destination_kind": address.destination_kind,
-            "destination_ref": address.destination_ref,
-            "priority": address.priority.value,
-            "reply_to": address.reply_to,
-            "mentions": msgspec.json.encode(address.mentions).decode(),
-            "expires_at": address.expires_at,
-            "request_fingerprint": address.request_fingerprint,
-            "request": address.request,
-        },
-    )
-    if written:
-        transaction.run(_SQL["count_appended"])
-        draft = Draft(
-            kind=Kind.ENQUEUED,
-            mesh=address.mesh,
-            client_message_id=client_message_id,
-            epoch=epoch(transaction),
-            sequence=sequence,
-            destination_kind=address.destination_kind,
-            destination_ref=address.destination_ref,
-            size=len(blob),
-        )
-        history.append(transaction, now, [draft])
+    found = transaction.rows(_SQL["object_at"], {"sequence": sequence})
+    if not found:
+        appending = Appending(transaction, now, random)
+        appending.add(sequence, object_id, blob, address)
+        appending.write()
         return True
-    ((holder,),) = transaction.rows(_SQL["object_at"], {"sequence": sequence})
+    ((holder,),) = found
     if holder != object_id:
         raise SequenceTaken(sequence)
     return False
+
+
+class Appending:
+    """Entries that are on their way into the log: each has its sequence at once, and `write` writes all of them."""
+
+    def __init__(self, transaction: Transaction, now: int, random: Random) -> None:
+        self._transaction = transaction
+        self._now = now
+        self._random = random
+        self._greatest = -1  # sequence that is taken, as far as anybody has asked
+        self._sent: dict[tuple[str, str], int | None] = {}  # the last sequence of a destination, likewise
+        self._rows: list[tuple[Value, ...]] = []
+        self._drafts: list[Draft] = []
+
+    def next(self, object_id: bytes, blob: bytes, address: Address = NOWHERE) -> int:
+        """An entry under the next sequence, which is safe from every other writer until the commit; says which."""
+        if self._greatest < 0:
+            self._greatest = next_sequence(self._transaction) - 1
+        if self._greatest >= SEQUENCE_MAX:
+            raise SequencesExhausted
+        self._greatest += 1
+        self.add(self._greatest, object_id, blob, address)
+        return self._greatest
+
+    def message(self, content: Payload, address: Address) -> int:
+        """A message under the next sequence, with the one that its destination got before; says its own."""
+        destination = address.destination_kind or "", address.destination_ref or ""
+        if destination not in self._sent:
+            self._sent[destination] = previous_sequence(self._transaction, *destination)
+        blob = payload.encode(msgspec.structs.replace(content, previous_sequence=self._sent[destination]))
+        self._sent[destination] = sequence = self.next(content.object_id, blob, address)
+        return sequence
+
+    def add(self, sequence: int, object_id: bytes, blob: bytes, address: Address) -> None:
+        """An entry under a sequence that nobody has."""
+        row_id = ulid.mint(self._now, self._random(ulid.RANDOM_BYTES))
+        client_message_id = address.client_message_id or row_id
+        self._rows.append(
+            (
+                *(sequence, object_id, blob, blob_digest(sequence, object_id, blob), Status.PENDING.value),
+                *(self._now, self._now, row_id, client_message_id, address.destination_kind, address.destination_ref),
+                *(address.priority.value, address.reply_to, msgspec.json.encode(address.mentions).decode()),
+                *(address.expires_at, address.request_fingerprint, address.request),
+            )
+        )
+        self._drafts.append(
+            Draft(
+                kind=Kind.ENQUEUED,
+                mesh=address.mesh,
+                client_message_id=client_message_id,
+                epoch=self._epoch,
+                sequence=sequence,
+                destination_kind=address.destination_kind,
+                destination_ref=address.destination_ref,
+                size=len(blob),
+            )
+        )
+
+    @cached_property
+    def _epoch(self) -> bytes:
+        return epoch(self._transaction)
+
+    def write(self) -> None:
+        """The rows of all of them, their count, and an entry of the history for each."""
+        if self._rows:
+            self._transaction.insert("operation_log", _APPENDED, self._rows)
+            self._transaction.run(_SQL["count_appended"], {"count": len(self._rows)})
+            history.append(self._transaction, self._now, self._drafts)
+            self._rows, self._drafts = [], []
 
 
 def recount(transaction: Transaction) -> None:
@@ -179,21 +225,19 @@ def recount(transaction: Transaction) -> None:
 def append_next(
     transaction: Transaction, now: int, random: Random, object_id: bytes, blob: bytes, address: Address = NOWHERE
 ) -> int:
-    """Write an entry under the next sequence, which is safe from every other writer until the commit."""
-    sequence = next_sequence(transaction)
-    if sequence > SEQUENCE_MAX:
-        raise SequencesExhausted
-    if not append(transaction, now, random, object_id, sequence, blob, address):
-        raise RuntimeError(f"sequence {sequence} was taken inside our own transaction")
+    """Write an entry under the next sequence, and say which that is."""
+    appending = Appending(transaction, now, random)
+    sequence = appending.next(object_id, blob, address)
+    appending.write()
     return sequence
 
 
 def append_message(transaction: Transaction, now: int, random: Random, content: Payload, address: Address) -> int:
-    """Write a message under the next sequence, with the one that its destination got before; says its own."""
-    destination = address.destination_kind or "", address.destination_ref or ""
-    previous = previous_sequence(transaction, *destination)
-    blob = payload.encode(msgspec.structs.replace(content, previous_sequence=previous))
-    return append_next(transaction, now, random, content.object_id, blob, address)
+    """Write a message under the next sequence, and say which that is."""
+    appending = Appending(transaction, now, random)
+    sequence = appending.message(content, address)
+    appending.write()
+    return sequence
 
 
 def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequence: int) -> bool:

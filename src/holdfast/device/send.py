@@ -5,13 +5,15 @@ before gets its answer from the row that it made, though its destination may be 
 become a row has its names resolved and its times compared with the clock.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, Self
 
 import msgspec
 
 from holdfast.device import operations, scheduled
 from holdfast.device.ipc_documents import TOPIC_SIGN
 from holdfast.device.operations import Address, Facts
+from holdfast.device.together import Shared
 from holdfast.protocol import idempotency, payload, ulid
 from holdfast.protocol.envelope import MENTIONS_MAX
 from holdfast.protocol.fingerprint import (
@@ -31,7 +33,7 @@ from holdfast.protocol.schedule import DAY
 from holdfast.protocol.tags import REFERENCE, check_hex, check_range, shown
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
-from holdfast.store.world import Random
+from holdfast.store.world import Clock, Random
 
 _SQL = Statements(__package__, "send.sql")
 
@@ -177,30 +179,71 @@ def accept(
     no_room: Refused | None = None,
 ) -> Answer:
     """What the id says of a request: a new row, unless there is no room for one, or the answer that belongs to the row there is."""
-    client_message_id = prepared.request.client_message_id or ulid.mint(now, random(ulid.RANDOM_BYTES))
-    row = _called(transaction, client_message_id)
-    if row is None:
-        if no_room is not None:
-            return refused(no_room)
-        answer = ANSWERS[None, compared(None, prepared.request_fingerprint)]
-        try:
-            address = _address(facts, directory, now, prepared, client_message_id)
-        except Refused as error:
-            return refused(error)
-        _insert(transaction, now, random, prepared, address)
-        return _answer(answer, client_message_id, None)
-    found = compared(row.request_fingerprint or _NO_FINGERPRINT, prepared.request_fingerprint)
-    return _answer(ANSWERS[Status(row.status), found], client_message_id, row)
+    return Taking(facts, directory, lambda: now, random, prepared, no_room)(transaction)
+
+
+class Taking(Shared[Answer]):
+    """A request that is to be taken; those that come in one moment are looked up and written together."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        directory: Resolver,
+        clock: Clock,
+        random: Random,
+        prepared: Prepared,
+        no_room: Refused | None = None,
+    ) -> None:
+        self._facts = facts
+        self._directory = directory
+        self._clock = clock
+        self._random = random
+        self._prepared = prepared
+        self._no_room = no_room
+
+    @classmethod
+    def together(cls, transaction: Transaction, requests: Sequence[Self]) -> list[Answer]:
+        clock, random = requests[0]._clock, requests[0]._random
+        now = clock()
+        chosen = (request._prepared.request.client_message_id for request in requests)
+        known = _called(transaction, [one for one in chosen if one is not None])
+        appending = operations.Appending(transaction, now, random)
+        answers = [request._take(transaction, now, known, appending) for request in requests]
+        appending.write()
+        return answers
+
+    def _take(
+        self, transaction: Transaction, now: int, known: "dict[str, _Row]", appending: operations.Appending
+    ) -> Answer:
+        prepared = self._prepared
+        # A new id is nobody's; were it somebody's after all, its row would break a rule, and nothing be written.
+        client_message_id = prepared.request.client_message_id or ulid.mint(now, self._random(ulid.RANDOM_BYTES))
+        row = known.get(client_message_id)
+        if row is None:
+            if self._no_room is not None:
+                return refused(self._no_room)
+            answer = ANSWERS[None, compared(None, prepared.request_fingerprint)]
+            try:
+                address = _address(self._facts, self._directory, now, prepared, client_message_id)
+            except Refused as error:
+                return refused(error)
+            _insert(transaction, now, prepared, address, appending)
+            # Whoever repeats this id in the same moment meets it.
+            known[client_message_id] = _Row(prepared.request_fingerprint, Status.PENDING.value, None, None, None)
+            return _answer(answer, client_message_id, None)
+        found = compared(row.request_fingerprint or _NO_FINGERPRINT, prepared.request_fingerprint)
+        return _answer(ANSWERS[Status(row.status), found], client_message_id, row)
 
 
 def is_used(transaction: Transaction, client_message_id: str) -> bool:
     """Whether an id belongs to something already; then it does so for ever."""
-    return _called(transaction, client_message_id) is not None
+    return bool(_called(transaction, [client_message_id]))
 
 
-def _called(transaction: Transaction, client_message_id: str) -> _Row | None:
-    found = transaction.rows(_SQL["called"], {"client_message_id": client_message_id})
-    return _Row(*found[0]) if found else None
+def _called(transaction: Transaction, client_message_ids: Sequence[str]) -> dict[str, _Row]:
+    wanted = [(client_message_id,) for client_message_id in client_message_ids]
+    rows = transaction.lookup(_SQL["called"], ("client_message_id",), wanted)
+    return {client_message_id: _Row(*rest) for client_message_id, *rest in rows}
 
 
 def _address(facts: Facts, directory: Resolver, now: int, prepared: Prepared, client_message_id: str) -> Address:
@@ -241,10 +284,12 @@ def _members(directory: Resolver, mentions: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _insert(transaction: Transaction, now: int, random: Random, prepared: Prepared, address: Address) -> None:
+def _insert(
+    transaction: Transaction, now: int, prepared: Prepared, address: Address, appending: operations.Appending
+) -> None:
     not_before = prepared.request.not_before
     if not_before is None or not_before <= now:
-        operations.append_message(transaction, now, random, prepared.content, address)
+        appending.message(prepared.content, address)
     else:
         scheduled.keep(transaction, now, not_before, prepared.content, address)
 

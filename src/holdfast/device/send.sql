@@ -1,9 +1,11 @@
 -- name: called
 -- An id is one request's for ever, whether that was sent, was given up, or still waits for its time or was cancelled in it.
-SELECT request_fingerprint, status, broker_message_id, history_id, last_error
-FROM operation_log
-WHERE client_message_id = :client_message_id
+SELECT wanted.client_message_id, operation_log.request_fingerprint, operation_log.status, operation_log.broker_message_id,
+       operation_log.history_id, operation_log.last_error
+FROM wanted
+JOIN operation_log ON operation_log.client_message_id = wanted.client_message_id
 UNION ALL
-SELECT request_fingerprint, CASE WHEN cancelled_at IS NULL THEN 'pending' ELSE 'aborted' END, NULL, NULL, NULL
-FROM scheduled_send
-WHERE client_message_id = :client_message_id AND released_at IS NULL
+SELECT wanted.client_message_id, scheduled_send.request_fingerprint,
+       CASE WHEN scheduled_send.cancelled_at IS NULL THEN 'pending' ELSE 'aborted' END, NULL, NULL, NULL
+FROM wanted
+JOIN scheduled_send ON scheduled_send.client_message_id = wanted.client_message_id AND scheduled_send.released_at IS NULL
