@@ -9,14 +9,20 @@ import hashlib
 import struct
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import lru_cache
 
 import msgspec
 
 LOG_ID_BYTES = 16
 
+NAMES_KEPT = 4_096
+"""Of how many names the bytes are remembered: the same few members and meshes stand in nearly all entries."""
+
 _GENESIS = b"holdfast history 1\x00"
 _length = struct.Struct(">I").pack
 _eight_bytes = struct.Struct(">Iq").pack  # a signed number of eight bytes, behind their number
+_place = struct.Struct(">IqIq").pack  # two of them
+_EMPTY = _length(0)
 _ABSENT = b"\xff\xff\xff\xff"  # no field is that long, so an absent one and an empty one differ
 
 
@@ -91,22 +97,22 @@ def genesis(log_id: bytes) -> bytes:
 
 def encode(seq: int, at: int, draft: Draft) -> bytes:
     """The bytes of an entry that the chain covers: everything but the chain."""
+    recipients, mentions = draft.recipients, draft.mentions
     return b"".join(
         (
-            _integer(seq),
-            _integer(at),
-            _text(draft.kind),
-            _text(draft.mesh),
+            _place(8, seq, 8, at),
+            _name(draft.kind),
+            _name(draft.mesh),
             _text(draft.message_id),
             _text(draft.client_message_id),
-            _text(draft.sender),
+            _name(draft.sender),
             _field(draft.epoch),
             _integer(draft.sequence),
-            _text(draft.recipient),
-            _field(b"".join(_text(member) + _text(outcome) for member, outcome in draft.recipients)),
-            _field(b"".join(map(_text, draft.mentions))),
-            _text(draft.destination_kind),
-            _text(draft.destination_ref),
+            _name(draft.recipient),
+            _field(b"".join([_name(name) for pair in recipients for name in pair])) if recipients else _EMPTY,
+            _field(b"".join([_name(member) for member in mentions])) if mentions else _EMPTY,
+            _name(draft.destination_kind),
+            _name(draft.destination_ref),
             _field(draft.event_id),
             _integer(draft.size),
             _flag(draft.was_stored),
@@ -195,6 +201,9 @@ def _text(value: str | None) -> bytes:
         return _ABSENT
     encoded = value.encode()
     return _length(len(encoded)) + encoded
+
+
+_name = lru_cache(NAMES_KEPT)(_text)
 
 
 def _integer(value: int | None) -> bytes:
