@@ -97,6 +97,7 @@ class Relay:
             self._screening.screen, self._verifiers, VERIFIERS
         )
         self._anchor = self._signed(self.head())
+        self._shown_anchor, self._anchor_shown = self._anchor, msgspec.to_builtins(self._anchor)
         self._is_open = True
         self._fatal: faults.Fault | None = None
         self._wakers: list[Wake] = []
@@ -346,7 +347,9 @@ class Relay:
         anchor = answer.members.get("anchor", self._anchor)
         if anchor.seq > self._anchor.seq:
             self._anchor = anchor
-        members = {**answer.members, "log_id": anchor.log_id, "anchor": msgspec.to_builtins(anchor)}
+        if anchor is not self._shown_anchor:  # one commit's answers carry the same
+            self._shown_anchor, self._anchor_shown = anchor, msgspec.to_builtins(anchor)
+        members = {**answer.members, "log_id": anchor.log_id, "anchor": self._anchor_shown}
         return msgspec.structs.replace(answer, members=members)
 
 

@@ -85,7 +85,7 @@ class Writer(Generic[Q, A]):
         """
         self._stay_in_process()
         loop = asyncio.get_running_loop()
-        slots = self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
+        slots = self._loop_slots.get(loop) or self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
         await slots.acquire()
         reply: asyncio.Future[A] = loop.create_future()
         # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
