@@ -13,7 +13,6 @@ import os
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -74,9 +73,9 @@ class Writer(Generic[Q, A]):
         """Have a request carried out: returns when its effects are on disk, raises when they are not."""
         self._stay_in_process()
         with self._thread_slots:
-            reply: Future[A] = Future()
-            self._put(_Item(request, reply), now=True)
-            return reply.result()
+            item: _Item[Q, A] = _Item(request)
+            self._put(item, now=True)
+            return item.result()
 
     async def ask_soon(self, request: Q, then: Callable[[A], None] | None = None) -> A:
         """The same for an event loop. A caller that stops waiting does not undo its request.
@@ -148,17 +147,30 @@ class Writer(Generic[Q, A]):
     def _abandon(self) -> None:
         with self._changed:
             self._closed = True
-            left = [item.reply for item in self._inbox]
+            left = list(self._inbox)
             self._inbox.clear()
         _answer(left, [faults.Closed(self._engine.where) for _ in left])
 
     def _lead_until_taken(self, item: "_Item[Q, A]") -> None:
-        """Wait while somebody else runs a batch; if ours was not in it, run the next one ourselves."""
-        while not item.taken:
-            with self._changed:
-                self._changed.wait_for(lambda: item.taken or not self._busy)
-            if not item.taken:
+        """Run the next batch, or wait while somebody else runs one: until ours was in it, or it is our turn to run one."""
+        try:
+            item.waits = True
+            while not item.taken:
                 self._run_batch()
+                if not item.taken:
+                    item.turn.acquire()
+        except BaseException:
+            with self._changed:
+                item.waits = False
+                self._give_turn()  # it may have been ours, and the others wait for it
+            raise
+
+    def _give_turn(self) -> None:
+        """Let one of those whose request waits run the next batch: one, for all of them would only meet at the door."""
+        if not self._busy:
+            next_ = next((item for item in self._inbox if item.waits), None)
+            if next_ is not None:
+                next_.wake()
 
     def _run_batch(self) -> None:
         """Run what waits as one batch, unless somebody else is at it."""
@@ -170,10 +182,10 @@ class Writer(Generic[Q, A]):
         finally:  # an interrupt must not leave the other callers of this batch waiting for ever
             if batch:
                 lost = [faults.Unanswered(self._engine.where) for _ in batch]
-                _answer([item.reply for item in batch], lost if outcomes is None else outcomes)
+                _answer(batch, lost if outcomes is None else outcomes)
                 with self._changed:
                     self._busy = False
-                    self._changed.notify_all()
+                    self._give_turn()
 
     def _take(self, batch: "list[_Item[Q, A]]") -> bool:
         """Fill the next batch, and with it take the right to run it; not while another has that."""
@@ -206,19 +218,34 @@ class Writer(Generic[Q, A]):
             raise faults.Forked(self._engine.where)
 
 
-_Reply = Future[A] | asyncio.Future[A]
 _Outcome = tuple[A] | BaseException
 
 
 class _Item(Generic[Q, A]):
     """A request on its way: who waits for it, and whether it is in a batch yet."""
 
-    __slots__ = ("reply", "request", "taken")
+    __slots__ = ("outcome", "reply", "request", "taken", "turn", "waits")
 
-    def __init__(self, request: Q, reply: _Reply[A]) -> None:
+    def __init__(self, request: Q, reply: asyncio.Future[A] | None = None) -> None:
         self.request = request
-        self.reply = reply
+        self.reply = reply  # of an event loop; a thread waits for its turn
+        self.outcome: _Outcome[A] | None = None
         self.taken = False
+        self.waits = False  # somebody waits who can run a batch; not any more, if that was interrupted
+        self.turn = threading.Lock()  # to be had when there is an outcome, or a batch to run
+        self.turn.acquire()
+
+    def wake(self) -> None:
+        with suppress(RuntimeError):  # it was woken before, and has not noticed yet
+            self.turn.release()
+
+    def result(self) -> A:
+        """What a thread is told; waits for it."""
+        while self.outcome is None:
+            self.turn.acquire()
+        if isinstance(self.outcome, BaseException):
+            raise self.outcome
+        return self.outcome[0]
 
 
 def _free(slots: asyncio.Semaphore, reply: asyncio.Future[A]) -> None:
@@ -232,13 +259,13 @@ def _tell(then: Callable[[A], None], reply: asyncio.Future[A]) -> None:
         then(reply.result())
 
 
-def _answer(replies: Sequence[_Reply[A]], outcomes: Sequence[_Outcome[A]]) -> None:
+def _answer(items: "Sequence[_Item[Q, A]]", outcomes: Sequence[_Outcome[A]]) -> None:
     of_loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[A], _Outcome[A]]]] = defaultdict(list)
-    for reply, outcome in zip(replies, outcomes, strict=True):
-        if isinstance(reply, Future):
-            _settle(reply, outcome)
-        else:
-            of_loops[reply.get_loop()].append((reply, outcome))
+    for item, outcome in zip(items, outcomes, strict=True):
+        item.outcome = outcome
+        if item.reply is not None:
+            of_loops[item.reply.get_loop()].append((item.reply, outcome))
+        item.wake()
     for loop, pairs in of_loops.items():
         _settle_in(loop, pairs)
 
@@ -257,7 +284,7 @@ def _settle_in(loop: asyncio.AbstractEventLoop, pairs: list[tuple[asyncio.Future
             loop.call_soon_threadsafe(settle_all)
 
 
-def _settle(reply: _Reply[A], outcome: _Outcome[A]) -> None:
+def _settle(reply: asyncio.Future[A], outcome: _Outcome[A]) -> None:
     if isinstance(outcome, BaseException):
         reply.set_exception(outcome)
     else:
