@@ -93,6 +93,11 @@ bench: $(VENV)/bench ## how fast it is, beside others that wait for the disk: ab
 	@for name in $(BENCHES); do $(BIN)/python -m bench.$$name || exit 1; done
 	@$(BIN)/python -m bench.report
 
+.PHONY: bench-try
+bench-try: $(VENV)/bench ## the same in miniature, to see that it runs: a few minutes, and no figure is kept
+	@for name in $(BENCHES); do \
+		BENCH_ROUNDS=1 BENCH_SECONDS=1 BENCH_GROWTH=20000 BENCH_RESULTS=$${TMPDIR:-/tmp}/bench-try.json $(BIN)/python -m bench.$$name || exit 1; done
+
 .PHONY: $(BENCHES:%=bench-%)
 $(BENCHES:%=bench-%): bench-%: $(VENV)/bench
 	@$(BIN)/python -m bench.$*

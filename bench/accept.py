@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.load import http_post, measure
 from bench.peers import PEERS, Absent, Peer, nats_publish, postgres_query, redis_command
+from bench.processor import with_processor
 from bench.rounds import RATE_MAX, SECONDS, Contest, in_rounds
 from bench.syncs import syncs
 from bench.world import Mesh, generous_relay
@@ -87,7 +88,8 @@ def _started(contest: Contest, stack: ExitStack) -> Iterator[tuple[str, Peer]]:
 
 def _one_each(contest: Contest, relay: RunningRelay, store: Store, each: int) -> None:
     pages = [[http_post("/v1/messages", raw) for raw in page] for page in store.take(each)]
-    contest.of("one", "Holdfast relay, one message a request").add(measure("http", relay.address, pages, SECONDS))
+    found = with_processor(relay.process.pid, lambda: measure("http", relay.address, pages, SECONDS))
+    contest.of("one", "Holdfast relay, one message a request").add(found)
 
 
 def _batches(contest: Contest, relay: RunningRelay, store: Store) -> None:
@@ -96,7 +98,7 @@ def _batches(contest: Contest, relay: RunningRelay, store: Store) -> None:
     pages = [
         [http_post("/v1/messages", body) for body in bodies[number::BATCH_CLIENTS]] for number in range(BATCH_CLIENTS)
     ]
-    found = measure("http", relay.address, pages, SECONDS)
+    found = with_processor(relay.process.pid, lambda: measure("http", relay.address, pages, SECONDS))
     contest.of("batches", "Holdfast relay, a hundred a request").add(found, TOGETHER)
 
 
@@ -104,7 +106,8 @@ def _one_socket(contest: Contest, relay: RunningRelay, store: Store) -> None:
     from bench.sockets import published  # the client's own library, and only here
 
     messages = [raw for page in store.take(int(RATE_MAX * SECONDS / CLIENTS)) for raw in page]
-    contest.of("socket", "Holdfast relay, one WebSocket, not waiting").add(published(relay.address, messages, SECONDS))
+    found = with_processor(relay.process.pid, lambda: published(relay.address, messages, SECONDS))
+    contest.of("socket", "Holdfast relay, one WebSocket, not waiting").add(found)
 
 
 def _one_core(contest: Contest, store: Store) -> None:
@@ -126,7 +129,8 @@ _unique = count()
 
 def _other(contest: Contest, key: str, peer: Peer, sample: Pages) -> None:
     pages = [_asked(key, number, page) for number, page in enumerate(sample)]
-    contest.of(key, NAMES[key]).add(measure(peer.wire, peer.address, pages, SECONDS))
+    found = with_processor(peer.pid, lambda: measure(peer.wire, peer.address, pages, SECONDS))
+    contest.of(key, NAMES[key]).add(found)
 
 
 def _asked(key: str, number: int, page: list[bytes]) -> list[bytes]:

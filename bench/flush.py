@@ -17,6 +17,7 @@ from typing import Any
 
 from bench.load import PATIENCE_S, Measured, _cpu_s
 from bench.peers import Absent, Peer, redis, redis_command
+from bench.processor import with_processor
 from bench.rounds import ROUNDS, Contest, in_rounds
 from bench.sockets import WebSocket, frame
 from bench.syncs import syncs
@@ -69,11 +70,12 @@ def _turn(contest: Contest, relay: RunningRelay, number: int) -> None:
 
 def flushed(relay: RunningRelay, number: int, waiting: int = WAITING) -> Measured:
     """One member's whole queue, taken and acknowledged."""
-    return _apart(_flush, relay.address, relay.url, person(number).secret, waiting)  # type: ignore[no-any-return]
+    asked = (_flush, relay.address, relay.url, person(number).secret, waiting)
+    return with_processor(relay.process.pid, lambda: _apart(*asked))
 
 
 def flushed_redis(peer: Peer) -> Measured:
-    return _apart(_flush_redis, peer.address)  # type: ignore[no-any-return]
+    return with_processor(peer.pid, lambda: _apart(_flush_redis, peer.address))  # with the filling of its queue
 
 
 def _apart(work: Callable[..., Any], *arguments: Any) -> Any:

@@ -15,6 +15,7 @@ from bench.accept import CLIENTS
 from bench.feed import _apart, _replay
 from bench.flush import QUICK, flushed
 from bench.load import http_post, measure
+from bench.processor import with_processor
 from bench.rounds import RATE_MAX, ROUNDS, SECONDS, Contest, in_rounds, say
 from bench.world import GENEROUS, Mesh
 from tests.relay.crowd import gather
@@ -65,16 +66,16 @@ def _turns(contest: Contest, size: int, relay: RunningRelay, feed: RunningRelay)
         pages = [
             [http_post("/v1/messages", raw) for raw in page] for page in mesh.signed(int(RATE_MAX * SECONDS / CLIENTS))
         ]
-        contest.of(f"accept {size}", f"Holdfast accept, {size:,} stored").add(
-            measure("http", relay.address, pages, SECONDS)
-        )
+        found = with_processor(relay.process.pid, lambda: measure("http", relay.address, pages, SECONDS))
+        contest.of(f"accept {size}", f"Holdfast accept, {size:,} stored").add(found)
 
     def flush() -> None:
         contest.of(f"flush {size}", f"Holdfast flush, {size:,} stored").add(flushed(relay, next(members), EACH))
 
     def replay() -> None:
         asked = (feed.address, feed.url, reader.secret, reader.key, size // 2 - REPLAYED // 2, REPLAYED)
-        contest.of(f"feed {size}", f"Holdfast replay, {size:,} stored").add(_apart(_replay, *asked))
+        found = with_processor(feed.process.pid, lambda: _apart(_replay, *asked))
+        contest.of(f"feed {size}", f"Holdfast replay, {size:,} stored").add(found)
 
     return {f"accept {size}": accept, f"flush {size}": flush, f"feed {size}": replay}
 

@@ -30,6 +30,7 @@ class Measured:
     seconds: float
     latencies_ms: list[float] = field(repr=False)
     busy: float  # share of one core that the load itself took
+    server_s: float | None = None  # of processor time that the server took, where that was looked at
 
     @property
     def per_s(self) -> float:

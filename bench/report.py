@@ -46,16 +46,23 @@ def _figures(name: str, figures: dict[str, Any] | None) -> str:
 
 
 def _contestants(figures: dict[str, Any]) -> str:
-    lines = ["| who | median | range | p50 | p99 | syncs an answer |", "|---|--:|--:|--:|--:|--:|"]
+    lines = [
+        "| who | median | range | p50 | p99 | syncs an answer | processor, each |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
     for one in figures["contestants"].values():
         unit = one["unit"]
         rate = f"{one['median']:,} {unit}" if "median" in one else ""
         spread = f"{one['low']:,} to {one['high']:,}" if "low" in one else ""
         version = f" ({one['version']})" if "version" in one else ""
         synced = one.get("syncs_per_answer", one.get("syncs_per_fifty"))
-        shown = [_ms(one.get("p50_ms")), _ms(one.get("p99_ms")), "" if synced is None else f"{synced:g}"]
+        shown = [_ms(one.get("p50_ms")), _ms(one.get("p99_ms")), "" if synced is None else f"{synced:g}", _us(one)]
         lines.append(f"| {one['name']}{version} | {rate} | {spread} | {' | '.join(shown)} |")
     return "\n".join(lines) + "\n"
+
+
+def _us(one: dict[str, Any]) -> str:
+    return f"{one['server_us']:,.0f} µs" if "server_us" in one else ""
 
 
 def _ms(value: float | None) -> str:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results.json"
+RESULTS = Path(os.environ.get("BENCH_RESULTS", Path(__file__).parent / "results.json"))
 
 
 def record(name: str, figures: dict[str, Any]) -> None:

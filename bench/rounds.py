@@ -27,6 +27,7 @@ class Contestant:
     p50s: list[float] = field(default_factory=list)
     p99s: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=list)
+    costs_us: list[float] = field(default_factory=list)  # of the server's processor time
 
     def add(self, measured: Measured, each: int = 1) -> None:
         """One round's figures; `each` is how much one request carries."""
@@ -34,6 +35,8 @@ class Contestant:
         self.p50s.append(measured.quantile_ms(0.5))
         self.p99s.append(measured.quantile_ms(0.99))
         self.busy.append(measured.busy)
+        if measured.server_s is not None:
+            self.costs_us.append(measured.server_s * 1e6 / (measured.answered * each))
         say(f"  {self.name}: {self.rates[-1]:,.0f} {self.unit}, p99 {self.p99s[-1]:.1f} ms")
 
     def figures(self) -> dict[str, Any]:
@@ -45,7 +48,12 @@ class Contestant:
                 "high": _rounded(max(self.rates)),
                 "rounds": len(self.rates),
             }
-        for name, values in (("p50_ms", self.p50s), ("p99_ms", self.p99s), ("load_busy", self.busy)):
+        for name, values in (
+            ("p50_ms", self.p50s),
+            ("p99_ms", self.p99s),
+            ("load_busy", self.busy),
+            ("server_us", self.costs_us),
+        ):
             if values:
                 found[name] = round(statistics.median(values), 2)
         return found
