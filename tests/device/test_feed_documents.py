@@ -576,6 +576,19 @@ def test_an_edit_that_was_dated_ahead_by_a_wrong_clock_travels_when_the_clock_is
     assert world.other.shown() == world.one.shown()
 
 
+def test_an_edit_dated_ahead_that_was_replaced_so_often_that_it_is_trimmed_just_waits(world: World) -> None:
+    world.one.ahead = 30 * DAY
+    world.one.edit("list", "milk")
+    world.one.ahead = 0
+    for number in range(feed_documents.VERSIONS_KEPT + 2):
+        world.one.edit("list", f"milk and {number}")
+    world.meet()
+    assert bodies(world.other) == bodies(world.one) == [f"milk and {feed_documents.VERSIONS_KEPT + 1}"]
+    world.town.place.now += 31 * DAY
+    world.meet()
+    assert world.one.waiting() == 0
+
+
 def test_one_edit_that_has_to_wait_holds_up_no_other(world: World) -> None:
     world.one.ahead = HOUR
     world.one.edit("list", "milk")

@@ -166,8 +166,14 @@ def unsent(transaction: Transaction, relay: str) -> list[bytes]:
 
 
 def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer, event_id: bytes) -> Edited | None:
-    """Say the same once more, as a new edit: under the counter that this home has now, and dated now."""
-    ((raw, d),) = transaction.rows(SQL["event_of"], {"event_id": event_id})
+    """Say the same once more, as a new edit: under the counter that this home has now, and dated now.
+
+    Nothing, if something has taken its place meanwhile; it may even be trimmed, and still wait in the log.
+    """
+    kept = transaction.rows(SQL["event_of"], {"event_id": event_id})
+    if not kept:
+        return None
+    ((raw, d),) = kept
     known = _standing(transaction, d)
     old = tuple(version for version in known.current if version.event_id == event_id)
     content = open_event(writer.author, decode(raw), d)
