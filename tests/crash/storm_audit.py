@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 SETTLE_S = 600.0  # for everything to come to its end when nobody is struck any more
 LOOK_S = 0.5
+MISTAKE_CHARACTERS = 3_000
 HOLDFAST = (sys.executable, "-m", "holdfast.cli")
 
 Arrival = tuple[str, str, str]  # recipient, sender and id
@@ -95,8 +96,11 @@ def _relay(storm: "Storm") -> str | Path:
 
 def files(storm: "Storm") -> None:
     """Every database keeps its rules, and together they have what was promised: all of it, once, in order."""
-    mistakes = [program.log.name for program in storm.programs if b"Traceback" in program.log.read_bytes()]
-    assert mistakes == [], "a program made a mistake of its own, which no blow excuses"
+    for program in storm.programs:
+        _, found, mistake = program.log.read_text().partition("Traceback")
+        assert not found, (
+            f"{program.log.name}: a mistake of its own, which no blow excuses: {mistake[:MISTAKE_CHARACTERS]}"
+        )
     assert inspect(_relay(storm)) == ("relay", [])
     taken = _rows(
         relay_database.open_to_read(_relay(storm)),
