@@ -51,16 +51,16 @@ def _judge(seeds: list[int], arguments: argparse.Namespace) -> int:
         if result.findings:
             print(f"  replay: {result.command()}", flush=True)
     took_s = time.process_time() - began
-    numbers = _numbers(results)
+    numbers, failed = _numbers(results), sum(bool(result.findings) for result in results)
     print(
-        f"{len(results)} worlds, {numbers['simulated seconds'] / took_s:,.0f} simulated seconds a second of CPU",
-        numbers,
+        f"{len(results)} worlds, {failed} of them with a finding,",
+        f"{numbers['simulated seconds'] / took_s:,.0f} simulated seconds a second of CPU;",
+        ", ".join(f"{count:,} {what}" for what, count in numbers.items()),
     )
     if arguments.page:
-        failed = sum(bool(result.findings) for result in results)
         one = {"runs": len(results), "failed": failed, "seconds": round(took_s), "numbers": numbers}
         ledger.add("worlds", {f"{arguments.seconds:g}": one})
-    return 1 if any(result.findings for result in results) else 0
+    return 1 if failed else 0
 
 
 def _numbers(results: "list[Result]") -> dict[str, int]:

@@ -231,11 +231,16 @@ class World:
     def _waiting(self) -> dict[str, int]:
         """How much has not come to its end, by machine."""
         found: dict[str, int] = {}
+        forgotten = self._forgotten()
         for home in self.homes.values():
             if home.ended is None and home.is_up and home.daemon is not None:
-                ((found[home.name],),) = home.daemon.device.look(
-                    lambda tx: tx.rows("SELECT count(*) FROM operation_log WHERE status IN ('pending', 'inflight')")
+                rows = home.daemon.device.look(
+                    lambda tx: tx.rows(
+                        "SELECT destination_ref, count(*) FROM operation_log"
+                        " WHERE status IN ('pending', 'inflight') GROUP BY destination_ref"
+                    )
                 )
+                found[home.name] = sum(count for ref, count in rows if ref not in forgotten)
         if self.relay.is_up and self.relay.relay is not None:
             with self.relay.relay._engine.read() as transaction:
                 waiting = transaction.rows("SELECT name FROM delivery NATURAL JOIN member WHERE state = 'open'")
@@ -246,6 +251,15 @@ class World:
                     found[f"hooks of {home.name}"] = 0 if home.hooks is None else home.hooks.waiting
                     found[f"documents of {home.name}"] = len(current ^ set(home.daemon.device.look(_current)))
         return found
+
+    def _forgotten(self) -> set[str]:
+        """Members who are out, of which a relay that went back in time knows nothing: their queues get full, and stay so."""
+        is_restored = any(one.machine == "relay" for one in self.journal.restored)
+        if not is_restored or not self.relay.is_up or self.relay.relay is None:
+            return set()
+        with self.relay.relay._engine.read() as transaction:
+            members = transaction.rows("SELECT member, name FROM member WHERE status = 'active'")
+        return {member for member, name in members if self.homes[name].ended is not None}
 
     def _standing(self) -> str:
         states = {home.name: home.ended or ("up" if home.is_up else "down") for home in self.homes.values()}
