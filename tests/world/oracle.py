@@ -120,11 +120,13 @@ def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[
                 continue
             if _is_restored(other.name, journal) and _is_restored("relay", journal):
                 continue  # both went back: nobody is left who could bring it again
-            # A home that went back may have sealed anew what it had sent: the receipt is about what it sent first.
+            # A home that went back may have sealed anew what it had sent, and so may one whose relay went back, if a key had
+            # changed since: the receipt is about what it sent first.
+            is_sealed_anew = _is_restored(home.name, journal) or _is_restored("relay", journal)
             is_known = any(
                 (one.sender, one.client_message_id) == (home.member, sent.client_message_id) for one in other.inbox
             )
-            if sent.event_id not in other.arrived and not (is_known and _is_restored(home.name, journal)):
+            if sent.event_id not in other.arrived and not (is_known and is_sealed_anew):
                 yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
 
 
