@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
 import pytest
@@ -121,14 +122,18 @@ def test_a_changed_byte_of_what_is_certified_shows_or_changes_nothing(certified:
             path.write_bytes(content[:position] + bytes([content[position] ^ 0x55]) + content[position + 1 :])
             is_found = bool(wrong(copy))
             found += is_found
-            assert is_found or _certified_rows(copy, names) == before, f"{path}, byte {position}"
+            assert is_found or _certified_rows(copy, names) in (before, None), f"{path}, byte {position}"
         path.write_bytes(content)
     assert found > len(files) / 4
 
 
-def _certified_rows(path: Path, names: Sequence[str]) -> dict[str, list[str]]:
+def _certified_rows(path: Path, names: Sequence[str]) -> dict[str, list[str]] | None:
+    """What whoever asks the lake is told; None if that is an error: readers are not equally strict about the form of a file."""
     tables = {name: table for name, table in PROOF.items() if name in names}
-    return lakes.contents(path, tables, without=())
+    try:
+        return lakes.contents(path, tables, without=())
+    except duckdb.Error:
+        return None
 
 
 def test_a_missing_certificate_shows(certified: Path, tmp_path: Path) -> None:
