@@ -25,12 +25,20 @@ def gated(tmp_path: Path) -> Iterator[Gated]:
     engine.close()
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """As on a terminal: what a shell starts in the background ignores interrupts."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def _until_waiting(writer: Writer[int, str], count: int) -> None:
     while sum(item.waits for item in list(writer._inbox)) < count:
         time.sleep(0.001)
 
 
-def test_an_interrupt_of_the_next_in_turn_leaves_it_to_the_one_behind(gated: Gated) -> None:
+def test_an_interrupt_of_the_next_in_turn_leaves_it_to_the_one_behind(gated: Gated, interruptible: None) -> None:
     writer: Writer[int, str] = Writer(gated, _insert, inline=True)
     answers: list[str] = []
     gated.gate.clear()
