@@ -1,12 +1,9 @@
 """The demo's beginning: an operation log whose writer and whose reader are killed in the middle of their work."""
 
-import os
 import random
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 from holdfast.cli.demo_world import NotHeld, World, hold
@@ -51,31 +48,17 @@ def replay(world: World) -> str:
 
 
 def _killed_after(role: str, path: Path, count: int) -> list[int]:
-    """What a process of ours reported until it was killed."""
-    reported = []
-    with _process(role, path) as lines:
-        for line in lines:
-            reported.append(int(line))
-            if len(reported) == count:
-                break
-    hold(len(reported) == count, f"the process ended by itself after {len(reported)} of {count}")
-    return reported
-
-
-@contextmanager
-def _process(role: str, path: Path) -> Iterator[Iterator[str]]:
-    """A process of ours that prints a sequence for each thing it did, until the block ends: then it is killed."""
-    child = subprocess.Popen(  # noqa: S603 - this very module
-        [sys.executable, "-m", "holdfast.cli.demo_log", role, str(path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
+    """What a process of ours that prints a sequence for each thing it did reported until it was killed: so many, or a few more."""
+    command = [sys.executable, "-m", "holdfast.cli.demo_log", role, str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:  # noqa: S603 - this very module
         assert child.stdout is not None  # noqa: S101 - it is a pipe
-        yield iter(child.stdout)
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        child.wait()
-        if child.stdout is not None:
-            child.stdout.close()
+        try:
+            reported = [int(line) for line in islice(child.stdout, count)]
+        finally:
+            child.kill()
+        reported += map(int, child.stdout)  # what it said before it died counts, though nobody had read it yet
+    hold(len(reported) >= count, f"the process ended by itself after {len(reported)} of {count}")
+    return reported
 
 
 def _append(path: Path) -> None:
