@@ -50,7 +50,7 @@ def cut(spark: SparkSession, world: World, whole: Path, tmp_path_factory: pytest
     """In several batches, every second one as if its rows were many: Spark reads what the driver wrote, and the other way about."""
     path = tmp_path_factory.mktemp("cut") / "lake"
     entries = sum(source.head.seq for source in world.sources)
-    entries_max = _first_cut(whole, world, entries // BATCHES)
+    entries_max = first = _first_cut(whole, world, entries // BATCHES)
     for number in itertools.count():
         with pytest.MonkeyPatch.context() as patch:
             if number % 2:
@@ -59,7 +59,7 @@ def cut(spark: SparkSession, world: World, whole: Path, tmp_path_factory: pytest
             outcome = lakes.run(spark, path, world.place, sources=world.sources, entries_max=entries_max)
         if all(outcome.marks[source.origin].seq == source.head.seq for source in world.sources):
             break
-        entries_max = -(-entries // BATCHES)
+        entries_max = (entries - first) // (BATCHES - 1)
     return path
 
 
