@@ -22,7 +22,7 @@ help: ## list the targets
 demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Spark prove it: about two minutes
 	@$(BIN)/python -m holdfast.cli demo
 
-test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## everything: format, lint, types, layers, all tests
+test: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## format, lint, types, layers, and the tests; those that take longer have targets of their own
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target --keep-going test-spark test-others
 

@@ -1,6 +1,5 @@
 """What was committed to a table, on disk with every name that leads to it: a relay prunes on the word that it is there."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ def root_of(handle: DeltaTable) -> Path:
 def sync_files(paths: Sequence[Path]) -> None:
     """Put files and their names on disk."""
     for path in paths:
-        _sync_file(path)
+        files.sync_file(path)
     for directory in {path.parent for path in paths}:
         files.sync_directory(directory)
 
@@ -37,17 +36,9 @@ def sync_log(handle: DeltaTable, after: int) -> None:
     """Put the commits of a table after a version on disk, and the summaries of its log that were written with them."""
     log = root_of(handle) / "_delta_log"
     for version in range(after + 1, handle.version() + 1):
-        _sync_file(log / f"{version:020d}.json")
+        files.sync_file(log / f"{version:020d}.json")
         summary = log / f"{version:020d}.checkpoint.parquet"
         if summary.exists():
-            _sync_file(summary)
-            _sync_file(log / "_last_checkpoint")
+            files.sync_file(summary)
+            files.sync_file(log / "_last_checkpoint")
     files.sync_directory(log)
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

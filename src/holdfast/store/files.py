@@ -126,7 +126,12 @@ def give_name(made: Path, path: Path) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory as durable as the files' contents."""
-    descriptor = os.open(directory, os.O_RDONLY)
+    sync_file(directory)
+
+
+def sync_file(path: Path) -> None:
+    """Make durable what somebody else has written there."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
