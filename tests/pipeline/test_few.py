@@ -87,6 +87,17 @@ def test_a_time_keeps_its_moment_whatever_its_zone(spark: SparkSession) -> None:
     assert found == [AT, AT, None]
 
 
+@pytest.mark.parametrize("sizes", [[0, 2, 2], [2, 0, 2], [0, 0, 4], [2, 2, 0]])
+def test_files_without_rows_take_none_from_the_others(spark: SparkSession, tmp_path: Path, sizes: list[int]) -> None:
+    """Spark writes a file for each of its partitions, and some of them are empty."""
+    paths, first = [], 0
+    for number, size in enumerate(sizes):
+        paths.append(tmp_path / f"part-{number}.parquet")
+        pq.write_table(table().slice(first, size), paths[-1])
+        first += size
+    assert few.frame(spark, SCHEMA, few.read(SCHEMA, paths)).count() == len(ROWS)
+
+
 def test_files_are_few_by_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few.write(table(), tmp_path / "rows", (), "day")
     files = files_in(tmp_path / "rows")

@@ -74,7 +74,8 @@ def frame(spark: "SparkSession", schema: "StructType", rows: Any) -> "DataFrame"
     from pyspark.sql.types import StructField, StructType
 
     nullable = StructType([StructField(one.name, one.dataType) for one in schema])
-    return spark.createDataFrame(rows, nullable)
+    # In one piece: of several, Spark forgets all that come after an empty one, and Spark itself writes empty files.
+    return spark.createDataFrame(rows.combine_chunks(), nullable)
 
 
 def listed(spark: "SparkSession", rows: Sequence[tuple[Any, ...]], schema: "StructType | str") -> "DataFrame":
