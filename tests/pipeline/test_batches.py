@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -64,16 +64,25 @@ def cut(spark: SparkSession, world: World, whole: Path, tmp_path_factory: pytest
 
 
 @pytest.mark.timeout(PATIENCE_S)
-def test_many_batches_leave_the_rows_that_one_leaves(whole: Path, cut: Path) -> None:
+def test_many_batches_leave_the_rows_that_one_leaves(
+    whole: Path, cut: Path, record_property: Callable[[str, object], None]
+) -> None:
     once, often = lakes.contents(whole), lakes.contents(cut)
     for name, rows in once.items():
         assert often[name] == rows, name
-    assert lakes.shelf_of(cut).last_run().number >= BATCHES
+    number = lakes.shelf_of(cut).last_run().number
+    assert number >= BATCHES
+    record_property("batches", number)
 
 
 @pytest.mark.timeout(PATIENCE_S)
 def test_killed_at_its_writes_and_commits_a_batch_leaves_the_rows_of_one_that_was_not(
-    spark: SparkSession, world: World, whole: Path, steps: Steps, tmp_path: Path
+    spark: SparkSession,
+    world: World,
+    whole: Path,
+    steps: Steps,
+    tmp_path: Path,
+    record_property: Callable[[str, object], None],
 ) -> None:
     places = sorted(Random(7).sample(range(len(steps.names)), min(KILLS, len(steps.names))))
     for place in places:  # each run takes up what the last one left
@@ -85,6 +94,7 @@ def test_killed_at_its_writes_and_commits_a_batch_leaves_the_rows_of_one_that_wa
     assert lakes.shelf_of(tmp_path / "lake").last_run().number == 1
     assert lakes.contents(tmp_path / "lake") == lakes.contents(whole)
     assert verify(lakes.shelf_of(tmp_path / "lake")) == []
+    record_property("kills", len(places))
 
 
 def test_no_rule_is_broken_and_every_recipient_is_accounted_for(whole: Path, cut: Path) -> None:
