@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.device.database import SCHEMA as DEVICE
 from holdfast.device.feed_documents import read_clock
@@ -21,7 +21,13 @@ from holdfast.store.migrations import Schema
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
 
+if TYPE_CHECKING:
+    from tests.world.world import World
+
 MESSAGES = frozenset({"dm", "topic"})
+DOCUMENTS = (
+    "SELECT event_id, (SELECT pubkey FROM author), d, clock, status = 'current' FROM snapshot ORDER BY number"  # of a home
+)
 SCHEMAS: dict[str, Schema] = {"relay.db": RELAY, "device.db": DEVICE, "hooks.db": HOOK}
 
 
@@ -67,6 +73,7 @@ class Version:
     """A snapshot of a document, and whether it counts as current where it was found."""
 
     event_id: bytes
+    author: str
     d: str
     clock: VectorClock
     is_current: bool
@@ -90,6 +97,7 @@ class HomeFile:
 
     name: str
     member: str
+    author: str
     operations: dict[int, Operation]
     scheduled: set[str]
     inbox: list[Arrived]
@@ -130,8 +138,9 @@ class HomeFile:
 
 @dataclass
 class RelayFile:
-    """What the relay has on its disk."""
+    """What a relay has on its disk."""
 
+    name: str
     log_id: bytes
     entries: dict[int, Entry]
     forks: list[Fork]
@@ -155,17 +164,53 @@ class RelayFile:
         return (entry for entry in self.entries.values() if entry.kind in kinds)
 
 
+Shelf = dict[str, list[Version]]  # what is known of one author's documents, by place
+
+
 @dataclass
 class Evidence:
-    """All files of a world."""
+    """All files that have to do with one relay."""
 
     relay: RelayFile
-    homes: dict[str, HomeFile]
+    homes: dict[str, HomeFile]  # of its mesh
+    followers: list[HomeFile]  # whose documents it keeps, of whichever mesh
+    shelf: Shelf  # of its mesh's author: at all relays that keep the documents, and in the homes that are not out
     out: frozenset[str]  # names of homes that were put out of the mesh
-    unread: list[str]  # what a home has read, and does not have
+    unread: list[str]  # what a home has read of it, and does not have
 
     def home_of(self, member: str) -> HomeFile | None:
         return next((home for home in self.homes.values() if home.member == member), None)
+
+
+def read(world: "World") -> list[Evidence]:
+    """Everything, relay by relay."""
+    relays = {name: read_relay(name, machine.disk) for name, machine in world.relays.items()}
+    homes = {}
+    for name, machine in world.homes.items():
+        members = {told: member for member, told in relays[machine.relay.name].names.items()}
+        homes[name] = read_home(name, members[name], machine.disk)
+    unread = all_unread(world)
+    return [
+        _evidence(world, relay, relays, homes, [what for about, what in unread if about == relay.name])
+        for relay in relays.values()
+    ]
+
+
+def _evidence(
+    world: "World",
+    relay: RelayFile,
+    relays: dict[str, RelayFile],
+    homes: dict[str, HomeFile],
+    unread: list[str],
+) -> Evidence:
+    own = {name: home for name, home in homes.items() if world.homes[name].relay.name == relay.name}
+    out = frozenset(relay.names[member] for member in relay.revoked) | (frozenset(world.journal.ended) & frozenset(own))
+    here = [home for name, home in own.items() if name not in out]
+    shelf: Shelf = {home.name: home.versions for home in here}
+    for name in dict.fromkeys(relay.name for home in here for relay in world.homes[home.name].followed):
+        shelf[name] = [one for one in relays[name].versions if one.author == here[0].author]
+    followers = [home for name, home in homes.items() if world.relays[relay.name] in world.homes[name].followed]
+    return Evidence(relay, own, followers, shelf, out, unread)
 
 
 def broken_rules(disk: Disk) -> list[str]:
@@ -180,37 +225,58 @@ def broken_rules(disk: Disk) -> list[str]:
 
 @dataclass(frozen=True)
 class Feed:
-    """What is current at the relay, with its position there."""
+    """What is current at a relay, with its position there."""
 
     log_id: bytes
     current: list[tuple[int, Version]]
 
 
-def read_feed(disk: Disk) -> Feed:
+@dataclass(frozen=True)
+class Followed:
+    """Up to where a home says it has read each log, and what it knows."""
+
+    author: str
+    positions: dict[bytes, int]
+    known: list[Version]
+
+
+def all_unread(world: "World") -> list[tuple[str, str]]:
+    """What homes say they have read of a relay's feed, and do not have, nor anything that knows of it; by relay."""
+    feeds = {name: _read_feed(relay.disk) for name, relay in world.relays.items()}
+    homes = {name: _read_followed(home.disk) for name, home in world.homes.items()}
+    return [
+        (relay, f"{name} {what}")
+        for name, home in homes.items()
+        for relay, feed in feeds.items()
+        for what in _unread(relay, feed, home)
+    ]
+
+
+def _read_feed(disk: Disk) -> Feed:
     with _opened(disk, "relay.db") as engine, engine.read() as transaction:
         positions = [
             seq for (seq,) in transaction.rows("SELECT seq FROM snapshot WHERE superseded_seq IS NULL ORDER BY seq")
         ]
         versions = _versions(
-            transaction, "SELECT event_id, d, clock, 1 FROM snapshot WHERE superseded_seq IS NULL ORDER BY seq"
+            transaction, "SELECT event_id, author, d, clock, 1 FROM snapshot WHERE superseded_seq IS NULL ORDER BY seq"
         )
         return Feed(history.head(transaction).log_id, list(zip(positions, versions, strict=True)))
 
 
-def unread(feed: Feed, disk: Disk) -> list[str]:
-    """What a home says it has read of the relay's feed, and does not have, nor anything that knows of it."""
+def _read_followed(disk: Disk) -> Followed:
     with _opened(disk, "device.db") as engine, engine.read() as transaction:
-        followed = transaction.rows("SELECT seq FROM feed_relay WHERE log_id = :log_id", {"log_id": feed.log_id})
-        known = _versions(transaction, "SELECT event_id, d, clock, status = 'current' FROM snapshot ORDER BY number")
-    here = {one.event_id for one in known}
-    return [
-        f"has read the feed up to {through}, and lacks version {one.event_id.hex()[:8]} at {seq}"
-        for (through,) in followed
-        for seq, one in feed.current
-        if seq <= through
-        and one.event_id not in here
-        and not any(other.d == one.d and dominates(other.clock, one.clock) for other in known)
-    ]
+        positions = transaction.rows("SELECT log_id, seq FROM feed_relay WHERE log_id IS NOT NULL")
+        return Followed(_author(transaction), dict(positions), _versions(transaction, DOCUMENTS))
+
+
+def _unread(relay: str, feed: Feed, home: Followed) -> Iterator[str]:
+    through = home.positions.get(feed.log_id, 0)
+    here = {one.event_id for one in home.known}
+    for seq, one in feed.current:
+        if seq > through or one.author != home.author or one.event_id in here:
+            continue
+        if not any(other.d == one.d and dominates(other.clock, one.clock) for other in home.known):
+            yield f"has read the feed of {relay} up to {through}, and lacks version {one.event_id.hex()[:8]} at {seq}"
 
 
 def read_home(name: str, member: str, disk: Disk) -> HomeFile:
@@ -227,6 +293,7 @@ def read_home(name: str, member: str, disk: Disk) -> HomeFile:
             return HomeFile(
                 name=name,
                 member=member,
+                author=_author(transaction),
                 operations={one.sequence: one for one in _operations(transaction)},
                 scheduled={row[0] for row in transaction.rows("SELECT client_message_id FROM scheduled_send")},
                 inbox=list(_inbox(transaction)),
@@ -240,18 +307,16 @@ def read_home(name: str, member: str, disk: Disk) -> HomeFile:
                 ],
                 entries=entries,
                 hooks=hooks,
-                versions=_versions(
-                    transaction, "SELECT event_id, d, clock, status = 'current' FROM snapshot ORDER BY number"
-                ),
+                versions=_versions(transaction, DOCUMENTS),
             )
 
 
-def read_relay(disk: Disk) -> RelayFile:
+def read_relay(name: str, disk: Disk) -> RelayFile:
     with _opened(disk, "relay.db") as engine:
         entries = {entry.seq: entry for entry in history.walk(engine)}
         with engine.read() as transaction:
             head = history.head(transaction)
-            names = {str(member): str(name) for member, name in transaction.rows("SELECT member, name FROM member")}
+            names = {str(member): str(known) for member, known in transaction.rows("SELECT member, name FROM member")}
             waiting: dict[str, int] = dict(
                 transaction.rows("SELECT member, count(*) FROM delivery WHERE state = 'open' GROUP BY member")
             )
@@ -259,10 +324,11 @@ def read_relay(disk: Disk) -> RelayFile:
                 str(member) for (member,) in transaction.rows("SELECT member FROM member WHERE status = 'revoked'")
             }
             versions = _versions(
-                transaction, "SELECT event_id, d, clock, superseded_seq IS NULL FROM snapshot ORDER BY seq"
+                transaction, "SELECT event_id, author, d, clock, superseded_seq IS NULL FROM snapshot ORDER BY seq"
             )
     restored = [Restored.decode(entry.detail) for entry in entries.values() if entry.kind is Kind.RESTORED]
     return RelayFile(
+        name=name,
         log_id=head.log_id,
         entries=entries,
         forks=[Fork(one.old_log_id, one.fork_seq) for one in restored],
@@ -322,9 +388,13 @@ def _inbox(transaction: Transaction) -> Iterator[Arrived]:
 
 def _versions(transaction: Transaction, statement: str) -> list[Version]:
     return [
-        Version(bytes(event_id), d, read_clock(clock), bool(is_current))
-        for event_id, d, clock, is_current in transaction.rows(statement)
+        Version(bytes(event_id), author, d, read_clock(clock), bool(is_current))
+        for event_id, author, d, clock, is_current in transaction.rows(statement)
     ]
+
+
+def _author(transaction: Transaction) -> str:
+    return str(transaction.rows("SELECT pubkey FROM author")[0][0])
 
 
 def _event_ids(transaction: Transaction, table: str) -> set[bytes]:

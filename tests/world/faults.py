@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from holdfast.relay.relay import Relay
 from holdfast.store import faults
-from tests.world.machine import Machine
+from tests.world.machine import HomeMachine, Machine, RelayMachine
+from tests.world.network import Link
 
 if TYPE_CHECKING:
     from tests.world.world import World
 
 SECOND = 1_000_000
-FOUNDER, CHANGING = "ada", "cy"
 AWAY_S = 90.0  # from somebody's last word until it is put out
 SEVERAL = 3  # events that are offered together
 STEPS_MAX = 60  # of a disk until a process ends in the middle of what it writes
@@ -30,8 +30,22 @@ class Fault:
 
 
 def _machine(world: "World") -> Machine:
-    """One of them; the relay as often as all homes together."""
-    return world.relay if world.luck.random() < 0.5 else world.luck.choice(list(world.homes.values()))
+    """One of them; relays as often as all homes together."""
+    return _relay(world) if world.luck.random() < 0.5 else _home(world)
+
+
+def _relay(world: "World") -> RelayMachine:
+    return world.luck.choice(list(world.relays.values()))
+
+
+def _home(world: "World") -> HomeMachine:
+    return world.luck.choice(list(world.homes.values()))
+
+
+def _link(world: "World") -> Link:
+    """Between a home and one of the relays that it needs."""
+    home = _home(world)
+    return world.internet.link(home.name, world.luck.choice(home.followed).name)
 
 
 def _kill(world: "World") -> None:
@@ -73,19 +87,17 @@ def _cut_a_next_connection(world: "World") -> None:
 
 
 def _lose_an_answer(world: "World") -> None:
-    """The relay takes what it is offered next, or the next few at once, and whoever offered it hears nothing."""
+    """A relay takes what it is offered next, or the next few at once, and whoever offered it hears nothing."""
     world.internet.answer_to_lose = world.luck.choice((1, SEVERAL))
 
 
 def _lose_link(world: "World") -> None:
-    """Nothing passes between a home and the relay for a while."""
-    home = world.luck.choice(list(world.homes.values()))
-    world.internet.link(home.name, "relay").down_until_s = world.loop.time() + world.luck.uniform(1.0, 60.0)
+    """Nothing passes between a home and a relay for a while."""
+    _link(world).down_until_s = world.loop.time() + world.luck.uniform(1.0, 60.0)
 
 
 def _delay_link(world: "World") -> None:
-    home = world.luck.choice(list(world.homes.values()))
-    link = world.internet.link(home.name, "relay")
+    link = _link(world)
     link.late_s = world.luck.uniform(0.1, 8.0)
     world.loop.call_later(world.luck.uniform(5.0, 60.0), lambda: setattr(link, "late_s", 0.0))
 
@@ -117,7 +129,7 @@ def _step_clock(world: "World") -> None:
 
 def _go_away(world: "World") -> None:
     """A home is switched off for so long that its queue gets full."""
-    world.luck.choice(list(world.homes.values())).go_away(world.luck.uniform(60.0, 240.0))
+    _home(world).go_away(world.luck.uniform(60.0, 240.0))
 
 
 def _back_up(world: "World") -> None:
@@ -125,33 +137,33 @@ def _back_up(world: "World") -> None:
 
 
 def _restore_relay(world: "World") -> None:
-    world.relay.restore()
+    _relay(world).restore()
 
 
 def _restore_home(world: "World") -> None:
-    """Not the one whose key changes: a backup with an old key is of no use, and a home that has one ends."""
-    homes = [home for name, home in world.homes.items() if name != CHANGING]
+    """Not one whose key changes: a backup with an old key is of no use, and a home that has one ends."""
+    homes = [home for name, home in world.homes.items() if name != world.mesh_of(name).changing]
     world.luck.choice(homes).restore()
 
 
 def _rotate_key(world: "World") -> None:
     """A member takes another key, in the middle of everything."""
-    world.apps[CHANGING].administer("rotate_key", {})
+    world.apps[world.luck.choice(world.places.meshes).changing].administer("rotate_key", {})
 
 
 def _revoke(world: "World") -> None:
-    """In some worlds a member is put out of the mesh."""
+    """In some worlds a member is put out of its mesh."""
     if world.seed % 3 == 0 and not world.journal.revoked and world.loop.time() > world.seconds / 3:
-        world.journal.revoked[CHANGING] = world.loop.now()
-        world.homes[CHANGING].go_away(AWAY_S)  # so that something waits for it
-        world.loop.call_later(
-            world.luck.uniform(AWAY_S / 4, AWAY_S), world.apps[FOUNDER].administer, "revoke", {"who": CHANGING}
-        )
+        mesh = world.luck.choice(world.places.meshes)
+        world.journal.revoked[mesh.changing] = world.loop.now()
+        world.homes[mesh.changing].go_away(AWAY_S)  # so that something waits for it
+        put_out = world.apps[mesh.founder].administer
+        world.loop.call_later(world.luck.uniform(AWAY_S / 4, AWAY_S), put_out, "revoke", {"who": mesh.changing})
 
 
 def _sweep(world: "World") -> None:
-    """The relay cleans up just now."""
-    relay = world.relay
+    """A relay cleans up just now."""
+    relay = _relay(world)
     if relay.is_up and relay.relay is not None and relay.life is not None:
         world.loop.create_task(_swept(relay.relay), context=relay.life.context)
 

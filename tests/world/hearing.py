@@ -1,4 +1,4 @@
-"""What the relay was heard to say about events: every answer that left it, and whether it had the event before it was asked.
+"""What relays were heard to say about events: every answer that left one, and whether it had the event before it was asked.
 
 An answer that reached nobody's disk is a promise all the same. It is read off the wire as it leaves.
 """
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tests.world.machine import RelayMachine
     from tests.world.world import World
 
 PATH = b"POST /v1/messages "
@@ -18,6 +19,7 @@ END = b"\r\n\r\n"
 class Heard:
     """One answer to one event."""
 
+    relay: str
     event_id: str
     client_message_id: str
     status: int
@@ -33,10 +35,11 @@ class Heard:
 
 
 class Hearing:
-    """Listens to one connection of the relay."""
+    """Listens to one connection of a relay."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: "World", relay: "RelayMachine") -> None:
         self._world = world
+        self._relay = relay
         self._asked = b""
         self._said = b""
         self._waiting: list[list[tuple[dict[str, Any], bool]]] = []  # events of requests that are not answered
@@ -66,7 +69,7 @@ class Hearing:
     def _events(self, body: bytes) -> list[tuple[dict[str, Any], bool]]:
         found = json.loads(body)
         events = found if isinstance(found, list) else [found]
-        return [(event, self._world.relay.has(bytes.fromhex(event["id"]))) for event in events]
+        return [(event, self._relay.has(bytes.fromhex(event["id"]))) for event in events]
 
     def _note(self, status: int, body: Any, events: list[tuple[dict[str, Any], bool]]) -> None:
         answers = body.get("answers") or [{"status": status, **body}] * len(events)
@@ -74,6 +77,7 @@ class Hearing:
             named = {tag[0]: tag[1] for tag in event["tags"] if len(tag) > 1}
             self._world.journal.heard.append(
                 Heard(
+                    relay=self._relay.name,
                     event_id=event["id"],
                     client_message_id=named.get("client_message_id", ""),
                     status=answer["status"],

@@ -5,7 +5,8 @@ trace is a digest of every step, by which two runs of one seed are compared.
 """
 
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from typing import TextIO
 
 from tests.world.hearing import Heard
@@ -89,9 +90,24 @@ class Journal:
     revoked: dict[str, int] = field(default_factory=dict)
     faults: dict[str, int] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)  # homes that are not started any more, and why
-    unread: list[str] = field(default_factory=list)  # what a home had read, and did not have, while everybody worked
+    unread: list[tuple[str, str]] = field(default_factory=list)  # by relay: what a home had read, and did not have
     mistakes: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)  # rules that a database broke when its machine came up again
+
+    def about(self, relay: str, homes: Collection[str]) -> "Journal":
+        """What has to do with one relay and the homes of its mesh. Restorations and faults are everybody's."""
+        return replace(
+            self,
+            asked={key: one for key, one in self.asked.items() if one.home in homes},
+            conflicts=[one for one in self.conflicts if one.home in homes],
+            edited=[one for one in self.edited if one.home in homes],
+            hooked=[one for one in self.hooked if one.home in homes],
+            handled=[one for one in self.handled if one.home in homes],
+            heard=[one for one in self.heard if one.relay == relay],
+            revoked={home: at for home, at in self.revoked.items() if home in homes},
+            ended={home: why for home, why in self.ended.items() if home in homes},
+            unread=[one for one in self.unread if one[0] == relay],
+        )
 
 
 class Trace:

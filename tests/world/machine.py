@@ -6,7 +6,7 @@ files are as the system, or after a power cut the disk, has them.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,12 +289,18 @@ class RelayMachine(Machine):
 class HomeMachine(Machine):
     """A home with its daemon. Its keys lie in a real directory; its databases on the machine's disk."""
 
-    def __init__(self, world: "World", name: str, place: Path) -> None:
+    def __init__(self, world: "World", name: str, place: Path, followed: Sequence[RelayMachine]) -> None:
         super().__init__(world, name)
+        self.followed = tuple(followed)  # relays that keep its documents; the first is that of its mesh
         self.home = Home(place / name)
         self.socket = str(self.home.path / "daemon.sock")
         self.daemon: Daemon | None = None
         self.hooks: Hooks | None = None
+
+    @property
+    def relay(self) -> RelayMachine:
+        """The relay of its mesh."""
+        return self.followed[0]
 
     def work(self, **options: Any) -> Any:
         """The device of this home, on this machine's disk."""

@@ -57,7 +57,7 @@ def _accepted_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 def _relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
     """Except what a relay forgot that went back in time, and its one recipient has all the same."""
     for home in found.homes.values():
-        if home.name in found.out and _is_restored("relay", journal):
+        if home.name in found.out and _is_restored(found.relay.name, journal):
             continue  # it is out, and was never told that the relay went back
         proven = {sequence for sequence, _, _ in home.receipted}
         for one in home.operations.values():
@@ -71,7 +71,7 @@ def _relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _anchor_not_in_the_chain(found: Evidence, journal: Journal) -> Iterator[str]:
-    for home in found.homes.values():
+    for home in found.followers:
         for told in home.entries:
             if told.kind is not Kind.RELAYED or not told.detail:
                 continue
@@ -106,7 +106,7 @@ def _acknowledged_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
         about = _origin(found, entry)
         if about is None:
             continue
-        if about.kind is Kind.RECEIPT and (_is_restored(home.name, journal) or _is_restored("relay", journal)):
+        if about.kind is Kind.RECEIPT and (_is_restored(home.name, journal) or _is_restored(found.relay.name, journal)):
             continue  # a receipt about a send that was forgotten, or of which a receipt is known, is not kept
         if about.event_id not in home.arrived | home.receipts:
             yield f"{home.name} acknowledged {entry.client_message_id} of {_name(found, entry.sender)}, and does not have it"
@@ -118,11 +118,11 @@ def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[
             other, sent = found.home_of(recipient), home.operations.get(sequence)
             if other is None or sent is None or sent.event_id is None:
                 continue
-            if _is_restored(other.name, journal) and _is_restored("relay", journal):
+            if _is_restored(other.name, journal) and _is_restored(found.relay.name, journal):
                 continue  # both went back: nobody is left who could bring it again
             # A home that went back may have sealed anew what it had sent, and so may one whose relay went back, if a key had
             # changed since: the receipt is about what it sent first.
-            is_sealed_anew = _is_restored(home.name, journal) or _is_restored("relay", journal)
+            is_sealed_anew = _is_restored(home.name, journal) or _is_restored(found.relay.name, journal)
             is_known = any(
                 (one.sender, one.client_message_id) == (home.member, sent.client_message_id) for one in other.inbox
             )
@@ -166,7 +166,7 @@ def _may_come_late(found: Evidence, home: HomeFile, row: Operation, journal: Jou
     """It left before it was retired, and whoever retired it insisted, or the relay did not have it when it was asked."""
     if row.status != "aborted" or not home.was_offered_before_it_was_retired(row):
         return False
-    if _is_restored("relay", journal):
+    if _is_restored(found.relay.name, journal):
         return True  # it had it, was asked, and did not know it any more
     asks = journal.requeued.get((home.name, row.id), [])
     had_at_s = min(
@@ -261,7 +261,7 @@ def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _read_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
-    yield from dict.fromkeys([*journal.unread, *found.unread])
+    yield from dict.fromkeys([*(what for _, what in journal.unread), *found.unread])
 
 
 def _ended_for_nothing(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -287,18 +287,13 @@ def _edit_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
 
 def _documents_differ(found: Evidence, journal: Journal) -> Iterator[str]:
     """Everybody has as current what no version anywhere knows of, and nothing else."""
-    known: dict[bytes, Version] = {one.event_id: one for one in found.relay.versions}
-    for home in found.homes.values():
-        if home.name not in found.out:
-            known |= {one.event_id: one for one in home.versions}
+    known: dict[bytes, Version] = {one.event_id: one for versions in found.shelf.values() for one in versions}
     frontier = {
         one.event_id
         for one in known.values()
         if not any(other.d == one.d and dominates(other.clock, one.clock) for other in known.values())
     }
-    here = [home for home in found.homes.values() if home.name not in found.out]
-    places = {"the relay": found.relay.versions} | {home.name: home.versions for home in here}
-    for name, versions in places.items():
+    for name, versions in found.shelf.items():
         current = {one.event_id for one in versions if one.is_current}
         for missing in sorted(frontier - current):
             yield f"{name} lacks version {missing.hex()[:8]} of {known[missing].d[:8]}, which nothing has replaced"
@@ -456,7 +451,7 @@ RULES: tuple[Rule, ...] = (
     Rule(1, "what a home has read of the feed it has", _read_but_gone),
     Rule(6, "only a home that was put out ends for good", _ended_for_nothing),
     Rule(6, "nothing waits for a member that is out", _waits_for_nobody),
-    Rule(6, "every home and the relay have the same documents", _documents_differ),
+    Rule(6, "every home and every relay have the same documents", _documents_differ),
     Rule(6, "a hook event that was told comes to its end", _hook_lost),
     Rule(5, "a session's hook events are handled in order", _hooks_out_of_order),
     Rule(5, "nothing is coalesced across a critical event", _coalesced_across_critical),
@@ -477,15 +472,9 @@ def judge(world: "World") -> list[str]:
     for machine in world.machines:
         broken_rules += [f"{machine.name}: {broken}" for broken in evidence.broken_rules(machine.disk)]
     findings += [f"check: {broken}" for broken in broken_rules if not _is_of_one_restored_file(broken, world.journal)]
-    relay = evidence.read_relay(world.relay.disk)
-    members = {name: member for member, name in relay.names.items()}
-    homes = {name: evidence.read_home(name, members[name], home.disk) for name, home in world.homes.items()}
-    out = frozenset(relay.names[member] for member in relay.revoked) | frozenset(world.journal.ended)
-    feed = evidence.read_feed(world.relay.disk)
-    unread = [f"{name} {what}" for name, home in world.homes.items() for what in evidence.unread(feed, home.disk)]
-    found = Evidence(relay, homes, out, unread)
+    files = evidence.read(world)
     for rule in RULES:
-        broken = list(rule.broken(found, world.journal))
+        broken = [what for found in files for what in rule.broken(found, world.journal.about(found.relay.name, found.homes))]
         findings += [f"{rule.point}. {rule.name}: {what}" for what in broken[:SHOWN_MAX]]
         if len(broken) > SHOWN_MAX:
             findings.append(f"{rule.point}. {rule.name}: and {len(broken) - SHOWN_MAX} more")

@@ -152,7 +152,7 @@ class App:
         await self._ask_for(asked)
 
     def _destination(self) -> str:
-        others = [name for name in self.world.homes if name != self.name]
+        others = [name for name in self.world.mesh_of(self.name).members if name != self.name]
         return "@news" if self.luck.random() < 0.25 else self.luck.choice(others)
 
     async def _ask_for(self, asked: Asked) -> None:
