@@ -261,6 +261,22 @@ def test_a_lasting_no_ends_a_row_and_lets_the_next_go(place: Place, relay: Plain
     assert place.rows("last_error")[0] == "destination_unknown: the detail"
 
 
+@pytest.mark.parametrize("refusal", [Refusal.NOT_A_MEMBER, Refusal.MESH_UNKNOWN])
+def test_a_relay_that_has_forgotten_this_home_ends_no_row(
+    place: Place, relay: PlainRelay, clock: Clock, refusal: Refusal
+) -> None:
+    names = [place.send("bob"), place.send("bob")]
+    relay.rule = lambda tags: no(refusal)
+
+    def remember() -> None:
+        assert place.rows("status, last_error") == [("pending", f"not_understood: {refusal}: the detail")] * 2
+        relay.rule = lambda tags: None
+
+    done = place.after(clock, 1, lambda: _all(place, "done"))
+    place.runs(lambda: place.rows("attempts") == [1, 1], remember, done)
+    assert list(relay.taken) == names
+
+
 def test_what_the_relay_committed_while_its_answer_was_lost_is_done_by_the_same_bytes(
     place: Place, relay: PlainRelay, clock: Clock
 ) -> None:

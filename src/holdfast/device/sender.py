@@ -33,6 +33,9 @@ AGED_AT_ONCE = 100
 
 # Said to a whole batch: nobody else's turn would be answered otherwise.
 _TO_ALL: frozenset[RelaySays] = frozenset({*FaultKind, Refusal.UNAVAILABLE, Refusal.RATE_LIMITED})
+# What the relay says of whoever sends, not of what is sent: one that went back in time may have forgotten this home's mesh, or
+# its key. The next meeting finds out, introduces the home again or ends the daemon for good; until then everything waits.
+_OF_US: frozenset[RelaySays] = frozenset({Refusal.NOT_A_MEMBER, Refusal.MESH_UNKNOWN})
 _NO_ANSWER: frozenset[RelaySays] = frozenset({FaultKind.TIMEOUT, FaultKind.CONNECTION_LOST})
 
 _log = structlog.get_logger(__name__)
@@ -248,7 +251,9 @@ class Sender:
         return [self._believed(operation, said) for operation, said in zip(claimed, answers, strict=True)]
 
     def _believed(self, operation: Operation, said: Said) -> Said:
-        """An answer, if the relay that this home knows has signed for it."""
+        """An answer, if the relay that this home knows has signed for it, and it is about what was sent."""
+        if said.says in _OF_US:
+            return Said(says=FaultKind.NOT_UNDERSTOOD, detail=f"{said.says}: {said.detail}")
         if said.yes is None:
             return said
         doubtful = doubt(said.yes, operation.client_message_id, self._relay_pubkey)
