@@ -21,6 +21,7 @@ from tests.world.loop import Life
 if TYPE_CHECKING:
     from tests.world.machine import HomeMachine
 
+POLL_S = 3.0  # between two looks: most seconds bring nothing, and looking is most of what a home costs here
 REOPEN_S = 3.0  # after a fault of the database
 HANDLING_S_MAX = 3.0
 FAILED_SHARE = 0.1  # of attempts
@@ -64,7 +65,7 @@ class Hooks:
             agents = AgentService(
                 home,
                 store,
-                agent_settings.load(home),
+                agent_settings.AgentSettings(transcript_poll_s=POLL_S),
                 clock=device.clock,
                 network=machine.network(self._life),
                 environment={},
@@ -77,7 +78,7 @@ class Hooks:
                 report=self._report,
                 clock=device.clock,
                 random=device.random,
-                settings=settings.load(home),
+                settings=settings.Settings(poll_s=POLL_S),
             )
             self.store = store
             async with asyncio.TaskGroup() as tasks:

@@ -355,6 +355,8 @@ class HomeMachine(Machine):
         finally:
             hooking.cancel()
             await asyncio.wait([hooking])
+            if not hooking.cancelled() and (error := hooking.exception()) is not None and life.is_alive:
+                self.world.mistake(f"hooks of {life.name}", error)
             await service.close()
 
     def _free_bytes(self, path: Path) -> int:

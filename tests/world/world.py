@@ -21,7 +21,7 @@ from unittest import mock
 
 import structlog
 
-from holdfast.relay.settings import FeedSettings, Limits, Retention
+from holdfast.relay.settings import FeedSettings, Limits, QueueSettings, Retention
 from holdfast.relay.settings import Settings as RelaySettings
 from holdfast.wire.http import HttpProtocol
 from holdfast.wire.websocket import WebSocketProtocol
@@ -33,9 +33,10 @@ from tests.world.machine import HomeMachine, Machine, RelayMachine
 from tests.world.network import Internet
 from tests.world.people import App
 
-PAUSE_S = 12.0  # between two things that an application does, on average
+PAUSE_S = 4.0  # between two things that somebody does, on average, wherever it is
 SETTLE_S = 5_000.0  # at most, until everything has come to its end: an edit that is dated ahead waits for its date
-LOOK_S = 1.0
+LOOK_S = 2.0
+POLL_S = 3.0  # between two looks of a relay for what no wake-up told of
 CHECK_S = 40.0  # between two looks at the rules of databases
 QUEUE_MESSAGES_MAX = 8  # so that queues do get full
 
@@ -58,7 +59,6 @@ class World:
         self.internet = Internet(self.loop, random.Random(f"network {seed}"), self.told)
         self.internet.listen_in = self._listen_in
         self.is_busy = False
-        self.pause_s = PAUSE_S
         self.places = places.choose(seed)
         self.relays = {
             name: RelayMachine(self, name, place / name, _relay_settings(places.PORT + number, is_open=name in places.OPEN))
@@ -70,6 +70,7 @@ class World:
             for name in mesh.members
         }
         self.apps = {name: App(self, home) for name, home in self.homes.items()}
+        self.pause_s = PAUSE_S * len(self.homes)
         self.elapsed_s = 0.0
 
     @property
@@ -176,6 +177,7 @@ def _relay_settings(port: int, *, is_open: bool) -> RelaySettings:
     return RelaySettings(
         port=port,
         limits=Limits(queue_messages_max=QUEUE_MESSAGES_MAX, messages_per_s=1.0, messages_burst=8, free_repeats=0),
+        queue=QueueSettings(poll_interval_s=POLL_S),
         retention=Retention(sweep_interval_s=60),
         feed=FeedSettings(open=is_open, compact_after_hours=0, recent_count=1),  # whatever may go, goes with the next sweep
     )
