@@ -55,6 +55,7 @@ class Arrived:
     """A row of an inbox."""
 
     arrival: int
+    id: str
     sender: str
     client_message_id: str
     event_id: bytes
@@ -66,6 +67,7 @@ class Arrived:
     replayed: bool
     log_id: bytes
     history_id: int
+    is_applied: bool
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ class HomeFile:
     arrived: set[bytes]  # event ids in the inbox, duplicates included
     receipts: set[bytes]  # event ids of receipts that came
     receipted: list[tuple[int, str, str]]  # sequence, recipient, status
+    fates: set[tuple[int, str, str]]  # sequence, recipient, kind
     entries: list[Entry]
     versions: list[Version]
     hooks: list[HookRow]
@@ -305,6 +308,10 @@ def read_home(name: str, member: str, disk: Disk) -> HomeFile:
                         "SELECT sequence, recipient, status FROM send_receipt"
                     )
                 ],
+                fates={
+                    (int(sequence), str(recipient), str(kind))
+                    for sequence, recipient, kind in transaction.rows("SELECT sequence, recipient, kind FROM fate")
+                },
                 entries=entries,
                 hooks=hooks,
                 versions=_versions(transaction, DOCUMENTS),
@@ -366,7 +373,7 @@ def _operations(transaction: Transaction) -> Iterator[Operation]:
             destination_ref=ref,
             status=status,
             body=payload.decode(blob).body.decode() if kind in MESSAGES and blob is not None else None,
-            event_id=event_id,
+            event_id=bytes.fromhex(json.loads(blob)["id"]) if kind == "feed" and blob is not None else event_id,
             broker_message_id=broker,
             history_id=history_id,
             log_id=log_id,
@@ -377,12 +384,12 @@ def _operations(transaction: Transaction) -> Iterator[Operation]:
 
 def _inbox(transaction: Transaction) -> Iterator[Arrived]:
     for row in transaction.rows(
-        "SELECT arrival, sender, client_message_id, event_id, epoch, sequence, topic, body, status, replayed, log_id,"
-        " history_id FROM inbox ORDER BY arrival"
+        "SELECT arrival, id, sender, client_message_id, event_id, epoch, sequence, topic, body, status, replayed, log_id,"
+        " history_id, applied_at IS NOT NULL FROM inbox ORDER BY arrival"
     ):
         values: list[Any] = list(row)
-        values[7] = None if values[7] is None else bytes(values[7]).decode()
-        values[9] = bool(values[9])
+        values[8] = None if values[8] is None else bytes(values[8]).decode()
+        values[10], values[13] = bool(values[10]), bool(values[13])
         yield Arrived(*values)
 
 

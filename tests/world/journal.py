@@ -23,6 +23,7 @@ class Asked:
     at: int
     statuses: list[int] = field(default_factory=list)
     accepted_at: int | None = None  # true time of the first yes
+    expires_at: int | None = None  # when nobody wants it any more
 
     @property
     def is_accepted(self) -> bool:
@@ -33,6 +34,7 @@ class Asked:
 class Requeued:
     """An operator asked for a row to be sent anew, and was not refused."""
 
+    client_message_id: str
     at_s: float  # of the question
     is_forced: bool
 
@@ -43,6 +45,15 @@ class Edited:
 
     home: str
     version: str
+    at: int
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """A message of which an application was told that it counts as applied."""
+
+    home: str
+    message: str
     at: int
 
 
@@ -83,6 +94,7 @@ class Journal:
     conflicts: list[Asked] = field(default_factory=list)  # sends under an id that was used for something else before
     requeued: dict[tuple[str, str], list[Requeued]] = field(default_factory=dict)  # by home and row
     edited: list[Edited] = field(default_factory=list)
+    confirmed: list[Confirmed] = field(default_factory=list)
     hooked: list[Hooked] = field(default_factory=list)
     handled: list[Handled] = field(default_factory=list)
     heard: list[Heard] = field(default_factory=list)
@@ -101,6 +113,7 @@ class Journal:
             asked={key: one for key, one in self.asked.items() if one.home in homes},
             conflicts=[one for one in self.conflicts if one.home in homes],
             edited=[one for one in self.edited if one.home in homes],
+            confirmed=[one for one in self.confirmed if one.home in homes],
             hooked=[one for one in self.hooked if one.home in homes],
             handled=[one for one in self.handled if one.home in homes],
             heard=[one for one in self.heard if one.relay == relay],

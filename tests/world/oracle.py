@@ -4,6 +4,7 @@ A rule sees the durable files. What was promised to somebody stands in no file, 
 journal of those who were told. A rule yields a sentence for everything that breaks it.
 """
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from tests.world.people import MARK
 if TYPE_CHECKING:
     from tests.world.world import World
 
+HASHES_MAX = 100  # that are looked for on a relay's disk
 SHOWN_MAX = 5  # findings of one rule
 
 CLOSED = frozenset({Kind.EXPIRED, Kind.DROPPED, Kind.QUARANTINED, Kind.MODERATED})
@@ -68,6 +70,16 @@ def _relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
             entry = found.relay.entry(one.log_id, one.history_id)
             if entry is None or entry.client_message_id != one.client_message_id:
                 yield f"{home.name} was told that {one.client_message_id} is at {one.history_id}, and it is not"
+
+
+def _document_relayed_but_gone(found: Evidence, journal: Journal) -> Iterator[str]:
+    for home in found.followers:
+        for one in home.operations.values():
+            if one.destination_kind != "feed" or one.status != "done" or one.event_id is None:
+                continue
+            entry, is_here = found.relay.entry(one.log_id, one.history_id), one.log_id == found.relay.log_id
+            if (entry is None and is_here) or (entry is not None and entry.event_id != one.event_id):
+                yield f"{home.name} was told that {found.relay.name} has a version at {one.history_id}, and it has not"
 
 
 def _anchor_not_in_the_chain(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -130,6 +142,47 @@ def _receipt_without_the_message(found: Evidence, journal: Journal) -> Iterator[
                 yield f"{home.name} has a receipt of {other.name} for {sent.client_message_id}, which is not there"
 
 
+def _unknown_to_its_sender(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Whatever arrived is receipted, and the receipt has come; unless somebody forgot something on the way."""
+    if _is_restored(found.relay.name, journal):
+        return
+    here = [home for home in found.homes.values() if home.name not in found.out and not _is_restored(home.name, journal)]
+    for home in here:
+        for one in home.inbox:
+            sender = next((other for other in here if other.member == one.sender), None)
+            sent = None if sender is None else sender.by_id.get(one.client_message_id)
+            if sender is None or sent is None:
+                continue
+            if not any((sequence, who) == (sent.sequence, home.member) for sequence, who, _ in sender.receipted):
+                yield f"{home.name} has {one.client_message_id}, and {sender.name} has no receipt for it"
+
+
+def _fate_unknown(found: Evidence, journal: Journal) -> Iterator[str]:
+    """A sender knows whom its message did not reach, and why."""
+    skipped = [
+        (entry, member, outcome)
+        for entry in found.relay.of(Kind.ACCEPTED)
+        for member, outcome in entry.recipients
+        if outcome != "queued"
+    ]
+    closed = [(entry, entry.recipient or "", entry.kind.value) for entry in found.relay.of(*CLOSED)]
+    for entry, member, kind in (*skipped, *closed):
+        home = found.home_of(entry.sender or "")
+        if home is None or home.name in found.out or _is_restored(home.name, journal):
+            continue
+        sent = home.by_id.get(entry.client_message_id or "")
+        if sent is not None and (sent.sequence, member, kind) not in home.fates:
+            yield f"{sent.client_message_id} of {home.name} was {kind} at {_name(found, member)}, and its sender does not know"
+
+
+def _confirmed_but_not_applied(found: Evidence, journal: Journal) -> Iterator[str]:
+    for told in journal.confirmed:
+        home = found.homes[told.home]
+        is_undone = any(one.machine == told.home and one.made_at <= told.at <= one.at for one in journal.restored)
+        if not is_undone and not any(one.id == told.message and one.is_applied for one in home.inbox):
+            yield f"{told.home} was told that {told.message} is applied, and it is not"
+
+
 def _accepted_twice(found: Evidence, journal: Journal) -> Iterator[str]:
     seen: dict[tuple[str | None, str | None], int] = {}
     for entry in found.relay.of(Kind.ACCEPTED):
@@ -156,8 +209,11 @@ def _arrived_twice(found: Evidence, journal: Journal) -> Iterator[str]:
 
 def _retired(found: Evidence, home: HomeFile | None, names: list[str], journal: Journal) -> set[str]:
     """Which of the ids of one text a late packet may have brought behind its operator's back."""
-    if home is None or _is_restored(home.name, journal):
+    if home is None:
         return set(names)
+    asks = [ask for (name, _), asks in journal.requeued.items() if name == home.name for ask in asks]
+    if _is_restored(home.name, journal) and any(ask.client_message_id in names for ask in asks):
+        return set(names)  # it may have forgotten that another row had taken this one's place
     rows = [home.by_id[name] for name in names if name in home.by_id]
     return {row.client_message_id for row in rows if _may_come_late(found, home, row, journal)}
 
@@ -387,7 +443,7 @@ def _lost_in_silence(found: Evidence, journal: Journal) -> Iterator[str]:
 
 def _may_die_of(found: Evidence, row: Operation, asked: Asked, journal: Journal) -> frozenset[str]:
     """What a send may be given up for."""
-    reasons = set()
+    reasons = set() if asked.expires_at is None else {"max_age_passed"}
     if found.relay.names.get(row.destination_ref or "") in found.out:
         reasons.add("destination_unknown")
     if any(one.machine == asked.home and one.at >= asked.at for one in journal.restored):
@@ -409,8 +465,12 @@ def _unreadable(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _seen_by_the_relay(found: Evidence, journal: Journal) -> Iterator[str]:
-    if MARK.encode() in found.relay.raw:
-        yield "the relay has the text of a message on its disk"
+    """Neither a text, nor what belongs to it, nor a hash of it."""
+    hashes = [hashlib.sha256(asked.body.encode()) for asked in [*journal.asked.values()][-HASHES_MAX:]]
+    forms = [MARK.encode(), MARK.encode().hex().encode(), *(one.digest() for one in hashes)]
+    forms += [one.hexdigest().encode() for one in hashes]
+    if any(form in found.relay.raw for form in forms):
+        yield f"{found.relay.name} has on its disk what only its members may see"
 
 
 def _origin(found: Evidence, entry: Entry) -> Entry | None:
@@ -431,9 +491,13 @@ def _name(found: Evidence, member: str | None) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(1, "what a caller was told is accepted is in the log", _accepted_but_gone),
     Rule(1, "what a device was told is relayed is in the relay's history", _relayed_but_gone),
+    Rule(1, "what a device was told a relay keeps of a document is in that relay's history", _document_relayed_but_gone),
+    Rule(1, "what an application was told is applied is so", _confirmed_but_not_applied),
     Rule(1, "what the relay signed for is in its chain", _anchor_not_in_the_chain),
     Rule(1, "what a recipient acknowledged is on its disk", _acknowledged_but_gone),
     Rule(2, "a receipt is proof of arrival", _receipt_without_the_message),
+    Rule(2, "whoever sent what arrived has a receipt for it", _unknown_to_its_sender),
+    Rule(6, "a sender knows whom its message did not reach", _fate_unknown),
     Rule(1, "what the relay said yes to is in its history", _said_but_gone),
     Rule(3, "a repetition of what the relay has is never refused", _repetition_refused),
     Rule(3, "the relay accepts an id once", _accepted_twice),
@@ -455,7 +519,7 @@ RULES: tuple[Rule, ...] = (
     Rule(6, "a hook event that was told comes to its end", _hook_lost),
     Rule(5, "a session's hook events are handled in order", _hooks_out_of_order),
     Rule(5, "nothing is coalesced across a critical event", _coalesced_across_critical),
-    Rule(7, "the relay never sees a text", _seen_by_the_relay),
+    Rule(7, "no relay ever sees a text, an object or a note, nor a hash of a text", _seen_by_the_relay),
 )
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.device.home import Home
 from holdfast.hook import receiver
 from holdfast.protocol.hook_event import NAMES
-from tests.world.journal import Asked, Edited, Hooked, Requeued
+from holdfast.protocol.schedule import SECOND
+from tests.world.journal import Asked, Confirmed, Edited, Hooked, Requeued
 from tests.world.loop import Life
 from tests.world.machine import HomeMachine
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 ANSWER_S = 20.0  # for which an application waits
 AGAIN_S = 5.0  # until it asks again
 MARK = "plaintext"  # in everything that only its recipients may read
+# Beside the text of every message: its object and what its sender notes about it.
+HIDDEN: dict[str, Any] = {"object_id": MARK.encode().ljust(32, b".").hex(), "meta": {"about": MARK}}
 DOCUMENTS = ("plan", "list", "notes", "log", "menu", "map")
 DELETED_SHARE = 0.1  # of edits
 EDITS_MAX = 12  # of one stretch of writing
@@ -26,6 +29,8 @@ HOOK_NAMES = ("UserPromptSubmit", "PreToolUse", "PreToolUse", "PostToolUse", "Po
 HOOKS_MAX = 8  # of one stretch of work
 MANY = 14  # messages at once
 FORCED_SHARE = 0.2  # of requeues that do not wait for the relay's word
+EXPIRING_SHARE = 0.1  # of messages that are of no use after a while
+LASTS_S = (20.0, 200.0)
 LONG_SHARE = 0.1  # of messages that are long
 LONG_CHARACTERS = 6_000
 
@@ -137,7 +142,7 @@ class App:
         if rows:
             row = self.luck.choice(rows)
             asked = {"id": row["id"], "force": self.luck.random() < FORCED_SHARE}
-            began = Requeued(self.world.loop.time(), asked["force"])
+            began = Requeued(row["client_message_id"], self.world.loop.time(), asked["force"])
             done = await self.ask("POST", "/v1/outbox/requeue", asked)
             if done is None or done[0] == 200:
                 self.world.journal.requeued.setdefault((self.name, row["id"]), []).append(began)
@@ -147,7 +152,10 @@ class App:
         self._number += 1
         name = f"{self.name}-{self._number}"
         text = f"{MARK} {name} " + "x" * (LONG_CHARACTERS if self.luck.random() < LONG_SHARE else 0)
-        asked = Asked(self.name, name, to or self._destination(), text, self.world.loop.now())
+        now = self.world.loop.now()
+        lasts = round(self.luck.uniform(*LASTS_S) * SECOND) if self.luck.random() < EXPIRING_SHARE else None
+        expires_at = None if lasts is None else now + lasts
+        asked = Asked(self.name, name, to or self._destination(), text, now, expires_at=expires_at)
         self.world.journal.asked[self.name, name] = asked
         await self._ask_for(asked)
 
@@ -156,7 +164,9 @@ class App:
         return "@news" if self.luck.random() < 0.25 else self.luck.choice(others)
 
     async def _ask_for(self, asked: Asked) -> None:
-        body = {"to": asked.to, "message": asked.body, "client_message_id": asked.client_message_id}
+        body = {"to": asked.to, "message": asked.body, "client_message_id": asked.client_message_id, **HIDDEN}
+        if asked.expires_at is not None:
+            body["expires_at"] = asked.expires_at
         answer = await self.ask("POST", "/v1/send", body)
         if answer is not None:
             asked.statuses.append(answer[0])
@@ -235,7 +245,10 @@ class App:
         if answer is None or answer[0] != 200 or not answer[1]["messages"]:
             return
         ids = [message["id"] for message in answer[1]["messages"]]
-        await self.ask("POST", "/v1/inbox/ack", {"ids": ids})
+        done = await self.ask("POST", "/v1/inbox/ack", {"ids": ids})
+        if done is not None and done[0] == 200:
+            applied = [*done[1]["applied"], *done[1]["already"]]
+            self.world.journal.confirmed += [Confirmed(self.name, one, self.world.loop.now()) for one in applied]
 
 
 def name_of(home: Home) -> str:

@@ -16,6 +16,7 @@ class Result:
 
     seed: int
     seconds: float
+    relays: int
     simulated_s: float
     took_s: float
     faults: int
@@ -31,7 +32,7 @@ class Result:
     def line(self) -> str:
         verdict = "ok" if not self.findings else f"{len(self.findings)} findings"
         return (
-            f"seed {self.seed}: {verdict}; {self.simulated_s:.0f} s in {self.took_s:.1f} s, {self.faults} faults, "
+            f"seed {self.seed}: {verdict}; {self.relays} relays, {self.simulated_s:.0f} s in {self.took_s:.1f} s, {self.faults} faults, "
             f"{self.sends} sends, {self.edits} edits, {self.hooks} hook events, {self.restores} restores, trace {self.trace[:12]}, files {self.files[:12]}"
         )
 
@@ -55,6 +56,7 @@ def run_seed(seed: int, place: Path, seconds: float, shown: TextIO | None = None
     return Result(
         seed=seed,
         seconds=seconds,
+        relays=len(world.relays),
         simulated_s=world.loop.time(),
         took_s=time.process_time() - began,
         faults=sum(world.journal.faults.values()),

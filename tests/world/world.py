@@ -21,6 +21,7 @@ from unittest import mock
 
 import structlog
 
+from holdfast.device.link import FATES_S
 from holdfast.relay.settings import FeedSettings, Limits, QueueSettings, Retention
 from holdfast.relay.settings import Settings as RelaySettings
 from holdfast.wire.http import HttpProtocol
@@ -134,6 +135,8 @@ class World:
         self.is_busy = False
         await asyncio.gather(*working)  # an application that made a mistake has not worked
         faults.mend(self)
+        await self.until(self._is_settled, SETTLE_S, "everything that waits comes to its end")
+        await asyncio.sleep(FATES_S + LOOK_S)  # senders ask now and then what became of everything
         await self.until(self._is_settled, SETTLE_S, "everything that waits comes to its end")
         for machine in (*self.homes.values(), *self.relays.values()):
             await machine.stop()
