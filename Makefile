@@ -6,6 +6,7 @@ WORKERS ?= 3
 SEEDS ?= 20
 FIRST ?= 0
 SIM_SECONDS ?= 600
+JOBS ?= $(shell nproc)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -70,15 +71,15 @@ fuzz: $(VENV)/dev $(VENV)/pipeline ## every decoder with FUZZ=200000 inputs each
 	@HOLDFAST_FUZZ=$(FUZZ) $(BIN)/python -m pytest $(LEDGER) fuzz --timeout=0 tests/abuse/test_fuzz.py
 	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest $(LEDGER) fuzz --timeout=0 tests/abuse/test_descriptions.py
 
-sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each: faults from the seed, the contract checked on what is left
-	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS)
+sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each, JOBS at once: faults from the seed, the contract checked on what is left
+	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --jobs $(JOBS)
 
 sim-mutants: $(VENV)/dev ## programs with one mistake each, and the seed that finds each of them
-	@$(BIN)/python -m tests.world.mutants
+	@$(BIN)/python -m tests.world.mutants --jobs $(JOBS)
 
 sim-page: $(VENV)/dev ## the worlds from FIRST=0 on and the mutants, and their numbers into docs/reliability.md
-	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --page
-	@$(BIN)/python -m tests.world.mutants --page
+	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --jobs $(JOBS) --page
+	@$(BIN)/python -m tests.world.mutants --jobs $(JOBS) --page
 
 sim-coverage: $(VENV)/dev ## which lines of the programs the worlds run through, into docs/reliability.md
 	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --coverage

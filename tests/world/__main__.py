@@ -51,7 +51,10 @@ def _judge(seeds: list[int], arguments: argparse.Namespace) -> int:
     for result in _results(seeds, arguments):
         results.append(result)
         print(
-            f"[{len(results)}/{len(seeds)}] {result.line()}", *(f"  ✗ {one}" for one in result.findings), sep="\n", flush=True
+            f"[{len(results)}/{len(seeds)}] {result.line()}",
+            *(f"  ✗ {one}" for one in result.findings),
+            sep="\n",
+            flush=True,
         )
         if result.findings:
             print(f"  replay: {result.command()}", flush=True)

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 MESSAGES = frozenset({"dm", "topic"})
-DOCUMENTS = (
-    "SELECT event_id, (SELECT pubkey FROM author), d, clock, status = 'current' FROM snapshot ORDER BY number"  # of a home
-)
+DOCUMENTS = "SELECT event_id, (SELECT pubkey FROM author), d, clock, status = 'current' FROM snapshot ORDER BY number"  # of a home
 SCHEMAS: dict[str, Schema] = {"relay.db": RELAY, "device.db": DEVICE, "hooks.db": HOOK}
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tests.world.world import World
 
 COMMIT_S = (0.000_5, 0.004)  # until a batch of the writer is written
+SKEW_S = 2.0  # that no two clocks are further from the right time, when nothing is wrong with them
 RESTART_S = (0.2, 20.0)  # until a process is started again
 UNWIND_S = 0.05  # between two looks whether a dead process has come to its end
 JOURNAL_PAGES = 60  # of a write-ahead log before it is put into its file: power goes during that, too
@@ -66,7 +67,8 @@ class Machine:
         self.disk = Disk()
         self.disk.trouble = self._on_step
         self.luck = random.Random(f"{world.seed} {name}")
-        self.offset = 0  # of its clock, microseconds
+        self.skew = round(self.luck.uniform(-SKEW_S, SKEW_S) * 1_000_000)  # of its clock, always
+        self.offset = 0  # of its clock beside that, for a while; microseconds
         self.life: Life | None = None
         self.is_wanted = False  # to be started again when it ends
         self.is_full = False  # no write to its disk succeeds
@@ -80,7 +82,7 @@ class Machine:
         self._away_until_s = 0.0
 
     def clock(self) -> int:
-        return self.loop.now() + self.offset
+        return self.loop.now() + self.skew + self.offset
 
     def random(self, number: int) -> bytes:
         return self.luck.randbytes(number)

@@ -146,7 +146,9 @@ def _unknown_to_its_sender(found: Evidence, journal: Journal) -> Iterator[str]:
     """Whatever arrived is receipted, and the receipt has come; unless somebody forgot something on the way."""
     if _is_restored(found.relay.name, journal):
         return
-    here = [home for home in found.homes.values() if home.name not in found.out and not _is_restored(home.name, journal)]
+    here = [
+        home for home in found.homes.values() if home.name not in found.out and not _is_restored(home.name, journal)
+    ]
     for home in here:
         for one in home.inbox:
             sender = next((other for other in here if other.member == one.sender), None)
@@ -491,7 +493,9 @@ def _name(found: Evidence, member: str | None) -> str:
 RULES: tuple[Rule, ...] = (
     Rule(1, "what a caller was told is accepted is in the log", _accepted_but_gone),
     Rule(1, "what a device was told is relayed is in the relay's history", _relayed_but_gone),
-    Rule(1, "what a device was told a relay keeps of a document is in that relay's history", _document_relayed_but_gone),
+    Rule(
+        1, "what a device was told a relay keeps of a document is in that relay's history", _document_relayed_but_gone
+    ),
     Rule(1, "what an application was told is applied is so", _confirmed_but_not_applied),
     Rule(1, "what the relay signed for is in its chain", _anchor_not_in_the_chain),
     Rule(1, "what a recipient acknowledged is on its disk", _acknowledged_but_gone),
@@ -538,7 +542,9 @@ def judge(world: "World") -> list[str]:
     findings += [f"check: {broken}" for broken in broken_rules if not _is_of_one_restored_file(broken, world.journal)]
     files = evidence.read(world)
     for rule in RULES:
-        broken = [what for found in files for what in rule.broken(found, world.journal.about(found.relay.name, found.homes))]
+        broken = [
+            what for found in files for what in rule.broken(found, world.journal.about(found.relay.name, found.homes))
+        ]
         findings += [f"{rule.point}. {rule.name}: {what}" for what in broken[:SHOWN_MAX]]
         if len(broken) > SHOWN_MAX:
             findings.append(f"{rule.point}. {rule.name}: and {len(broken) - SHOWN_MAX} more")

@@ -29,7 +29,11 @@ class Mesh:
 
 
 MESHES = (Mesh("north", "ada", ("bo", "cy"), "cy"), Mesh("south", "ada-south", ("dee",), "dee"))
-FURTHER = {"ada": ("south",), "bo": ("west",), "ada-south": ("west",)}  # relays that keep a home's documents beside its own
+FURTHER = {
+    "ada": ("south",),
+    "bo": ("west",),
+    "ada-south": ("west",),
+}  # relays that keep a home's documents beside its own
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ import pytest
 from tests.world.faults import FAULTS
 from tests.world.mutants import FOUND, MUTANTS, SEEDS_MAX, prepare
 from tests.world.oracle import RULES
+from tests.world.places import choose
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 180
 FAULTS_PER_HOUR_MIN = 20
 MUTANTS_MIN = 15
+SEVERAL = 1  # a seed with three relays
 
 
 def _run(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[str]":
@@ -26,27 +28,33 @@ def _run(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[
 
 @pytest.fixture(scope="module")
 def worlds() -> "list[subprocess.CompletedProcess[str]]":
-    """Two seeds, and the second of them once more in a process that begins with other hashes."""
+    """Two seeds beside each other, and the first of them once more, alone, in a process that begins with other hashes."""
     seconds = ("--seconds", str(SECONDS))
     return [
-        _run("--seed", "1", *seconds),
-        _run("--seed", "2", *seconds),
-        _run("--seed", "2", *seconds, hash_seed="random"),
+        _run("--first", str(SEVERAL), "--seeds", "2", "--jobs", "2", *seconds),
+        _run("--seed", str(SEVERAL), *seconds, hash_seed="random"),
     ]
 
 
-def test_a_world_in_which_everything_goes_wrong_keeps_the_contract(
+def test_worlds_in_which_everything_goes_wrong_keep_the_contract(
     worlds: "list[subprocess.CompletedProcess[str]]",
 ) -> None:
-    for done in worlds:
+    for number, done in zip((2, 1), worlds, strict=True):
         assert done.returncode == 0, done.stdout + done.stderr
-        assert "1 worlds, 0 of them with a finding" in done.stdout
+        assert f"{number} worlds, 0 of them with a finding" in done.stdout
 
 
 def test_the_same_seed_is_the_same_world_byte_for_byte(worlds: "list[subprocess.CompletedProcess[str]]") -> None:
-    first, second, again = (re.findall(r"trace (\w+), files (\w+)", done.stdout) for done in worlds)
-    assert second == again
-    assert first != second
+    beside, alone = (dict(re.findall(r"seed (\d+).* trace (\w+, files \w+)", done.stdout)) for done in worlds)
+    assert alone[str(SEVERAL)] == beside[str(SEVERAL)]
+    assert len(set(beside.values())) == 2
+
+
+def test_some_worlds_have_one_relay_and_some_have_several() -> None:
+    counts = [len(choose(seed).relays) for seed in range(20)]
+    assert {1, 2, 3} == set(counts)
+    assert counts[SEVERAL] == 3
+    assert all(choose(seed).followed("ada")[1:] == (("south",) if counts[seed] > 1 else ()) for seed in range(20))
 
 
 def test_faults_fall_often_enough() -> None:

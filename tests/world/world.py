@@ -12,9 +12,9 @@ import os
 import random
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import ExitStack
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TextIO
 from unittest import mock
@@ -62,7 +62,9 @@ class World:
         self.is_busy = False
         self.places = places.choose(seed)
         self.relays = {
-            name: RelayMachine(self, name, place / name, _relay_settings(places.PORT + number, is_open=name in places.OPEN))
+            name: RelayMachine(
+                self, name, place / name, _relay_settings(places.PORT + number, is_open=name in places.OPEN)
+            )
             for number, name in enumerate(self.places.relays)
         }
         self.homes = {
@@ -182,7 +184,9 @@ def _relay_settings(port: int, *, is_open: bool) -> RelaySettings:
         limits=Limits(queue_messages_max=QUEUE_MESSAGES_MAX, messages_per_s=1.0, messages_burst=8, free_repeats=0),
         queue=QueueSettings(poll_interval_s=POLL_S),
         retention=Retention(sweep_interval_s=60),
-        feed=FeedSettings(open=is_open, compact_after_hours=0, recent_count=1),  # whatever may go, goes with the next sweep
+        feed=FeedSettings(
+            open=is_open, compact_after_hours=0, recent_count=1
+        ),  # whatever may go, goes with the next sweep
     )
 
 
