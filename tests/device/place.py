@@ -18,7 +18,7 @@ from holdfast.device.sender import Sender
 from holdfast.protocol import keys, payload
 from holdfast.protocol.anchor import sign_anchor
 from holdfast.protocol.payload import Payload
-from holdfast.protocol.refusal import REFUSALS, Refusal, problem
+from holdfast.protocol.refusal import PROBLEM_TYPE, REFUSALS, Refusal, problem
 from holdfast.store.engine import Transaction
 from holdfast.wire.client import Member, MemberKey, Mesh, RelayClient, Topic
 from tests.people import MESH, Person, secret_of
@@ -56,11 +56,16 @@ class PlainRelay:
         self.is_away = False
         self.waits: Callable[[list[dict[str, str]]], Awaitable[None]] | None = None
         self.bodies: list[bytes] = []
+        self.log_id = LOG_ID  # that it writes now
 
     async def __call__(self, request: httpx.Request) -> httpx.Response:
         if self.is_away:
             raise httpx.ConnectError("nobody there")
         events = json.loads(request.content)
+        if request.headers.get("holdfast-log") not in (None, self.log_id.hex()):
+            return httpx.Response(
+                409, json={"type": f"{PROBLEM_TYPE}other_log", "code": "other_log", "detail": "another"}
+            )
         self.batches.append(events)
         self.bodies.append(request.content)
         if self.waits is not None:

@@ -24,7 +24,7 @@ from holdfast.protocol.schedule import HOUR, SECOND
 from holdfast.protocol.sealing import conversation_key, open_sealed
 from holdfast.protocol.topic_key import sealing_key
 from holdfast.store import history
-from tests.device.place import START, WAIT_S, Clock, Place, PlainRelay, no, tags_of, yes
+from tests.device.place import LOG_ID, START, WAIT_S, Clock, Place, PlainRelay, no, tags_of, yes
 from tests.people import Person, secret_of
 
 
@@ -275,6 +275,26 @@ def test_a_relay_that_has_forgotten_this_home_ends_no_row(
     done = place.after(clock, 1, lambda: _all(place, "done"))
     place.runs(lambda: place.rows("attempts") == [1, 1], remember, done)
     assert list(relay.taken) == names
+
+
+def test_a_relay_that_was_restored_is_offered_nothing_before_it_was_met_again(
+    place: Place, relay: PlainRelay, clock: Clock
+) -> None:
+    relay.log_id = bytes(16)
+
+    async def meet() -> None:
+        assert place.rows("status, last_error") == [("pending", "other_log: another")]
+        assert relay.offered == []
+        place.sender.shut()
+        await place.sender.open(144, relay.log_id)
+
+    place.runs(
+        lambda: place.sender.open(144, LOG_ID),
+        lambda: place.send("bob"),
+        lambda: place.rows("attempts") == [1],
+        meet,
+        place.after(clock, 1, lambda: _all(place, "done")),
+    )
 
 
 def test_what_the_relay_committed_while_its_answer_was_lost_is_done_by_the_same_bytes(

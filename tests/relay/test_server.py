@@ -78,6 +78,14 @@ def test_another_event_under_the_same_id_is_a_conflict(friends: RunningRelay) ->
     assert refused.document["broker_fingerprint_prefix"] == first.id[:16]
 
 
+def test_an_event_for_another_log_is_not_taken_and_its_id_stays_free(friends: RunningRelay) -> None:
+    event = raw(message(friends))
+    refused = friends.ask("POST", "/v1/messages", event, {"Holdfast-Log": "00" * 16})
+    taken = friends.ask("POST", "/v1/messages", event)
+    known = friends.ask("POST", "/v1/messages", event, {"Holdfast-Log": taken.document["log_id"]})
+    assert [str(one) for one in (refused, taken, known)] == ["409 other_log", "201", "200"]
+
+
 def test_an_array_is_answered_one_by_one_in_order(friends: RunningRelay) -> None:
     known = message(friends)
     friends.publish(known)

@@ -27,7 +27,8 @@ HASHES_MAX = 100  # that are looked for on a relay's disk
 SHOWN_MAX = 5  # findings of one rule
 
 CLOSED = frozenset({Kind.EXPIRED, Kind.DROPPED, Kind.QUARANTINED, Kind.MODERATED})
-FAULTS_OF_THE_WORLD = frozenset({"unavailable", "shutting_down", "internal_error"})
+# Said of a whole request, before anything of it is looked at; what it has is offered again.
+FAULTS_OF_THE_WORLD = frozenset({"unavailable", "shutting_down", "internal_error", "other_log"})
 ENDED = frozenset({"done", "dead", "coalesced"})
 
 

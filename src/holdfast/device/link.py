@@ -72,7 +72,7 @@ class Link:
             status = await self._open_queue(socket)
             await self._reconcile(status)
             try:
-                await daemon.sender.open(hours)
+                await daemon.sender.open(hours, self.log_id)
                 daemon.connected(status.pending_count, hours)
                 await self._work(socket, status)
             finally:

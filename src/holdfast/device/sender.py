@@ -32,7 +32,7 @@ RESTARTED_AT_ONCE = 100  # rows of a dead process that are taken back in one tra
 AGED_AT_ONCE = 100
 
 # Said to a whole batch: nobody else's turn would be answered otherwise.
-_TO_ALL: frozenset[RelaySays] = frozenset({*FaultKind, Refusal.UNAVAILABLE, Refusal.RATE_LIMITED})
+_TO_ALL: frozenset[RelaySays] = frozenset({*FaultKind, Refusal.UNAVAILABLE, Refusal.RATE_LIMITED, Refusal.OTHER_LOG})
 # What the relay says of whoever sends, not of what is sent: one that went back in time may have forgotten this home's mesh, or
 # its key. The next meeting finds out, introduces the home again or ends the daemon for good; until then everything waits.
 _OF_US: frozenset[RelaySays] = frozenset({Refusal.NOT_A_MEMBER, Refusal.MESH_UNKNOWN})
@@ -69,6 +69,7 @@ class Sender:
         self._lanes = Lanes()
         self._woken = asyncio.Event()
         self._is_open = False
+        self._log_id: bytes | None = None  # that the relay writes, which was met last
         self._is_ending = False
         self._in_flight = 0
         self._paused_until = 0
@@ -103,8 +104,12 @@ class Sender:
         """Something may have to be sent."""
         self._woken.set()
 
-    async def open(self, max_age_hours: int) -> None:
-        """The relay is there and knows who we are: offer everything, what got no answer first of all."""
+    async def open(self, max_age_hours: int, log_id: bytes | None = None) -> None:
+        """The relay is there and knows who we are: offer everything, what got no answer first of all.
+
+        To the relay that writes this log, and no other: one that was restored meanwhile has to be met first.
+        """
+        self._log_id = log_id
         unanswered, self._unanswered = self._unanswered, set()
         device = self._device
         newest = await device.do_soon(lambda tx: _made_due(tx, device.clock(), unanswered))
@@ -244,7 +249,7 @@ class Sender:
         events = [operation.event or b"" for operation in claimed]
         try:
             async with asyncio.timeout(ACK_TIMEOUT_S):
-                answers = await self._client.publish_all(events)
+                answers = await self._client.publish_all(events, log_id=self._log_id)
         except TimeoutError:
             detail = f"no answer within {ACK_TIMEOUT_S:g} s"
             return [Said(says=FaultKind.TIMEOUT, detail=detail)] * len(events)

@@ -20,6 +20,7 @@ from holdfast.store import history
 from holdfast.store.world import Clock
 from holdfast.wire.condition import names, tagged_reply
 from holdfast.wire.metrics import CONTENT_TYPE as METRICS_TEXT
+from holdfast.wire.request import MET_LOG
 from holdfast.wire.route import Reply, Request, Route, RouteTable, Stream, json_reply
 
 BEARER = "bearer"
@@ -56,6 +57,9 @@ class Handlers:
                 handler=self._post_messages,
                 summary="Publish one event, or an array of up to 100; each is answered by itself.",
                 auth=Auth.SIGNED_EVENTS,
+                headers={
+                    "Holdfast-Log": "The log by which the sender knows this relay. With another one nothing is taken."
+                },
                 body=documents.Published,
                 answers={201: (documents.Accepted,), 200: (documents.Accepted, documents.Answers)},
             ),
@@ -174,7 +178,7 @@ class Handlers:
         ]
 
     async def _post_messages(self, request: Request) -> Reply:
-        return await self._publisher.body(request.body, request.local)
+        return await self._publisher.body(request.body, request.local, request.headers.get(MET_LOG))
 
     async def _get_mesh(self, request: Request) -> Reply:
         mesh = request.parameters["mesh"]

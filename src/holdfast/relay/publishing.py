@@ -34,8 +34,14 @@ class Publisher:
         self._metrics.answers(map(_code, answers))
         return answers
 
-    async def body(self, body: bytes, local: bool) -> Reply:
-        """The reply to a request that publishes."""
+    async def body(self, body: bytes, local: bool, met: str | None = None) -> Reply:
+        """The reply to a request that publishes; `met` is the log that its sender knows this relay by, if it says so.
+
+        A relay that was restored takes nothing from a device that does not know it yet: what the device sent before, and the
+        relay has lost, comes first.
+        """
+        if met is not None and met != self._relay.log_id:
+            raise Refused(Refusal.OTHER_LOG, f"this log is {self._relay.log_id}")
         if body.lstrip()[:1] == b"[":
             answers = await self.events(self._split(body), local)
             return json_reply({"answers": [_item(answer) for answer in answers]})

@@ -111,6 +111,11 @@ class Relay:
         """Whether it takes anything: not while it drains, nor after the disk failed."""
         return self._is_open and self._fatal is None
 
+    @property
+    def log_id(self) -> str:
+        """Which log this relay writes; another one only after it was restored, which no relay is while it runs."""
+        return self._anchor.log_id
+
     def is_operator(self, pubkey: str) -> bool:
         return pubkey in self._operators
 

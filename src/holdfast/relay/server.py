@@ -27,7 +27,7 @@ from holdfast.wire.budget import Budget
 from holdfast.wire.lean import Client, LeanRoutes, RawHeaders
 from holdfast.wire.network import address, is_loopback
 from holdfast.wire.problem import Problem, refusal_problem
-from holdfast.wire.request import Headers, by_name, host_of, read_body, read_headers
+from holdfast.wire.request import MET_LOG, Headers, by_name, host_of, read_body, read_headers
 from holdfast.wire.response import Receive, Response, Send
 from holdfast.wire.route import Reply, Request, problem_reply, read_query
 from holdfast.wire.telling import told
@@ -109,7 +109,7 @@ class Application:
         try:
             headers = by_name(raw_headers)
             self._check_host(headers)
-            reply = await self._publisher.body(body, self._is_near(client, headers))
+            reply = await self._publisher.body(body, self._is_near(client, headers), headers.get(MET_LOG))
         except Exception as error:  # whatever it is, the caller is told
             reply = problem_reply(told(error, MESSAGES, self.metrics, self._random))
         self.metrics.request(MESSAGES, reply.status)

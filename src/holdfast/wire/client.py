@@ -25,6 +25,7 @@ from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, SECOND, DedupeMode
 from holdfast.protocol.snapshot import Standing
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import is_loopback
+from holdfast.wire.request import MET_LOG
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0  # without a byte of the answer, which comes after a commit
@@ -275,10 +276,16 @@ class RelayClient:
             return _said_nothing(fault)
         return Said(says=_confirmation(yes), yes=yes)
 
-    async def publish_all(self, events: Sequence[bytes], shape: type[Yes] = Yes) -> list[Said]:
-        """Offer events together, in this order; an answer each, a yes in this shape. Raises nothing, like `publish`."""
+    async def publish_all(
+        self, events: Sequence[bytes], shape: type[Yes] = Yes, *, log_id: bytes | None = None
+    ) -> list[Said]:
+        """Offer events together, in this order; an answer each, a yes in this shape. Raises nothing, like `publish`.
+
+        With a `log_id` they are taken only by a relay that still writes this log.
+        """
+        met = {} if log_id is None else {MET_LOG: log_id.hex()}
         try:
-            answer = await self._ask("POST", "/v1/messages", body=b"[" + b",".join(events) + b"]")
+            answer = await self._ask("POST", "/v1/messages", headers=met, body=b"[" + b",".join(events) + b"]")
             answers = _read(answer, _Answers, self.url).answers
             if len(answers) != len(events):
                 detail = f"it gives {len(answers)} answers to {len(events)} events"

@@ -7,6 +7,8 @@ from urllib.parse import urlsplit
 
 from holdfast.wire.response import Receive
 
+MET_LOG = "holdfast-log"  # the log by which the sender of a request knows this relay
+
 Headers = dict[str, str]
 
 
