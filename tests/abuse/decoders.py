@@ -41,7 +41,7 @@ class Decoder:
     run: Run
     seeds: Sequence[bytes]
     refusals: tuple[type[Exception], ...] = (Refused,)
-    share: float = 1.0  # of the executions: those that touch a disk are slower
+    share: float = 1.0  # of the executions of every day: those that touch a disk are slower
     found: Sequence[bytes] = ()  # what once came to something else than a value or a no
 
 

@@ -1,6 +1,6 @@
 """Every decoder is given what nobody should send: a value or a typed no comes out, nothing else, and nothing is kept of it.
 
-A few hundred to a few thousand inputs each every day, the same ones; `make fuzz` gives each 200,000 others, and says with which
+A few hundred inputs each every day, the same ones; `make fuzz` gives each 200,000 others, and says with which
 seed: HOLDFAST_FUZZ_SEED repeats them.
 """
 
@@ -34,7 +34,7 @@ def test_a_decoder_says_what_it_is_or_no(
 ) -> None:
     decoder, luck = DECODERS[name], random.Random(f"{SEED} {name}")
     (tmp_path / "device.db").touch()
-    executions = max(int((EXECUTIONS or EVERY_DAY) * decoder.share), 2 * len(decoder.found))
+    executions = EXECUTIONS or max(int(EVERY_DAY * decoder.share), 2 * len(decoder.found))
     for seed in decoder.seeds:
         decoder.run(seed, tmp_path)  # good is good
     before = refused = 0
