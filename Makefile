@@ -62,7 +62,7 @@ format: $(VENV)/dev ## format the code and mend what the linter can
 LEDGER := -p tests.ledger --ledger
 
 crash: $(VENV)/dev $(VENV)/pipeline ## storms over everything, and Spark's audit of what they leave; kill -9, power cuts, CYCLES=200 of each; the pipeline killed at every write
-	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest $(LEDGER) crash --timeout=0 tests/crash \
+	@HOLDFAST_CRASH_CYCLES=$(CYCLES) $(BIN)/python -m pytest $(LEDGER) crash --timeout=0 -n $(WORKERS) --dist worksteal tests/crash \
 		tests/relay/test_black_box.py::test_every_yes_survives_kill_9_under_load \
 		tests/device/test_files.py::test_flipped_bits_are_noticed_or_harmless
 	@HOLDFAST_PIPELINE_BATCHES=50 HOLDFAST_PIPELINE_KILLS=1000 $(BIN)/python -m pytest $(LEDGER) crash --timeout=0 tests/pipeline/test_batches.py tests/pipeline/test_lake.py

@@ -166,7 +166,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     name = config.getoption("--ledger")
-    if name is not None:
+    if name is not None and not hasattr(config, "workerinput"):  # of several processes one hears of all
         config.pluginmanager.register(Ledger(name))
 
 

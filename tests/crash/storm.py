@@ -45,7 +45,8 @@ from tests.relay.pair import KEYS
 NAMES = ("ann", "bob", "cleo")
 ROAD, RELAYS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")  # one port: a relay knows its own by every name of this machine
 DISK = "size=4g"  # of a disk that is not full; it takes only what is on it
-SETTINGS = "[limits]\nqueue_messages_max = 1000000\nmessages_burst = 1000000\nmessages_per_s = 100000\n"
+# A burst is more than a relay takes of one sender at once: what it puts off must not be overtaken.
+SETTINGS = "[limits]\nqueue_messages_max = 1000000\nmessages_burst = 20\nmessages_per_s = 40\n"
 PAUSE_S = (0.05, 0.5)  # between two blows
 LASTS_S = (0.2, 3.0)  # a blow that does not end by itself
 PIPELINE_EVERY = 20  # rounds until the next pipeline is begun, to be killed

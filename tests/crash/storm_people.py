@@ -9,7 +9,8 @@ from pathlib import Path
 from tests.crash.programs import Program
 from tests.hook.processes import start
 
-PACE_S = 0.03  # between two sends of one home, and between two hook events of its agent
+PACE_S = 0.03  # a send of one home, on average, and between two hook events of its agent
+BURST = 30  # sends to one destination without a pause: what waits together can be put in a wrong order
 SLOW = 5  # times as long where a pipeline is waited for, which takes its time
 AGAIN_S = 0.05  # until an unanswered request is repeated
 PAGE = 50  # messages that are acted on together
@@ -64,18 +65,21 @@ class Person:
 
     def _send(self) -> None:
         """Repeat a request until it is answered, as any careful program does."""
-        for number in itertools.count():
+        for first in itertools.count(0, BURST):
             for to in self._destinations:
-                if self._over.is_set():
-                    return
-                name = f"{self.name}-{to.removeprefix('@')}-{number}"
-                body = {"to": to, "message": f"{MARK} {name}", "client_message_id": name}
-                while (answer := self.daemon.ask("POST", "/v1/send", body)) is None or answer[0] not in (200, 202):
-                    assert answer is None or answer[0] >= 500, answer
-                    self.repeated += 1
-                    time.sleep(AGAIN_S)
-                self.accepted.append((to, name))
-                time.sleep(self._pace_s)
+                for number in range(first, first + BURST):
+                    if self._over.is_set():
+                        return
+                    self._send_one(to, f"{self.name}-{to.removeprefix('@')}-{number}")
+                time.sleep(BURST * self._pace_s)
+
+    def _send_one(self, to: str, name: str) -> None:
+        body = {"to": to, "message": f"{MARK} {name}", "client_message_id": name}
+        while (answer := self.daemon.ask("POST", "/v1/send", body)) is None or answer[0] not in (200, 202):
+            assert answer is None or answer[0] >= 500, answer
+            self.repeated += 1
+            time.sleep(AGAIN_S)
+        self.accepted.append((to, name))
 
     def _act(self) -> None:
         while not self._quiet.is_set():

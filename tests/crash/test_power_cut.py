@@ -15,7 +15,7 @@ from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
 
-CUTS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "20")) * 25
+CUTS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "50")) * 5
 OPERATIONS = 60
 OBJECTS = [bytes([number]) * 32 for number in range(3)]
 
@@ -125,7 +125,7 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(
     torn: bool, record_property: Callable[[str, object], None]
 ) -> None:
     assert _rounds(SmallJournal, CUTS, torn=torn) == []
-    record_property("power cuts", CUTS)
+    record_property("power cuts of a device", CUTS)
 
 
 def test_the_same_cuts_do_lose_acknowledged_entries_when_commits_are_not_synced() -> None:

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline import content
 from holdfast.pipeline import lake as lakes_of_ours
 from holdfast.pipeline.certificate import KEY_FILE, PROVED, KeyExposed, lake_key
 from holdfast.pipeline.lake import Lake, live_files
@@ -66,6 +67,30 @@ def test_one_changed_value_in_any_column_shows(certified: Path, tmp_path: Path, 
         shutil.rmtree(copy)
 
 
+def test_one_changed_value_in_a_table_that_is_computed_shows(certified: Path, tmp_path: Path) -> None:
+    others = [name for name, table in PROOF.items() if table.is_stored and name not in PROVED]
+    changed = [name for name in others if lakes.shelf_of(certified, PROOF).rows(name, _version(certified, name))]
+    assert len(changed) > 1
+    for name in changed:
+        copy = tmp_path / name
+        shutil.copytree(certified, copy)
+        file = _largest(copy, name)
+        column = next(column for column in PROOF[name].schema.fieldNames() if column != PROOF[name].partition_by)
+        _rewrite(file, partial(_with_one_other, column=column))
+        assert wrong(copy) == [f"{name}: {file.relative_to(Lake(copy).root(name))} is not what was certified"]
+
+
+def test_another_file_in_the_place_of_a_certified_one_shows(certified: Path, tmp_path: Path) -> None:
+    """One that is what its name says, and the log names it."""
+    shutil.copytree(certified, tmp_path / "lake")
+    file = _largest(tmp_path / "lake", "extent")
+    other = file.with_name(content.name_for("batch-00000002-", _largest(tmp_path / "lake", "history")))
+    shutil.copy(_largest(tmp_path / "lake", "history"), other)
+    for entry in (file.parent / "_delta_log").glob("*.json"):
+        entry.write_text(entry.read_text().replace(file.name, other.name))
+    assert "extent has other files than were certified" in wrong(tmp_path / "lake")
+
+
 @pytest.mark.parametrize("name", PROVED)
 def test_a_row_taken_away_or_repeated_shows(certified: Path, tmp_path: Path, name: str) -> None:
     def shorter(table: Any) -> Any:
@@ -112,7 +137,8 @@ def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
 
 def test_a_changed_byte_of_what_is_certified_shows_or_changes_nothing(certified: Path, tmp_path: Path) -> None:
     """In rows, in the logs of their tables, in certificates, and in the list of batches."""
-    names, copy = (*PROVED, "certificate", "run"), tmp_path / "copy"
+    computed = [name for name, table in PROOF.items() if table.is_stored and name not in PROVED]
+    names, copy = (*PROVED, *computed, "certificate", "run"), tmp_path / "copy"
     shutil.copytree(certified, copy)
     before, found = _certified_rows(copy, names), 0
     files = [path for name in names for path in sorted(Lake(copy).root(name).rglob("*")) if path.is_file()]

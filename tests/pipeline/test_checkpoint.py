@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.pipeline import checkpoint, plan
+from holdfast.cli import pipeline
+from holdfast.pipeline import checkpoint, plan, records
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.plan import Mark, Source
+from holdfast.pipeline.runner import Runner
 from tests.pipeline import lakes
 from tests.relay.running import RunningRelay, running
 
@@ -90,3 +93,31 @@ def test_what_a_run_could_not_say_any_more_the_next_one_says_before_it_waits(pla
     checkpoint.repeat(place, after.acknowledged, mark_at(after, 2))  # of an older copy
     checkpoint.repeat(place, after.acknowledged, None)
     assert source_of(place).acknowledged == after.acknowledged
+
+
+@pytest.mark.parametrize("every_s", [None, 60.0], ids=["once", "for ever"])
+def test_a_run_says_it_before_its_first_batch(place: Place, tmp_path: Path, every_s: float | None) -> None:
+    """What the lake has by its last complete batch, though there may be nothing new for a long time."""
+    source = source_of(place)
+    lake = lake_with(tmp_path / "lake", mark_at(source, 3))
+    runner = Runner(None, lake, {})  # type: ignore[arg-type]  # none of its batches begins
+    pipeline._outcomes(runner, [source], every_s, full=True)
+    found = checkpoint.find(place)
+    assert found is not None
+    assert (found.log_id, found.seq) == (source.head.log_id, 3)
+
+
+def lake_with(path: Path, mark: Mark) -> Lake:
+    """One with a complete batch that left it there."""
+    lake = Lake(path)
+    lake.create()
+    row = {
+        "number": 1,
+        "at": records.as_time(1),
+        "entries": mark.seq,
+        "ranges": [],
+        "heads": [vars(mark)],
+        "versions": [],
+    }
+    lake.commit(records.RUN, 1, lake.stage_rows(records.RUN, records.arrow_rows(records.RUN, [row])))
+    return lake

@@ -21,8 +21,12 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+from typer.testing import CliRunner
 
-from holdfast.pipeline import records
+from holdfast.cli import pipeline
+from holdfast.cli.output import ExitCode
+from holdfast.cli.pipeline_upkeep import VACUUM_HOURS_MAX
+from holdfast.pipeline import content, records
 from holdfast.pipeline.lake import SMALL_FILES_MAX, Lake, LakeOutdated, live_files
 from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import Table, Writing
@@ -112,6 +116,18 @@ def test_the_log_tells_the_true_count_and_bounds_of_every_file(lake: Lake) -> No
         }
 
 
+def test_the_name_of_every_file_says_what_is_in_it(lake: Lake) -> None:
+    for number in range(1, 4):
+        add(lake, MADE, number, rows(number * 10, 2))
+        lake.compact(MADE, small_files_max=1)
+    handle = lake.delta("made")
+    assert handle is not None
+    found = live_files(handle)
+    assert [path.name.partition("-")[0] for path in found] == ["joined", "joined"], "one for each day"
+    assert [content.told_by(path) for path in found] == [content.digest_of(path) for path in found]
+    assert [row["seq"] for row in read(lake, MADE)] == [10, 11, 20, 21, 30, 31]
+
+
 def test_a_repeated_batch_is_not_committed_again(lake: Lake) -> None:
     add(lake, MADE, 1, rows(1, 3))
     version = DeltaTable(lake.root("made")).version()
@@ -153,6 +169,16 @@ def test_many_batches_leave_few_files_and_every_row(lake: Lake) -> None:
         is_batch = any("txn" in one for one in commit)
         changes = {one[kind]["dataChange"] for one in commit for kind in ("add", "remove") if kind in one}
         assert changes == {is_batch}
+
+
+def test_files_may_be_kept_for_as_long_as_can_be_said(lake: Lake) -> None:
+    for number in (1, 2):
+        add(lake, SWAPPED, number, rows(1, 3))
+    assert lake.vacuum(SWAPPED, [], hours=VACUUM_HOURS_MAX) == []
+    asked = CliRunner().invoke(pipeline.app, ["vacuum", "--lake", str(lake.path), "--hours", str(VACUUM_HOURS_MAX + 1)])
+    assert asked.exit_code == ExitCode.USAGE
+    assert "--hours" in asked.stderr
+    assert len(lake.vacuum(SWAPPED, [], hours=0)) == 1
 
 
 def test_vacuum_removes_what_killed_runs_left_and_nothing_that_is_named(lake: Lake) -> None:

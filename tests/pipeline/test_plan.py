@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import plan, watch
+from holdfast.pipeline import checkpoint, plan, watch
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Head, Place
 from holdfast.pipeline.plan import Mark, OtherHistory, Plan, Source, SourceTwice
@@ -179,7 +179,11 @@ def test_every_waits_until_there_is_something_and_the_time_has_passed(
     batches = watch.every(runner, sources, 60.0, world)
     assert (next(batches).entries, sum(slept)) == (10, 0)  # the first one at once
     _send_later(relay)
+    another = Mark(sources[0].origin, sources[0].head.log_id, 11, None)
+    assert checkpoint.move(sources[0].place, another) is None
     assert (next(batches).entries, sum(slept)) == (1, 60)  # the next one when its time has come
+    kinds = [kind for kind, _ in lakes.findings(tmp_path / "lake", TOYS)]
+    assert kinds == ["acknowledged_unread"], "what was acknowledged since the run began is looked at, too"
     with pytest.raises(Enough):
         next(batches)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from holdfast.cli import json_log
+from holdfast.cli import json_log, settings_seen
 from holdfast.cli.hook_process import hooks_handled
 from holdfast.cli.output import ExitCode, Failure, print_json, show_time
 from holdfast.cli.process import run, stop_signal
@@ -130,6 +130,7 @@ async def work(daemon: Daemon, port: int | None, stop: asyncio.Event, **told: st
     try:
         await service.start(network)
         url = {} if service.url is None else {"url": service.url}
+        settings_seen.tell(device.home.path, "daemon", daemon.settings)
         since = device.clock()
         holder.note(device.home, Holder(pid=os.getpid(), since=since, socket=service.socket, url=service.url))
         print_json({"socket": service.socket, **url, **told})

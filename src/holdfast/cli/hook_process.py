@@ -9,6 +9,7 @@ from hashlib import sha256
 import msgspec
 import structlog
 
+from holdfast.cli import settings_seen
 from holdfast.device import hook_entries, send
 from holdfast.device.daemon import Daemon
 from holdfast.device.device import Device
@@ -91,10 +92,13 @@ class HookService:
         # In a thread, because a database that somebody keeps locked is waited for, and messages must be carried meanwhile.
         store = Store(await asyncio.to_thread(database.opened, home / DATABASE_NAME, device.clock))
         try:
+            told, chosen = agent_settings.load(home), settings.load(home)
+            settings_seen.tell(home, "agents", told)
+            settings_seen.tell(home, "hooks", chosen)
             self._agents = AgentService(
                 home,
                 store,
-                agent_settings.load(home),
+                told,
                 clock=device.clock,
                 network=SystemNetwork(),
                 environment=os.environ,
@@ -107,7 +111,7 @@ class HookService:
                 report=self._report,
                 clock=device.clock,
                 random=device.random,
-                settings=settings.load(home),
+                settings=chosen,
             )
             if not self._stopping.is_set():
                 await self._run(self._worker, self._agents)

@@ -64,7 +64,7 @@ def run(
         raise Failure(ExitCode.USAGE, "usage", "--once and --every exclude each other")
     every_s = None if every is None else _seconds(every)
     with explained():
-        from holdfast.pipeline import checkpoint, plan, session, shelf, watch
+        from holdfast.pipeline import plan, session, shelf
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load
 
@@ -82,13 +82,8 @@ def run(
             with _progress(as_json) as tell:
                 tell("starting Spark")
                 runner = _runner(opened, settings, load(), tell)
-                relays = sources[0]
-                checkpoint.repeat(relays.place, relays.acknowledged, runner.last_run().marks.get(relays.origin))
-                if every_s is None:
-                    outcomes = watch.once(runner, sources, full=full is not False)
-                else:
-                    outcomes = watch.every(runner, sources, every_s, watch.World())
-                violations = _follow(outcomes, opened, relays, on_violation, as_json=as_json)
+                outcomes = _outcomes(runner, sources, every_s, full=full is not False)
+                violations = _follow(outcomes, opened, sources[0], on_violation, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
 
@@ -108,7 +103,7 @@ def index(
     """Bring an index of your own messages up to date, for `search`. They lie there in the clear, for you alone."""
     every_s = None if every is None else _seconds(every)
     with explained():
-        from holdfast.pipeline import plan, session, shelf, watch
+        from holdfast.pipeline import plan, session, shelf
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load_search
 
@@ -123,10 +118,7 @@ def index(
                 tell("starting Spark")
                 settings = session.SessionSettings(memory_mb=memory_mb, rows=rows, more=_hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell)
-                if every_s is None:
-                    outcomes = watch.once(runner, sources, full=False)
-                else:
-                    outcomes = watch.every(runner, sources, every_s, watch.World())
+                outcomes = _outcomes(runner, sources, every_s, full=False)
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
@@ -151,6 +143,18 @@ def _runner(
     spark = session.open_session(settings, lake.private)
     register(spark)
     return Runner(spark, lake, tables, tell=tell)
+
+
+def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, *, full: bool) -> "Iterator[Outcome]":
+    """Batches until everything is read, or for ever; first the relay hears what a run that ended before could not tell it."""
+    from holdfast.pipeline import checkpoint, watch
+
+    marks = runner.last_run().marks
+    for source in sources:
+        checkpoint.repeat(source.place, source.acknowledged, marks.get(source.origin))
+    if every_s is None:
+        return watch.once(runner, sources, full=full)
+    return watch.every(runner, sources, every_s, watch.World())
 
 
 def _follow(

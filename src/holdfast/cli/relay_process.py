@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 
-from holdfast.cli import json_log, relay_store
+from holdfast.cli import json_log, relay_store, settings_seen
 from holdfast.cli.lake_report import lake_report
 from holdfast.cli.output import ExitCode, Failure, print_json
 from holdfast.cli.process import run, stop_signal
@@ -73,6 +73,7 @@ def open_in(data: Path, chosen: Settings) -> tuple[Engine, Relay]:
         if engine.is_shared:
             with engine.write() as transaction:
                 neighbours.claim_key(transaction, found.pubkey)
+        settings_seen.tell(data, "relay", chosen)
         return engine, Relay(engine, chosen, found, verifiers=Verifiers(VERIFIERS))
     except BaseException:
         engine.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.device.home import Home, read_private
-from holdfast.store import faults, files
+from holdfast.store import faults, files, notes
 
 FILE_NAME = "daemon.pid"
 
@@ -23,7 +23,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 def note(home: Home, holder: Holder) -> None:
     """Say that this process is the home's daemon. It holds the home's lock: that, and not this file, keeps others out."""
-    files.replace(_path(home), msgspec.json.encode(holder) + b"\n")
+    files.replace(_path(home), notes.write(holder))
 
 
 def clear(home: Home) -> None:
@@ -34,7 +34,7 @@ def clear(home: Home) -> None:
 def find(home: Home) -> Holder | None:
     """The daemon that noted itself last, if its process is still there."""
     with suppress(faults.Fault, msgspec.DecodeError, UnicodeDecodeError):
-        holder = msgspec.json.decode(read_private(_path(home)), type=Holder)
+        holder = notes.read(read_private(_path(home)), Holder)  # another number would be another process
         if is_alive(holder.pid):
             return holder
     return None

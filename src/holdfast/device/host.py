@@ -19,7 +19,7 @@ from holdfast.device.home import Home, read_private
 from holdfast.device.settings import ClonePolicy
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import total
-from holdfast.store import faults, files
+from holdfast.store import faults, files, notes
 
 FILE_NAME = "host.json"
 COMMAND_TIMEOUT_S = 5.0
@@ -105,14 +105,14 @@ def judge(found: Machine | None, machine: Machine) -> Verdict:
 
 def accept(home: Home, machine: Machine) -> None:
     """The home lives on this machine from now on."""
-    files.replace(home.path / FILE_NAME, msgspec.json.encode(machine) + b"\n")
+    files.replace(home.path / FILE_NAME, notes.write(machine))
 
 
 def noted(home: Home) -> Machine | None:
     """The machine that was noted. A note that cannot be read says nothing, and is left as it is."""
     path = home.path / FILE_NAME
     try:
-        found = msgspec.json.decode(read_private(path), type=Machine)
+        found = notes.read(read_private(path), Machine)
     except faults.FileMissing:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

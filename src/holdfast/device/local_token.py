@@ -6,9 +6,10 @@ a daemon that does so itself takes the old one for a moment longer, for programs
 
 import base64
 import hmac
+import re
 from pathlib import Path
 
-from holdfast.device.home import read_private
+from holdfast.device.home import Damaged, read_private
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.store import files
@@ -16,6 +17,7 @@ from holdfast.store.world import Clock, Random
 
 FILE_NAME = "local-token"
 TOKEN_BYTES = 32
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{43}")  # as many in base64
 GRACE_S = 60  # for which the token before is taken
 
 
@@ -59,7 +61,10 @@ def take(home: Path, random: Random) -> str:
     path = home / FILE_NAME
     if not path.exists():
         files.write_new(path, _mint(random) + b"\n")
-    return read_private(path).decode("ascii").strip()
+    text = read_private(path).decode("latin-1").removesuffix("\n")
+    if not _TOKEN.fullmatch(text):
+        raise Damaged(str(path), "it is not a token; `holdfast daemon rotate-token` puts another one there")
+    return text
 
 
 def renew(home: Path, random: Random) -> str:

@@ -18,7 +18,7 @@ from holdfast.device.home import Damaged, Home, read_private
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY
-from holdfast.store import faults, files
+from holdfast.store import faults, files, notes
 from holdfast.store.world import Random
 
 ARCHIVED_MAX = 8  # old keys that are kept at once; the next rotation waits until one of them has had its time
@@ -59,7 +59,7 @@ def archived(home: Home, now: int) -> tuple[Archived, ...]:
     """The keys before, the oldest first. An archive that cannot be read is put aside, never overwritten."""
     path = home.path / ARCHIVE_NAME
     try:
-        found = msgspec.json.decode(read_private(path), type=_Archive)
+        found = notes.read(read_private(path), _Archive)
         _check(found)
     except faults.FileMissing:
         return ()
@@ -89,7 +89,7 @@ def begin(home: Home, now: int, random: Random, client_message_id: str, ttl_days
     asked = Next(
         secret=keys.nsec(secret), client_message_id=client_message_id, kept_days=ttl_days + KEPT_BEYOND_TTL_DAYS
     )
-    files.write_new(home.path / NEXT_NAME, msgspec.json.encode(asked) + b"\n")
+    files.write_new(home.path / NEXT_NAME, notes.write(asked))
     return secret
 
 
@@ -97,7 +97,7 @@ def asked_for(home: Home) -> Next | None:
     """The key that was asked for and is not in use yet."""
     path = home.path / NEXT_NAME
     try:
-        return msgspec.json.decode(read_private(path), type=Next)
+        return notes.read(read_private(path), Next)
     except faults.FileMissing:
         return None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -149,8 +149,7 @@ def drop_expired(home: Home, now: int) -> int:
 
 
 def _write(home: Home, found: tuple[Archived, ...]) -> None:
-    pretty = msgspec.json.format(msgspec.json.encode(_Archive(keys=found)), indent=2)
-    files.replace(home.path / ARCHIVE_NAME, pretty + b"\n")
+    files.replace(home.path / ARCHIVE_NAME, notes.write(_Archive(keys=found)))
 
 
 def _check(found: _Archive) -> None:

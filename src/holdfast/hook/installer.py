@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.hook import entries
 from holdfast.hook.json_text import NotJson
-from holdfast.store import faults, files
+from holdfast.store import faults, files, notes
 
 RECORD_NAME = "hook-installs.json"
 BACKUP_ENDING = ".before-holdfast"
@@ -46,6 +46,19 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str  # of what was written
     backup: str | None
     made_directory: bool
+    backup_sha256: str | None = None  # None in what was written before there was one
+
+
+class _Installs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the record holds."""
+
+    installs: list[Install]
+
+
+def _noted(raw: bytes) -> list[Install]:
+    if raw.lstrip().startswith(b"["):  # as it was written before there was a digest
+        return msgspec.json.decode(raw, type=list[Install])
+    return notes.read(raw, _Installs).installs
 
 
 class Installer:
@@ -82,6 +95,7 @@ class Installer:
             sha256=_digest(text.encode()),
             backup=backup,
             made_directory=made_directory,
+            backup_sha256=None if base is None else _digest(base),
         )
         self._remember([*self._others(kind, path), done])
         _exchange(path, before, text.encode(), mode)
@@ -102,10 +116,10 @@ class Installer:
     def installs(self) -> list[Install]:
         """What was done and not undone."""
         try:
-            return msgspec.json.decode(self._record.read_bytes(), type=list[Install])
+            return _noted(self._record.read_bytes())
         except FileNotFoundError:
             return []
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Unreadable(str(self._record), str(error)) from error
 
     def _base(self, kind: str, path: Path, before: bytes | None) -> bytes | None:
@@ -113,7 +127,7 @@ class Installer:
         known = self._find(kind, path)
         if known is not None and before is not None and _digest(before) == known.sha256:
             kept = None if known.backup is None else _read(Path(known.backup))
-            if known.backup is None or kept is not None:
+            if known.backup is None or _is_as_kept(kept, known):
                 return kept
         if before is None:
             return None
@@ -143,7 +157,7 @@ class Installer:
             os.close(descriptor)
 
     def _remember(self, installs: list[Install]) -> None:
-        files.replace(self._record, msgspec.json.format(msgspec.json.encode(installs), indent=2) + b"\n")
+        files.replace(self._record, notes.write(_Installs(installs=installs)))
 
 
 @contextmanager
@@ -200,6 +214,11 @@ def _clean_up(known: Install, path: Path) -> None:
     if known.made_directory:
         with suppress(OSError):  # somebody else uses it by now
             path.parent.rmdir()
+
+
+def _is_as_kept(found: bytes | None, known: Install) -> bool:
+    """Whether a copy is still what was copied."""
+    return found is not None and known.backup_sha256 in (None, _digest(found))
 
 
 def _digest(content: bytes) -> str:

@@ -19,7 +19,8 @@ from holdfast.protocol import keys
 from holdfast.store import faults, files
 
 PROVED = ("history", "message_fate", "receipt")
-"""The tables whose rows a certificate covers one by one; every other one is computed from them."""
+"""The tables whose rows a certificate covers one by one, wherever they lie. Of every other one, which is computed from them, it
+covers the files, whose names say what is in them."""
 
 OUTCOMES = ("delivered", "expired", "dropped", "quarantined", "moderated", "rolled_back", "full", "blocked")
 """The ways in which a message can end for a recipient."""
@@ -67,6 +68,7 @@ class Facts:
     heads: Sequence[Mapping[str, Any]]
     versions: Mapping[str, int]
     digests: Mapping[str, Digest]
+    listings: Mapping[str, str]
     findings: Sequence[Mapping[str, Any]]
     balance: Mapping[str, int]
 
@@ -83,6 +85,7 @@ def write(facts: Facts, previous: Certificate | None, secret: bytes) -> Certific
         "heads": [{**head, "log_id": head["log_id"].hex(), "chain": _hex(head["chain"])} for head in facts.heads],
         "versions": dict(facts.versions),
         "digests": {name: {"rows": one.rows, "digest": one.text()} for name, one in facts.digests.items()},
+        "files": dict(facts.listings),
         "devices": devices,
         "scope": "relay and devices" if devices else "relay-internal only",
         "findings": _findings(facts.findings),

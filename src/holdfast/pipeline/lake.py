@@ -21,7 +21,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from holdfast.pipeline import few, statistics
+from holdfast.pipeline import content, few, statistics
 from holdfast.pipeline.delta_log import logged, root_of, sync_files, sync_log
 from holdfast.pipeline.table import Table, Writing
 from holdfast.store import faults, files
@@ -320,7 +320,24 @@ class Lake:
                     ),
                 )
         sync_files([path for path in live_files(handle) if path not in before])  # what they replace may go from here on
+        self._name_by_content(handle, table)
         return handle.version()
+
+    def _name_by_content(self, handle: DeltaTable, table: Table) -> None:
+        """Give files that others named, who joined them, names that say what is in them; they stay where they are."""
+        root = self.root(table.name)
+        nameless = [live for live in _live(handle, table) if content.told_by(Path(live[0])) is None]
+        if not nameless:
+            return
+        linked = [self.step(f"name {table.name}", lambda path=root / path: _linked(path)) for path, *_ in nameless]  # type: ignore[misc]  # likewise
+        sync_files(linked)
+        now_ms = int(time.time() * 1000)
+        removed = [
+            RemoveAction(path=path, data_change=False, deletion_timestamp=now_ms, size=size, partition_values=values)
+            for path, size, values in nameless
+        ]
+        added = [_add(root, path, table, is_new=False) for path in linked]
+        self.step(f"commit {table.name}", lambda: _commit(handle, table, [*removed, *added], []))
 
     def vacuum(self, table: Table, keep_versions: Sequence[int], hours: int = VACUUM_HOURS) -> list[str]:
         """Remove files that neither these versions nor the newest one need, what killed runs left among them."""
@@ -419,7 +436,7 @@ def _moved(staged: Path, root: Path, number: int) -> list[Path]:
     for source in sorted(staged.rglob("*.parquet")):
         if statistics.rows_of(source) == 0:
             continue
-        target = root / source.parent.relative_to(staged) / f"{_prefix(number)}{secrets.token_hex(8)}.parquet"
+        target = root / source.parent.relative_to(staged) / content.name_for(_prefix(number), source)
         target.parent.mkdir(exist_ok=True)
         source.rename(target)
         moved.append(target)
@@ -432,7 +449,17 @@ def _prefix(number: int) -> str:
     return f"batch-{number:08d}-"
 
 
-def _add(root: Path, path: Path, table: Table) -> AddAction:
+def _linked(path: Path) -> Path:
+    """A second name of a file, one that says what is in it; the first goes when nobody needs it any more."""
+    target = path.with_name(content.name_for("joined-", path))
+    try:
+        os.link(path, target)
+    except OSError:  # not every file system has second names
+        shutil.copyfile(path, target)
+    return target
+
+
+def _add(root: Path, path: Path, table: Table, *, is_new: bool = True) -> AddAction:
     relative = path.relative_to(root)
     values = dict(part.split("=", 1) for part in relative.parts[:-1])
     status = path.stat()
@@ -441,7 +468,7 @@ def _add(root: Path, path: Path, table: Table) -> AddAction:
         size=status.st_size,
         partition_values=values,
         modification_time=int(status.st_mtime * 1000),
-        data_change=True,
+        data_change=is_new,
         stats=statistics.statistics(path, table.schema),
     )
 

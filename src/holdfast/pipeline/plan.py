@@ -15,7 +15,7 @@ from holdfast.pipeline.checkpoint import Checkpoint
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.table import Range
 from holdfast.protocol.history import Kind, Restored
-from holdfast.store import faults
+from holdfast.store import faults, notes
 
 RELAY = "relay:"
 DEVICE = "device:"
@@ -86,11 +86,11 @@ class Plan:
         return sum(one.until - one.after for one in self.ranges)
 
     def encode(self) -> bytes:
-        return msgspec.json.encode(self)
+        return notes.write(self)
 
     @classmethod
     def decode(cls, raw: bytes) -> "Plan":
-        return msgspec.json.decode(raw, type=cls)
+        return notes.read(raw, cls)
 
 
 def find_devices(places: Sequence[Place]) -> list[Source]:
@@ -120,6 +120,13 @@ def check_once(sources: Sequence[Source]) -> None:
 def renewed(source: Source) -> Source:
     """The same history as it stands now."""
     return replace(source, head=pages.read_head(source.place))
+
+
+def with_acknowledged(source: Source) -> Source:
+    """The same history with what its relay has been told by now of where it is kept, by whomever."""
+    if not source.origin.startswith(RELAY):
+        return source
+    return replace(source, acknowledged=checkpoint.find(source.place))
 
 
 def _relay_origin(place: Place) -> str:

@@ -7,8 +7,10 @@ had, and tables that have it already are left as they are; one that was interrup
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from deltalake.transaction import Transaction
 
 from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, upkeep
@@ -112,7 +114,7 @@ class Runner:
         path = self._lake.private / PLAN_FILE
         committed = self._lake.committed("history")
         if committed >= number:
-            kept = Plan.decode(path.read_bytes()) if path.exists() else None
+            kept = _kept(path)
             if kept is None or not kept.number == committed == number:
                 raise OffsetGap(
                     str(self._lake.path), f"history has batch {committed}, the last complete one is {last.number}"
@@ -282,7 +284,8 @@ class Runner:
             brought |= {name: self._shelf.files(name, inputs.versions[name]) for name in ("history", "message_fate")}
         balance = shelf.balance(self._shelf, counted, brought, open_rows)
         at = last.at if inputs.batch is None else inputs.batch.at
-        return Facts(agreed.number, at, agreed.ranges, heads, inputs.versions, digests, findings, balance)
+        listings = self._shelf.listings(inputs.versions)
+        return Facts(agreed.number, at, agreed.ranges, heads, inputs.versions, digests, listings, findings, balance)
 
     def _certificate_before(self, number: int) -> certificate.Certificate | None:
         found = self._shelf.certificates(number - 1)
@@ -306,6 +309,14 @@ class Runner:
     def _write_record(self, table: Table, number: int, rows: list[dict[str, Any]]) -> None:
         staged = self._lake.stage_rows(table, records.arrow_rows(table, rows))
         self._lake.commit(table, number, staged)
+
+
+def _kept(path: Path) -> Plan | None:
+    """The plan of a batch that was interrupted, if it is there as it was written."""
+    try:
+        return Plan.decode(path.read_bytes())
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _call(table: Table, new_entry: "DataFrame") -> "DataFrame":

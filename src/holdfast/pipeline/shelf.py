@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
-from holdfast.pipeline import catalog, certificate, digest, records
+from holdfast.pipeline import catalog, certificate, content, digest, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
@@ -135,6 +135,16 @@ class Shelf:
 
     def digest(self, name: str, paths: Sequence[Path]) -> Digest:
         return digest.of_files(paths, self.lake.root(name), records.arrow_schema(self.tables[name]))
+
+    def listings(self, versions: Mapping[str, int]) -> dict[str, str]:
+        """Which files the tables have that are not proved row by row, as a digest for each."""
+        found = {}
+        for name in versions.keys() - set(certificate.PROVED):
+            handle = self.lake.delta(name)
+            is_last = handle is not None and handle.version() == versions[name]  # then its log need not be read again
+            paths = live_files(handle) if handle is not None and is_last else self.files(name, versions[name])
+            found[name] = content.listing(self.lake.root(name), paths)
+        return found
 
     def findings(self, versions: Mapping[str, int]) -> list[dict[str, Any]]:
         """What is wrong, violations first."""

@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from deltalake.exceptions import DeltaError
 
-from holdfast.pipeline import certificate, shelf
+from holdfast.pipeline import certificate, content, shelf
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.lake import VersionMissing
 from holdfast.pipeline.shelf import Run, Shelf
@@ -69,6 +69,11 @@ def _contents(lake: Shelf, last: Certificate, run: Run) -> list[str]:
             wrong += _table(lake, name, said["versions"].get(name), told)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
+    for name, listed in said.get("files", {}).items():  # there were none in the first certificates
+        try:
+            wrong += _files(lake, name, said["versions"].get(name), listed)
+        except _UNREADABLE as error:
+            wrong.append(f"{name} cannot be read: {_first_line(error)}")
     if not wrong:  # counted only in rows that are the right ones
         wrong += _balance(lake, said)
     return wrong
@@ -81,6 +86,16 @@ def _table(lake: Shelf, name: str, version: int | None, told: Mapping[str, Any])
     if found.rows != told["rows"]:
         return [*wrong, f"{name} has {found.rows} rows, {told['rows']} are certified"]
     return wrong if found.text() == told["digest"] else [*wrong, f"{name}: a value is not what was certified"]
+
+
+def _files(lake: Shelf, name: str, version: int | None, listed: str) -> list[str]:
+    """Whether a table has the files that were certified, and they what their names say."""
+    root, found = lake.lake.root(name), lake.files(name, version)
+    wrong = [f"{name}: {path} is not where the log says" for path in lake.misplaced(name, version)]
+    if content.listing(root, found) != listed:
+        return [*wrong, f"{name} has other files than were certified"]
+    changed = [path.relative_to(root) for path in found if not content.is_as_named(path)]
+    return [*wrong, *(f"{name}: {path} is not what was certified" for path in changed)]
 
 
 def _heads(said: Mapping[str, Any], run: Run) -> list[str]:

@@ -41,6 +41,6 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
         waiting = plan.waiting_entries(sources, runner.last_run().marks)
         if waiting >= ENTRIES_WAITED_FOR or (waiting > 0 and world.clock() - began_at >= every_s):
             began_at = world.clock()
-            yield runner.run_batch(sources, full=False)
+            yield runner.run_batch([plan.with_acknowledged(source) for source in sources], full=False)
         else:
             world.sleep(POLL_S)

@@ -20,7 +20,7 @@ from holdfast.relay.database import SCHEMA, open_relay, open_to_read
 from holdfast.relay.identity import BACKUP_NOTE, DATABASE, KEY_FILES, RESTORING
 from holdfast.relay.lock import hold
 from holdfast.relay.settings import FILE_NAME as SETTINGS
-from holdfast.store import faults, files, history, migrations
+from holdfast.store import faults, files, history, migrations, notes
 from holdfast.store.check import check
 from holdfast.store.engine import Engine
 from holdfast.store.files import sync_directory
@@ -77,7 +77,7 @@ def backup(data: Path, target: Path, *, clock: Clock = wall_clock) -> Note:
         if settings is not None:
             files.write_new(partial / SETTINGS, settings)
         note = _checked(partial / DATABASE, clock())
-        files.write_new(partial / BACKUP_NOTE, msgspec.json.encode(note) + b"\n")
+        files.write_new(partial / BACKUP_NOTE, notes.write(note))
         partial.rename(target)
     sync_directory(target.parent)
     return note
@@ -152,7 +152,7 @@ def _refuse_broken(copy: Engine) -> None:
 
 def _read_note(source: Path) -> Note:
     try:
-        note = msgspec.json.decode((source / BACKUP_NOTE).read_bytes(), type=Note)
+        note = notes.read((source / BACKUP_NOTE).read_bytes(), Note)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NotABackup(str(source), f"it has no {BACKUP_NOTE}") from error
     except OSError as error:

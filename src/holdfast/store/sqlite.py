@@ -17,7 +17,7 @@ from pathlib import Path
 
 import apsw
 
-from holdfast.store import faults, files
+from holdfast.store import faults, files, wal
 from holdfast.store.engine import Alone, ConstraintViolated, Row, Transaction, Value, Watch
 
 BUSY_TIMEOUT_S = 10.0
@@ -28,6 +28,13 @@ BUSY_PAUSE_S = 0.002
 
 QUICK_CHECK_BYTES_MAX = 268_435_456
 """Up to this size a file is looked through whenever it is opened to be written; `holdfast check` does it at any size."""
+
+JOURNAL_CHECK_BYTES_MAX = 33_554_432
+"""The same of a write-ahead log that somebody who died has left; it is usually an eighth of this at most."""
+
+JOURNAL_LOOKS = 3
+JOURNAL_PAUSE_S = 0.1
+"""How often a journal must look damaged, and how long apart, to be so: somebody may be writing to it."""
 
 LOOKUP_ROWS = 512
 """How many keys one statement looks up; SQLite takes a bounded number of values in one."""
@@ -107,6 +114,7 @@ class SqliteEngine:
 
     def prepare(self) -> None:
         """Switch the file to the journal and the syncing that our promises rest on; it is known to be ours by now."""
+        self._look_at_journal()
         if self._is_file and os.stat(self.where).st_size <= QUICK_CHECK_BYTES_MAX:
             self._look_through()
         with self._write_turn:
@@ -114,6 +122,7 @@ class SqliteEngine:
             # a journal that came back after a power cut would undo everything committed since.
             self._execute(self._writer, "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
             self._execute(self._writer, f"PRAGMA journal_mode={self._journal_mode}")
+            self._begin_journal()
 
     def write(self) -> AbstractContextManager[Transaction]:
         return self._write()
@@ -125,7 +134,8 @@ class SqliteEngine:
         return Alone()
 
     def damage(self) -> list[str]:
-        return self._damage("PRAGMA integrity_check")
+        found = self._journal_damage(None)
+        return [*([] if found is None else [found]), *self._damage("PRAGMA integrity_check")]
 
     def backup(self, path: str | os.PathLike[str]) -> None:
         """Copy the database, as one moment saw it, into a new file. Readers and writers go on meanwhile."""
@@ -201,6 +211,47 @@ class SqliteEngine:
                 file.xClose()
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
+
+    def _look_at_journal(self) -> None:
+        """Refuse a file of which SQLite would drop commits in silence."""
+        found = self._journal_damage(JOURNAL_CHECK_BYTES_MAX)
+        if found is not None:
+            raise faults.Corrupt(self.where, found)
+
+    def _begin_journal(self) -> None:
+        """Work off what somebody who died has left: half of a transaction must not lie behind the next ones for ever."""
+        if self._journal_mode == "wal":
+            self._writer.set_busy_handler(None)  # if others are at work nobody has died, or they have done it
+            with suppress(faults.Busy):
+                self._execute(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
+            self._writer.set_busy_handler(_BusyHandler(self._busy_timeout_s))
+
+    def _journal_damage(self, bytes_max: int | None) -> str | None:
+        """What is wrong with the write-ahead log, each time that one looks."""
+        found = None
+        for look in range(JOURNAL_LOOKS):
+            time.sleep(JOURNAL_PAUSE_S if look else 0)
+            found, before = self._read_journal(bytes_max), found
+            if found is None or (look and found != before):
+                return None
+        return found
+
+    def _read_journal(self, bytes_max: int | None) -> str | None:
+        if self.where == MEMORY:
+            return None
+        try:
+            file = apsw.VFSFile(
+                self._vfs or "", f"{self.where}-wal", [apsw.SQLITE_OPEN_WAL | apsw.SQLITE_OPEN_READONLY, 0]
+            )
+        except apsw.Error:
+            return None  # there is none
+        try:
+            size = file.xFileSize()
+            return wal.damage(file.xRead, size) if bytes_max is None or size <= bytes_max else None
+        except apsw.Error as error:
+            raise _meaning(error, self.where) from error
+        finally:
+            file.xClose()
 
     def _look_through(self) -> None:
         found = self._damage("PRAGMA quick_check(1)")

@@ -1,0 +1,37 @@
+"""Names of files that say what is in them: a certificate that names the files of a table thereby says what every one of them holds."""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from pathlib import Path
+
+_NAME = re.compile(r".+-[0-9a-f]{16}-([0-9a-f]{64})\.parquet")
+
+
+def name_for(prefix: str, path: Path) -> str:
+    """A name for a file, which no other has, though it had the same content."""
+    return f"{prefix}{secrets.token_hex(8)}-{digest_of(path)}.parquet"
+
+
+def told_by(path: Path) -> str | None:
+    """The digest of what is in a file, as its name says; None if that says nothing."""
+    found = _NAME.fullmatch(path.name)
+    return None if found is None else found[1]
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def is_as_named(path: Path) -> bool:
+    """Whether a file has in it what its name says, if that says anything."""
+    told = told_by(path)
+    return told is None or digest_of(path) == told
+
+
+def listing(root: Path, paths: Iterable[Path]) -> str:
+    """A digest of the names of a table's files."""
+    names = sorted(str(path.relative_to(root)) for path in paths)
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()

@@ -1,0 +1,29 @@
+"""Small files that programs write for themselves: JSON with a digest of what it says, so that a changed letter does not pass for it."""
+
+import hashlib
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+_DIGEST = "digest"
+
+
+def write(said: Any) -> bytes:
+    """What a file is to hold: a struct, or a dataclass, in JSON."""
+    content: dict[str, Any] = msgspec.to_builtins(said)
+    return msgspec.json.format(msgspec.json.encode(content | {_DIGEST: _digest(content)}), indent=2) + b"\n"
+
+
+def read(raw: bytes, shape: type[T]) -> T:
+    """What a file holds, or msgspec.DecodeError; one that was written before there were digests is taken as it is."""
+    content = msgspec.json.decode(raw, type=dict[str, Any])
+    digest = content.pop(_DIGEST, None)
+    if digest not in (None, _digest(content)):
+        raise msgspec.DecodeError("it was changed since it was written")
+    return msgspec.convert(content, shape)
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()
