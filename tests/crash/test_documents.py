@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -67,7 +68,9 @@ class Editor:
 
 
 @pytest.mark.timeout(300 + 15 * ROUNDS)
-def test_no_edit_that_was_acknowledged_is_lost_though_anybody_is_killed(tmp_path: Path) -> None:
+def test_no_edit_that_was_acknowledged_is_lost_though_anybody_is_killed(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     homes = [Home(tmp_path / name) for name in ("ann", "bob")]
     relay = Program("relay", "run", "--data", str(tmp_path / "relay"), *ports.options(), log=tmp_path / "relay.log")
     daemons = [
@@ -107,6 +110,8 @@ def test_no_edit_that_was_acknowledged_is_lost_though_anybody_is_killed(tmp_path
         assert editor.acknowledged
         assert {name for name in editor.acknowledged if bytes.fromhex(name) not in made} == set()
         assert editor.seen == frontier(made, NAMES)
+    record_property("rounds of kills", ROUNDS)
+    record_property("edits", sum(len(editor.acknowledged) for editor in editors))
 
 
 def _settle(editors: list[Editor]) -> None:

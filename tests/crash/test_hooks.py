@@ -24,7 +24,7 @@ from tests.hook.receivers import rows, waiting
 IS_WHOLE = "HOLDFAST_CRASH_CYCLES" in os.environ
 EVENTS, SESSIONS = (10_000, 50) if IS_WHOLE else (300, 10)
 FEEDER_EVENTS = EVENTS // 10  # by one receiver process, which may be killed before it is through
-SETTLE_S = 900.0 if IS_WHOLE else 100.0
+SETTLE_S = 3_600.0 if IS_WHOLE else 100.0
 KILL_EVERY_S = 1.0
 
 

@@ -29,6 +29,7 @@ from tests.relay.running import RunningRelay
 ROUNDS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "2"))
 WRITERS = 8
 TOGETHER = 5  # events in one request
+PACE_S = 0.01  # between two of one writer: what is struck must have a core to come back on
 MORE_S = 120.0  # for some more to be accepted, though one relay must lose its turn first, on a machine that may be busy
 GENEROUS = "[limits]\nqueue_messages_max = 1000000\nmessages_burst = 1000000\nmessages_per_s = 100000\n"
 
@@ -80,6 +81,7 @@ class Load:
                 turn += 1
                 self.said[number] |= {event.id: seq for event, seq in answers.items()}
                 events = [event for event in events if event not in answers]
+            time.sleep(PACE_S)
 
     def _offered(self, relay: RunningRelay, events: list[Event]) -> dict[Event, int]:
         body = b"[" + b",".join(map(raw, events)) + b"]"
