@@ -137,27 +137,19 @@ _LINES = {
 
 
 class Ledger:
-    """Listens to a run of pytest."""
+    """Listens to a run of pytest, and notes each test when it is over: a run that lasts hours may be ended."""
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._runs: dict[str, dict[str, Any]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.when != "call" and not report.failed:
+        if report.skipped or (report.when != "call" and not report.failed):
             return
-        run = self._runs.setdefault(
-            report.nodeid.partition("[")[0], {"runs": 0, "failed": 0, "seconds": 0, "numbers": {}}
-        )
-        run["runs"] += report.when == "call"
-        run["failed"] += report.failed
-        run["seconds"] += round(report.duration)
+        numbers: dict[str, Any] = {}
         for what, number in report.user_properties:
-            run["numbers"][what] = run["numbers"].get(what, 0) + number
-
-    def pytest_sessionfinish(self) -> None:
-        if self._runs:
-            add(self._name, self._runs)
+            numbers[what] = numbers.get(what, 0) + number
+        run = {"runs": int(report.when == "call"), "failed": int(report.failed), "seconds": round(report.duration)}
+        add(self._name, {report.nodeid.partition("[")[0]: {**run, "numbers": numbers}})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

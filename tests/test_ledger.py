@@ -45,7 +45,6 @@ def test_what_a_test_counts_is_in_the_book_whichever_way_it_ended(page: Path) ->
     listener = ledger.Ledger("crash")
     listener.pytest_runtest_logreport(_report(1, "passed"))
     listener.pytest_runtest_logreport(_report(2, "failed"))
-    listener.pytest_sessionfinish()
     assert json.loads(ledger.BOOK.read_text())["crash"].keys() == {"tests/test_one.py::test_some"}
     (found,) = ledger.read()["crash"].values()
     assert (found["runs"], found["failed"], found["numbers"]) == (2, 1, {"kills": 3})
