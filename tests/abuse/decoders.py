@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.message import Message
@@ -11,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import apsw
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from holdfast.device import administration as device_administration
-from holdfast.device import invitation, ipc_queries, member_keys, sealed_file, send
+from holdfast.device import holder, invitation, ipc_queries, member_keys, sealed_file, send
 from holdfast.device import settings as device_settings
 from holdfast.device.home import Home
 from holdfast.export import exchange, exporter
@@ -25,7 +27,7 @@ from holdfast.protocol import event, feed_filter, http_auth, keys, payload, seal
 from holdfast.protocol.refusal import Refused
 from holdfast.relay import offer, session, token
 from holdfast.relay import settings as relay_settings
-from holdfast.store import faults
+from holdfast.store import faults, notes, wal
 from holdfast.store.settings import SettingsInvalid
 from holdfast.wire import client, feed_frames, queue_frames, route
 from tests.people import Person, conversation_key, secret_of
@@ -119,6 +121,18 @@ def _arrow() -> bytes:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
+
+
+def _journal() -> bytes:
+    """What a program that was killed leaves behind a database of two pages."""
+    with tempfile.TemporaryDirectory() as place:
+        writer = apsw.Connection(f"{place}/file")
+        list(writer.execute("PRAGMA page_size=512; PRAGMA journal_mode=WAL; CREATE TABLE note (text TEXT)"))
+        for number in range(3):
+            writer.execute("INSERT INTO note VALUES (?)", (f"number {number}",))
+        left = Path(f"{place}/file-wal").read_bytes()
+        writer.close()
+    return left
 
 
 def _hook(raw: bytes, place: Path) -> object:
@@ -284,6 +298,15 @@ DECODERS: Mapping[str, Decoder] = {
     ),
     "backup of a home": Decoder(
         _backup, [_sealed_backup()], (sealed_file.NotSealed, sealed_file.WrongPassphrase, sealed_file.SealBroken)
+    ),
+    "note of a program": Decoder(
+        lambda raw, _: notes.read(raw, holder.Holder),
+        [notes.write(holder.Holder(pid=7, since=1, socket="/run/x", url="http://127.0.0.1:1"))],
+        (msgspec.DecodeError, UnicodeDecodeError),
+        found=[b'{"x":' * 5_000],
+    ),
+    "write-ahead log": Decoder(
+        lambda raw, _: wal.damage(lambda count, at: raw[at : at + count], len(raw)), [_journal()], ()
     ),
     "settings of a relay": Decoder(
         _file("relay.toml", lambda path: relay_settings.load(path, {})),

@@ -28,7 +28,7 @@ def test_a_note_from_before_there_were_digests_is_taken() -> None:
     assert notes.read(msgspec.json.encode(SAID), Holder) == SAID
 
 
-@pytest.mark.parametrize("raw", [b"", b"[]", b'{"pid": "x", "names": []}', b'{"digest": 7}', b"\xff"])
+@pytest.mark.parametrize("raw", [b"", b"[]", b'{"pid": "x", "names": []}', b'{"digest": 7}', b"\xff", b'{"x":' * 5_000])
 def test_what_is_no_note_is_refused(raw: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
         notes.read(raw, Holder)

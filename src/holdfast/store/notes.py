@@ -18,7 +18,10 @@ def write(said: Any) -> bytes:
 
 def read(raw: bytes, shape: type[T]) -> T:
     """What a file holds, or msgspec.DecodeError; one that was written before there were digests is taken as it is."""
-    content = msgspec.json.decode(raw, type=dict[str, Any])
+    try:
+        content = msgspec.json.decode(raw, type=dict[str, Any])
+    except RecursionError:
+        raise msgspec.DecodeError("it is nested without end") from None
     digest = content.pop(_DIGEST, None)
     if digest not in (None, _digest(content)):
         raise msgspec.DecodeError("it was changed since it was written")
