@@ -33,7 +33,7 @@ from tests.crash.test_flipped_bits import Noticed, look_at_device, look_at_hooks
 CYCLES = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "0"))
 DATABASE = ".db"  # in the name of one, and of its journals
 LOOKS = 10 * CYCLES or 60  # at a file
-DEAR = 10 * CYCLES or 8  # at one that takes long to look at
+DEAR = CYCLES or 8  # at one that takes long to look at
 NOTICED = (faults.Fault, Noticed, SettingsInvalid)
 
 Look = Callable[[Path], Any]
