@@ -36,7 +36,7 @@ class Transaction(Protocol):
     def script(self, statements: str) -> None:
         """Run the statements of a migration, which are written in SQLite's names for types.
 
-        Another engine reads INTEGER as 64 bits wide, BLOB as its own word for bytes, and passes over STRICT.
+        Another engine reads INTEGER as 64 bits wide, BLOB as its own word for bytes, and passes over STRICT and WITHOUT ROWID.
         """
 
     def tables(self) -> set[str]:

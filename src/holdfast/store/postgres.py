@@ -35,7 +35,8 @@ _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
 _TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "TEXT": 'text COLLATE "C"'}  # texts compare by their bytes on both
 _TYPE = re.compile(rf"\b({'|'.join(_TYPES)})\b")
-_STRICT = re.compile(r"\)\s*STRICT\b")
+_HINT = re.compile(r" INDEXED BY \w+")  # PostgreSQL knows its tables better than we do
+_OPTIONS = re.compile(r"\)\s*STRICT\b(,\s*WITHOUT ROWID\b)?")
 
 
 class PostgresEngine:
@@ -225,7 +226,7 @@ class _PostgresTransaction:
         return _fetched(self._send(f"{keys} {statement}", values))
 
     def script(self, statements: str) -> None:
-        self._send(_STRICT.sub(")", _TYPE.sub(lambda found: _TYPES[found[1]], statements)), None)
+        self._send(_OPTIONS.sub(")", _TYPE.sub(lambda found: _TYPES[found[1]], statements)), None)
 
     def tables(self) -> set[str]:
         found = self.rows("SELECT tablename FROM pg_catalog.pg_tables WHERE schemaname = current_schema()")
@@ -270,7 +271,7 @@ class _PostgresTransaction:
 def _numbered(statement: str | Statement) -> tuple[str, tuple[str, ...]]:
     """A statement with numbers for its parameters, and the names that they had, in that order."""
     names: dict[str, int] = {}
-    text = _PARAMETER.sub(lambda found: f"${names.setdefault(found[1], len(names) + 1)}", statement)
+    text = _PARAMETER.sub(lambda found: f"${names.setdefault(found[1], len(names) + 1)}", _HINT.sub("", statement))
     return text, tuple(names)
 
 
