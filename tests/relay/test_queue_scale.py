@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.check import inspect
-from holdfast.relay.database import open_to_read
+from holdfast.relay import queue
+from holdfast.relay.closing import acknowledge
+from holdfast.relay.database import open_relay, open_to_read
 from holdfast.store.statements import Statements
+from holdfast.store.world import wall_clock
+from tests.people import MESH
 from tests.relay.crowd import gather, person
 from tests.relay.queue_client import connected, following
 from tests.relay.running import RunningRelay, running
@@ -40,6 +44,7 @@ RUNNING = (
     "changed_since",
 )
 ASKED = ("oldest", "message", "fates", "send")
+PAGE_BYTES = 4096  # of SQLite
 SMALL = ("SCAN next", "SCAN sized", "SCAN (subquery", "SCAN history USING INDEX history_restored")  # a page, a few rows
 
 
@@ -103,3 +108,33 @@ def test_no_statement_of_a_queue_reads_a_table_through(database: Path, name: str
         steps = [str(row[3]) for row in transaction.rows(f"EXPLAIN QUERY PLAN {statement}", parameters)]
     assert steps
     assert [step for step in steps if step.startswith("SCAN") and not step.startswith(SMALL)] == []
+
+
+@pytest.mark.skipif(MEASURED, reason="a small crowd will do")
+def test_an_acknowledgement_writes_a_few_pages_though_its_messages_lie_among_everybodys(tmp_path: Path) -> None:
+    gather(tmp_path / "relay", 40, 50)
+    log = tmp_path / "relay" / "relay.db-wal"
+    with closing(open_relay(tmp_path / "relay" / "relay.db")) as engine:
+        with engine.read() as transaction:
+            page = queue.waiting(transaction, wall_clock(), MESH, person(7).member, 0, 50)
+        before = log.stat().st_size
+        with engine.write() as transaction:
+            done = acknowledge(
+                transaction, wall_clock(), MESH, person(7).member, {one.seq: True for one in page.messages}
+            )
+        assert len(done.closed) == 50
+        assert (log.stat().st_size - before) / PAGE_BYTES < 50 / 2  # of all tables, with the entries of the history
+
+
+@pytest.mark.skipif(MEASURED, reason="plans are the same")
+def test_a_receipt_finds_its_delivery_by_the_message_not_by_all_that_its_signer_ever_got(tmp_path: Path) -> None:
+    gather(tmp_path / "relay", 2, 1)
+    statement = Statements("holdfast.relay", "accept.sql")["receiptable"]
+    with closing(open_to_read(tmp_path / "relay" / "relay.db")) as engine, engine.read() as transaction:
+        found = transaction.lookup(statement, ("mesh", "member", "event_id"), [("m", "a", b"1"), ("m", "b", b"2")])
+        wanted = "WITH wanted (mesh, member, event_id) AS (SELECT DISTINCT * FROM (VALUES ('m', 'a', x'31'), ('m', 'b', x'32')))"
+        steps = [str(row[3]) for row in transaction.rows(f"EXPLAIN QUERY PLAN {wanted} {statement}")]
+    assert found == []
+    assert [step for step in steps if "delivery" in step] == [
+        "SEARCH delivery USING PRIMARY KEY (mesh=? AND member=? AND seq=?)"
+    ]

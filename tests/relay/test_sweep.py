@@ -10,8 +10,8 @@ import pytest
 from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.schedule import DAY, DedupeMode
-from holdfast.relay import consumers
+from holdfast.protocol.schedule import DAY, HOUR, DedupeMode
+from holdfast.relay import closing, consumers
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.relay import _refusal_returned
 from holdfast.relay.settings import Retention, Settings
@@ -45,6 +45,47 @@ def test_sweeps_forget_ids_prune_messages_and_say_so(place: Place) -> None:
     place.refused(Refusal.EVENT_TOO_OLD, event)
     kinds = [entry.kind for entry in place.entries(Kind.EXPIRED, Kind.PRUNED, Kind.DEDUPE_EXPIRED)]
     assert kinds == [Kind.EXPIRED] + [Kind.PRUNED] * 6 + [Kind.DEDUPE_EXPIRED] * 6
+
+
+def test_each_message_of_a_queue_expires_at_its_own_time_whatever_stands_before_it(place: Place) -> None:
+    place.settle()
+    hours = [20, 5, 10, 5]
+    for hour in hours:
+        place.expect(201, place.alice.message(place.bob, expires_at=place.now + hour * HOUR))
+    gone = []
+    for _ in range(24):
+        place.now += HOUR
+        gone.append(swept(place)["expired_deliveries"])
+    assert gone == [hours.count(hour) for hour in range(1, 25)]
+
+
+def test_what_comes_into_a_queue_that_was_looked_into_expires_in_time(place: Place) -> None:
+    place.settle()
+    place.expect(201, place.alice.message(place.bob))
+    assert swept(place)["expired_deliveries"] == 0
+    place.expect(201, place.alice.message(place.bob, expires_at=place.now + HOUR))
+    place.now += HOUR
+    assert swept(place)["expired_deliveries"] == 1
+    place.now += 7 * DAY
+    assert swept(place)["expired_deliveries"] == 1
+
+
+def test_a_step_closes_no_more_than_it_may_and_the_next_goes_on(tmp_path: Path) -> None:
+    place = Place(tmp_path / "relay.db", Settings(retention=Retention(sweep_rows_max=2))).settle()
+    for to in (place.bob, place.bob, place.bob, place.carol, place.carol):
+        place.expect(201, place.alice.message(to))
+    place.now += 8 * DAY
+    steps: list[int] = []
+    while not steps or steps[-1]:
+        with place.engine.write() as transaction:
+            steps.append(closing.expire(transaction, place.now, 2).total())
+    assert steps in ([2, 2, 1, 0], [2, 1, 2, 0])
+    assert (
+        place.rows("SELECT member, queue_count, expires_from FROM member WHERE expires_from > 0 OR queue_count > 0")
+        == []
+    )
+    assert list(check(place.engine, SCHEMA)) == []
+    asyncio.run(place.relay.close())
 
 
 def test_a_relay_that_never_forgets_ids_takes_ancient_events(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ KEYS: dict[str, int | bytes] = {
     "epoch": b"",
     "sequence": 0,
     "count": 0,
+    "expires_at": 0,
 }  # columns of keys that are no text
 
 

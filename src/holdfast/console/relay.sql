@@ -42,18 +42,54 @@ SELECT seq FROM delivery WHERE mesh = :mesh AND member = :recipient AND seq < :a
 -- name: oldest_of_recipient
 SELECT seq FROM delivery WHERE mesh = :mesh AND member = :recipient AND seq > :at AND is_receipt = :is_receipt ORDER BY seq LIMIT :limit
 
--- name: newest_waiting
--- What somebody has not got yet, each once however many wait for it.
-SELECT DISTINCT seq FROM delivery WHERE state = 'open' AND is_receipt = 0 AND seq < :at ORDER BY seq DESC LIMIT :limit
+-- name: newest_in_queues
+-- What somebody has not got yet, each once however many wait for it. What waits lies by queue; the page can only be in those
+-- queues whose first message on it is among the first of all, and no further in each than a page. INDEXED BY: else SQLite takes
+-- the key of the table, which leads along all that was ever delivered.
+WITH first AS MATERIALIZED (
+    SELECT member.mesh, member.member,
+           (SELECT delivery.seq FROM delivery INDEXED BY delivery_queue
+            WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+              AND delivery.is_receipt = 0 AND delivery.seq < :at
+            ORDER BY delivery.seq DESC LIMIT 1) AS seq
+    FROM member WHERE member.queue_count > 0
+)
+SELECT DISTINCT delivery.seq
+FROM first CROSS JOIN delivery INDEXED BY delivery_queue
+WHERE first.seq >= (SELECT min(seq) FROM (SELECT DISTINCT seq FROM first WHERE seq IS NOT NULL ORDER BY seq DESC LIMIT :limit) AS page)
+  AND delivery.mesh = first.mesh AND delivery.member = first.member AND delivery.state = 'open' AND delivery.is_receipt = 0
+  AND delivery.seq <= first.seq AND delivery.seq > coalesce((
+    SELECT beyond.seq FROM delivery AS beyond INDEXED BY delivery_queue
+    WHERE beyond.mesh = first.mesh AND beyond.member = first.member AND beyond.state = 'open' AND beyond.is_receipt = 0
+      AND beyond.seq <= first.seq
+    ORDER BY beyond.seq DESC LIMIT 1 OFFSET :limit), 0)
+ORDER BY delivery.seq DESC LIMIT :limit
 
--- name: oldest_waiting
-SELECT DISTINCT seq FROM delivery WHERE state = 'open' AND is_receipt = 0 AND seq > :at ORDER BY seq LIMIT :limit
+-- name: oldest_in_queues
+WITH first AS MATERIALIZED (
+    SELECT member.mesh, member.member,
+           (SELECT delivery.seq FROM delivery INDEXED BY delivery_queue
+            WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+              AND delivery.is_receipt = 0 AND delivery.seq > :at
+            ORDER BY delivery.seq LIMIT 1) AS seq
+    FROM member WHERE member.queue_count > 0
+)
+SELECT DISTINCT delivery.seq
+FROM first CROSS JOIN delivery INDEXED BY delivery_queue
+WHERE first.seq <= (SELECT max(seq) FROM (SELECT DISTINCT seq FROM first WHERE seq IS NOT NULL ORDER BY seq LIMIT :limit) AS page)
+  AND delivery.mesh = first.mesh AND delivery.member = first.member AND delivery.state = 'open' AND delivery.is_receipt = 0
+  AND delivery.seq >= first.seq AND delivery.seq < coalesce((
+    SELECT beyond.seq FROM delivery AS beyond INDEXED BY delivery_queue
+    WHERE beyond.mesh = first.mesh AND beyond.member = first.member AND beyond.state = 'open' AND beyond.is_receipt = 0
+      AND beyond.seq >= first.seq
+    ORDER BY beyond.seq LIMIT 1 OFFSET :limit), 9223372036854775807)
+ORDER BY delivery.seq LIMIT :limit
 
 -- name: newest_waiting_for
-SELECT seq FROM delivery WHERE mesh = :mesh AND member = :recipient AND state = 'open' AND seq < :at ORDER BY seq DESC LIMIT :limit
+SELECT seq FROM delivery INDEXED BY delivery_queue WHERE mesh = :mesh AND member = :recipient AND state = 'open' AND seq < :at ORDER BY seq DESC LIMIT :limit
 
 -- name: oldest_waiting_for
-SELECT seq FROM delivery WHERE mesh = :mesh AND member = :recipient AND state = 'open' AND seq > :at ORDER BY seq LIMIT :limit
+SELECT seq FROM delivery INDEXED BY delivery_queue WHERE mesh = :mesh AND member = :recipient AND state = 'open' AND seq > :at ORDER BY seq LIMIT :limit
 
 -- name: messages
 -- Without the event: a list shows none, and it is most of the row.
@@ -128,16 +164,23 @@ SELECT state, count(*), sum(CASE WHEN receipted_at IS NULL THEN 0 ELSE 1 END)
 FROM delivery WHERE seq >= :seq AND is_receipt = 0 GROUP BY state
 
 -- name: oldest_open
--- The messages that somebody has waited for longest.
-SELECT delivery.seq, delivery.mesh, delivery.member, message.message_id, message.accepted_at, delivery.expires_at
-FROM delivery JOIN message ON message.seq = delivery.seq
-WHERE delivery.state = 'open' AND delivery.is_receipt = 0
-ORDER BY delivery.seq LIMIT :limit
+-- The messages that somebody has waited for longest, the first of each queue: what stands behind it waits for its reader, too.
+SELECT first.seq, first.mesh, first.member, message.message_id, message.accepted_at, message.expires_at
+FROM (
+    SELECT member.mesh, member.member,
+           (SELECT delivery.seq FROM delivery INDEXED BY delivery_queue
+            WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+              AND delivery.is_receipt = 0
+            ORDER BY delivery.seq LIMIT 1) AS seq
+    FROM member WHERE member.queue_count > 0
+) AS first
+JOIN message ON message.seq = first.seq
+ORDER BY first.seq LIMIT :limit
 
 -- name: longest_queues
 -- Members are few beside messages, and each knows the length of its queue.
 SELECT member.mesh, mesh.name, member.member, member.name, member.queue_count,
-       (SELECT delivery.seq FROM delivery
+       (SELECT delivery.seq FROM delivery INDEXED BY delivery_queue
         WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open' AND delivery.is_receipt = 0
         ORDER BY delivery.seq LIMIT 1)
 FROM member JOIN mesh ON mesh.mesh = member.mesh
@@ -147,7 +190,7 @@ LIMIT :limit OFFSET :skip
 
 -- name: queues_by_name
 SELECT member.mesh, mesh.name, member.member, member.name, member.queue_count,
-       (SELECT delivery.seq FROM delivery
+       (SELECT delivery.seq FROM delivery INDEXED BY delivery_queue
         WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open' AND delivery.is_receipt = 0
         ORDER BY delivery.seq LIMIT 1)
 FROM member JOIN mesh ON mesh.mesh = member.mesh

@@ -83,7 +83,7 @@ _WAYS = {
     "sender": ("newest_of_sender", "oldest_of_sender"),
     "recipient": ("newest_of_recipient", "oldest_of_recipient"),
     "topic": ("newest_of_topic", "oldest_of_topic"),
-    "waiting": ("newest_waiting", "oldest_waiting"),
+    "waiting": ("newest_in_queues", "oldest_in_queues"),
     "waiting_for": ("newest_waiting_for", "oldest_waiting_for"),
 }
 """By what is looked for: the statement that finds the newest first, and the one that finds the oldest."""

@@ -54,7 +54,9 @@ FROM wanted
 JOIN block ON block.mesh = wanted.mesh AND block.blocked = wanted.blocked
 
 -- name: add_to_queue
-UPDATE member SET queue_count = queue_count + wanted.count
+UPDATE member
+SET queue_count = queue_count + wanted.count,
+    expires_from = CASE WHEN expires_from <= wanted.expires_at THEN expires_from ELSE wanted.expires_at END
 FROM wanted WHERE member.mesh = wanted.mesh AND member.member = wanted.member
 
 -- name: note_sequence
@@ -65,12 +67,13 @@ ON CONFLICT (mesh, sender, epoch) DO UPDATE SET sequence = excluded.sequence
 WHERE sender_epoch.sequence < excluded.sequence
 
 -- name: receiptable
--- What members may vouch for: their own rows, by the ids of the events.
+-- What members may vouch for: their own rows, by the ids of the events. CROSS JOIN keeps the order: the other way round it is
+-- all that a member ever got.
 SELECT wanted.mesh, wanted.member, wanted.event_id, delivery.seq, message.sender, delivery.state, delivery.receipted_at
-FROM wanted
-JOIN message ON message.event_id = wanted.event_id AND message.mesh = wanted.mesh
-JOIN delivery ON delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = message.seq
-WHERE delivery.is_receipt = 0
+FROM wanted CROSS JOIN message CROSS JOIN delivery
+WHERE message.event_id = wanted.event_id AND message.mesh = wanted.mesh
+  AND delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = message.seq
+  AND delivery.is_receipt = 0
 
 -- name: mark_receipted
 UPDATE delivery SET receipted_at = :now

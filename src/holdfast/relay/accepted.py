@@ -73,9 +73,16 @@ def digest(event_id: bytes, event: bytes) -> bytes:
 
 
 def _count_queued(transaction: Transaction, accepted: Iterable[Accepted]) -> None:
-    queued = Counter((one.offer.head.mesh, member) for one in accepted if not one.is_receipt for member in one.queued)
-    added = [(mesh, member, count) for (mesh, member), count in queued.items()]
-    transaction.lookup(SQL["add_to_queue"], ("mesh", "member", "count"), added)
+    counts: Counter[tuple[str, str]] = Counter()
+    soonest: dict[tuple[str, str], int] = {}
+    for one in accepted:
+        expires_at = one.expires_at or 0
+        for member in one.queued:
+            queue = (one.offer.head.mesh, member)
+            counts[queue] += not one.is_receipt
+            soonest[queue] = min(expires_at, soonest.get(queue, expires_at))
+    added = [(*queue, count, soonest[queue]) for queue, count in counts.items()]
+    transaction.lookup(SQL["add_to_queue"], ("mesh", "member", "count", "expires_at"), added)
 
 
 def _note_sequences(transaction: Transaction, accepted: Iterable[Accepted]) -> None:

@@ -53,6 +53,14 @@ LEFT JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.m
 GROUP BY member.mesh, member.member, member.queue_count
 HAVING member.queue_count <> count(delivery.seq)
 
+-- name: queues_expire_when_they_say
+-- Nothing in a queue expires before the time at which the sweep will look into it.
+SELECT member.mesh, member.member, member.expires_from, min(delivery.expires_at)
+FROM member
+JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+GROUP BY member.mesh, member.member, member.expires_from
+HAVING member.expires_from IS NULL OR member.expires_from > min(delivery.expires_at)
+
 -- name: closed_deliveries_have_their_entry
 -- A delivery that is closed was closed once, by an entry of the same word.
 SELECT delivery.seq, delivery.member, delivery.state, count(entry.seq)

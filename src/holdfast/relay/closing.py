@@ -74,14 +74,21 @@ def acknowledge(
 
 def expire_queue(transaction: Transaction, now: int, mesh: str, member: str, rows_max: int) -> int:
     """Close messages that have outlived their time in one member's queue; says how many."""
-    rows = _deliveries(transaction, "expired_of_member", mesh=mesh, member=member, now=now, limit=rows_max)
+    rows = _deliveries(transaction, "expired_messages_of_member", mesh=mesh, member=member, now=now, limit=rows_max)
     close(transaction, now, rows, Signal.TTL_PASSED)
     return len(rows)
 
 
 def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[str, str]]:
-    """Close what has outlived its time in any queue, oldest first; says how many of which (mesh, member)."""
-    rows = _deliveries(transaction, "expired", now=now, limit=rows_max)
+    """Close what has outlived its time in any queue, queue by queue; says how many of which (mesh, member)."""
+    rows: list[Delivery] = []
+    for mesh, member in transaction.rows(_SQL["due"], {"now": now, "limit": rows_max}):
+        left = rows_max - len(rows)
+        found = _deliveries(transaction, "expired_of_member", mesh=mesh, member=member, now=now, limit=left)
+        rows += found
+        if len(found) == left:
+            break  # there may be more in this queue, so it stays due
+        transaction.run(_SQL["note_next_expiry"], {"mesh": mesh, "member": member, "now": now})
     close(transaction, now, rows, Signal.TTL_PASSED)
     return Counter((row.mesh, row.member) for row in rows)
 

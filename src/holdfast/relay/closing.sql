@@ -9,30 +9,41 @@ RETURNING delivery.seq
 -- name: take_from_queue
 UPDATE member SET queue_count = queue_count - :count WHERE mesh = :mesh AND member = :member
 
--- name: expired_of_member
+-- name: expired_messages_of_member
 -- What can make room: receipts take none. The message may be gone, by somebody's hand: its delivery expires all the same.
 SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
        message.sender, message.client_message_id, message.event_id
-FROM delivery
+FROM delivery INDEXED BY delivery_queue
 LEFT JOIN message ON message.seq = delivery.seq
 WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open' AND delivery.is_receipt = 0
   AND delivery.expires_at <= :now
 ORDER BY delivery.seq
 LIMIT :limit
 
--- name: expired
+-- name: due
+-- In whose queues something may have expired, those first that wait longest for the sweep. Members are few beside messages.
+SELECT mesh, member FROM member WHERE expires_from <= :now ORDER BY expires_from, mesh, member LIMIT :limit
+
+-- name: expired_of_member
 SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
        message.sender, message.client_message_id, message.event_id
-FROM delivery
+FROM delivery INDEXED BY delivery_queue
 LEFT JOIN message ON message.seq = delivery.seq
-WHERE delivery.state = 'open' AND delivery.expires_at <= :now
-ORDER BY delivery.expires_at, delivery.seq
+WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open' AND delivery.expires_at <= :now
+ORDER BY delivery.seq
 LIMIT :limit
+
+-- name: note_next_expiry
+UPDATE member SET expires_from = (
+    SELECT min(delivery.expires_at) FROM delivery INDEXED BY delivery_queue
+    WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open' AND delivery.expires_at > :now
+)
+WHERE mesh = :mesh AND member = :member
 
 -- name: open_of_member
 SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
        message.sender, message.client_message_id, message.event_id
-FROM delivery
+FROM delivery INDEXED BY delivery_queue
 LEFT JOIN message ON message.seq = delivery.seq
 WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open'
 ORDER BY delivery.seq

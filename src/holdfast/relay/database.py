@@ -27,6 +27,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "mesh"),
         Migration.load(__package__, "neighbours"),
         Migration.load(__package__, "console"),
+        Migration.load(__package__, "delivery"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify, message_check.verify),

@@ -16,8 +16,9 @@ WHERE member_key.mesh = :mesh AND member_key.pubkey = :pubkey AND member_key.unt
 SELECT status FROM member WHERE mesh = :mesh AND member = :member
 
 -- name: pending
--- Messages that wait and have not expired; a queue is short, so they are counted.
-SELECT count(*) FROM delivery
+-- Messages that wait and have not expired; a queue is short, so they are counted. INDEXED BY, here and below: the key of the
+-- table would do as well, but it leads along all that was ever delivered.
+SELECT count(*) FROM delivery INDEXED BY delivery_queue
 WHERE mesh = :mesh AND member = :member AND state = 'open' AND is_receipt = 0 AND expires_at > :now
 
 -- name: highest_sequence
@@ -33,7 +34,7 @@ SELECT detail FROM history WHERE kind = 'restored' ORDER BY seq
 SELECT seq, message_id, sender, event_id, accepted_at, event, digest
 FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event, message.digest,
              sum(coalesce(message.size, 0)) OVER (ORDER BY next.seq) - coalesce(message.size, 0) AS bytes_before
-      FROM (SELECT seq, message_id FROM delivery
+      FROM (SELECT seq, message_id FROM delivery INDEXED BY delivery_queue
             WHERE mesh = :mesh AND member = :member AND state = 'open' AND seq > :after AND expires_at > :now
             ORDER BY seq LIMIT :limit) AS next
       LEFT JOIN message ON message.seq = next.seq) AS sized
@@ -61,8 +62,17 @@ SELECT mesh, member FROM delivery WHERE seq > :after
 SELECT author FROM snapshot WHERE seq > :after
 
 -- name: oldest
+-- Each queue has its own first message; members are few beside messages.
 SELECT message.accepted_at FROM message
-WHERE message.seq = (SELECT min(seq) FROM delivery WHERE state = 'open' AND is_receipt = 0)
+WHERE message.seq = (
+    SELECT min((
+        SELECT delivery.seq FROM delivery INDEXED BY delivery_queue
+        WHERE delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+          AND delivery.is_receipt = 0
+        ORDER BY delivery.seq LIMIT 1
+    ))
+    FROM member WHERE member.queue_count > 0
+)
 
 -- name: depths
 -- Every queue with something in it: how much, since when, how much of it has expired and waits for the sweep.
@@ -70,7 +80,7 @@ SELECT member.mesh, member.member, member.name, member.queue_count,
        sum(delivery.is_receipt), sum(CASE WHEN delivery.is_receipt = 0 AND delivery.expires_at <= :now THEN 1 ELSE 0 END),
        min(message.accepted_at), sum(message.size)
 FROM member
-JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
+JOIN delivery INDEXED BY delivery_queue ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
 LEFT JOIN message ON message.seq = delivery.seq
 WHERE (CAST(:mesh AS TEXT) IS NULL OR member.mesh = :mesh)
   AND (CAST(:member AS TEXT) IS NULL OR member.member = :member OR member.name = :member)
