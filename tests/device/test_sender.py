@@ -282,6 +282,9 @@ def test_a_relay_that_was_restored_is_offered_nothing_before_it_was_met_again(
 ) -> None:
     relay.log_id = bytes(16)
 
+    def send() -> None:
+        place.send("bob")
+
     async def meet() -> None:
         assert place.rows("status, last_error") == [("pending", "other_log: another")]
         assert relay.offered == []
@@ -290,7 +293,7 @@ def test_a_relay_that_was_restored_is_offered_nothing_before_it_was_met_again(
 
     place.runs(
         lambda: place.sender.open(144, LOG_ID),
-        lambda: place.send("bob"),
+        send,
         lambda: place.rows("attempts") == [1],
         meet,
         place.after(clock, 1, lambda: _all(place, "done")),
