@@ -15,7 +15,7 @@ from holdfast.protocol.action import Role
 from holdfast.protocol.schedule import HOUR
 from holdfast.wire.client import RelayClient
 from holdfast.wire.transport import NetworkTransport
-from tests.world.machine import HomeMachine
+from tests.world.machine import SKEW_S, HomeMachine
 from tests.world.network import MachineNetwork
 from tests.world.places import Mesh
 
@@ -32,6 +32,7 @@ async def begin(world: "World") -> None:
         relay.is_wanted = True
         relay.start()
     await world.until(lambda: len(world.internet.places) == len(world.relays), PEACE_S, "relays serve")
+    await asyncio.sleep(2 * SKEW_S + 1)  # a request that is dated before its relay began is to be signed anew
     for mesh in world.places.meshes:
         await _gather(world, mesh)
     for home in world.homes.values():
