@@ -250,7 +250,7 @@ REFUSALS = total({
     Refusal.LIMIT_WITH_LIVE: RefusalRow(_READ, _PERMANENT, 400, _INVALID, "A replay cut short would leave a gap before live. Drop limit, or live."),
     Refusal.CURSOR_EXPIRED: RefusalRow(_READ, _PERMANENT, 410, _INVALID, "What follows this cursor is pruned. Bootstrap, then tail from its snapshot_seq."),
     Refusal.CURSOR_AHEAD: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "This log does not reach that far; it may have been restored. Compare log ids and bootstrap."),
-    Refusal.OTHER_LOG: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "The cursor belongs to another log. Start over with this one."),
+    Refusal.OTHER_LOG: RefusalRow(_READ, _PERMANENT, 409, _INVALID, "The cursor, or the log that was named, is another one. Start over with this one."),
     Refusal.BOOTSTRAP_EXPIRED: RefusalRow(_READ, _TEMPORARY, 503, _ERROR, "The bootstrap took too long to hold compaction back. Begin it again."),
     Refusal.TOO_MANY_SUBSCRIPTIONS: RefusalRow(_READ, _TEMPORARY, 429, _RATE_LIMITED, "Close a subscription of this connection first."),
     Refusal.TABLE_UNKNOWN: RefusalRow(_READ, _PERMANENT, 404, _INVALID, "Ask for one of the tables that the detail names."),
