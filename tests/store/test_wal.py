@@ -96,3 +96,11 @@ def test_frames_of_the_generation_before_mean_nothing(journal: Path) -> None:
     for name in ("file", "file-wal"):
         shutil.move(journal.with_name(f"next-{name}"), journal.with_name(name))
     assert notes(journal) == COMMITS + 1
+
+
+def test_what_somebody_who_died_left_is_worked_off_before_anything_is_added(journal: Path) -> None:
+    """Half of a transaction that stayed behind the next ones would one day look like damage."""
+    engine = SqliteEngine(journal.with_name("file"))
+    engine.prepare()
+    assert journal.stat().st_size == 0
+    engine.close()
