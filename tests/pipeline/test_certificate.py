@@ -138,7 +138,7 @@ def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
 def test_a_changed_byte_of_what_is_certified_shows_or_changes_nothing(certified: Path, tmp_path: Path) -> None:
     """In rows, in the logs of their tables, in certificates, and in the list of batches."""
     computed = [name for name, table in PROOF.items() if table.is_stored and name not in PROVED]
-    names, copy = (*PROVED, *computed, "certificate", "run"), tmp_path / "copy"
+    names, copy = (*PROVED, "certificate", "run", *(computed if FLIPS > 1 else computed[:2])), tmp_path / "copy"
     shutil.copytree(certified, copy)
     before, found = _certified_rows(copy, names), 0
     files = [path for name in names for path in sorted(Lake(copy).root(name).rglob("*")) if path.is_file()]
