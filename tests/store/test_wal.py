@@ -9,6 +9,7 @@ import pytest
 from holdfast.store import faults
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.wal import FRAME_HEADER_BYTES, HEADER_BYTES
+from tests.disk import Disk
 
 COMMITS = 6
 PAGE_BYTES = 4096
@@ -103,4 +104,26 @@ def test_what_somebody_who_died_left_is_worked_off_before_anything_is_added(jour
     engine = SqliteEngine(journal.with_name("file"))
     engine.prepare()
     assert journal.stat().st_size == 0
+    engine.close()
+
+
+def test_a_full_disk_does_not_keep_anybody_from_opening_what_is_there() -> None:
+    disk = Disk()
+    writer = SqliteEngine("file", vfs=disk.boot(), exclusive=True)
+    writer.prepare()
+    with writer.write() as transaction:
+        transaction.script("CREATE TABLE note (text TEXT); INSERT INTO note VALUES ('here')")
+    disk.cut()
+
+    def full(step: int, what: str) -> None:
+        if what == "write":
+            raise apsw.FullError
+
+    disk.trouble = lambda step, what: None
+    engine = SqliteEngine("file", vfs=disk.boot(), exclusive=True)
+    disk.trouble = full
+    engine.prepare()
+    with engine.read() as transaction:
+        assert transaction.rows("SELECT text FROM note") == [("here",)]
+    disk.trouble = lambda step, what: None
     engine.close()

@@ -222,7 +222,7 @@ class SqliteEngine:
         """Work off what somebody who died has left: half of a transaction must not lie behind the next ones for ever."""
         if self._journal_mode == "wal":
             self._writer.set_busy_handler(None)  # if others are at work nobody has died, or they have done it
-            with suppress(faults.Busy):
+            with suppress(faults.Busy, faults.DiskFull):  # with a full disk it is done when there is room again
                 self._execute(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
             self._writer.set_busy_handler(_BusyHandler(self._busy_timeout_s))
 
