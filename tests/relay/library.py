@@ -8,7 +8,8 @@ from pathlib import Path
 from holdfast.protocol import snapshot
 from holdfast.protocol.event import decode
 from holdfast.relay.database import open_relay
-from holdfast.relay.settings import FeedSettings
+from holdfast.relay.limiter import Limiter
+from holdfast.relay.settings import FeedSettings, Limits
 from holdfast.relay.snapshots import Intake, SnapshotOffer
 from holdfast.store.engine import Engine
 from tests.relay.feed_client import NOTE, Author
@@ -30,9 +31,10 @@ def fill(data: Path, author: Author, documents: int, versions: int = 1) -> None:
 def shelve(engine: Engine, author: Author, documents: int, versions: int) -> None:
     """The same in a database that is open."""
     offers = _offers(author, documents, versions)
+    unhurried = Limiter(Limits(messages_per_s=1_000_000, messages_burst=1_000_000))
     while batch := list(islice(offers, TOGETHER)):
         with engine.write() as transaction:
-            answers = Intake(transaction, AT_S * 1_000_000, FeedSettings(open=True)).take(batch)
+            answers = Intake(transaction, AT_S * 1_000_000, FeedSettings(open=True), unhurried).take(batch)
         assert {answer.http_status for answer in answers} == {201}
 
 

@@ -3,14 +3,9 @@
 import asyncio
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-
-import pytest
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from holdfast.relay.gathering import TOGETHER_MAX, Gathering
-from holdfast.store import faults
-
-FULL = 1_000_003  # for this one the disk has no room
 
 
 class Clerk:
@@ -26,15 +21,36 @@ class Clerk:
         self.may_go_on.wait(60)
         if any(number < 0 for number in numbers):
             raise ValueError(f"cannot be doubled: {numbers}")
-        if FULL in numbers:
-            raise faults.DiskFull("/somewhere")
         return [2 * number for number in numbers]
 
 
-async def asked(clerk: Clerk, numbers: Sequence[int], at_once: int = 1) -> list[int | BaseException]:
-    with ThreadPoolExecutor(at_once) as executor:
-        gathering = Gathering(clerk.serve, executor, at_once)
-        return list(await asyncio.gather(*map(gathering.ask, numbers), return_exceptions=True))
+class Counter:
+    """Where numbers are put and waited for."""
+
+    def __init__(self, clerk: Clerk, executor: Executor | None) -> None:
+        self._gathering = Gathering(clerk.serve, self._hand_on, executor, 1)
+        self._waiting: dict[int, asyncio.Future[int]] = {}
+        self.handed_on: list[list[int]] = []
+
+    async def ask(self, number: int) -> int:
+        self._waiting[number] = asyncio.get_running_loop().create_future()
+        self._gathering.put(number)
+        return await self._waiting[number]
+
+    def _hand_on(self, found: Sequence[tuple[int, tuple[int] | Exception]]) -> None:
+        self.handed_on.append([number for number, _ in found])
+        for number, outcome in found:
+            reply = self._waiting[number]
+            if isinstance(outcome, Exception):
+                reply.set_exception(outcome)
+            else:
+                reply.set_result(outcome[0])
+
+
+async def asked(clerk: Clerk, numbers: Sequence[int]) -> list[int | BaseException]:
+    with ThreadPoolExecutor(1) as executor:
+        counter = Counter(clerk, executor)
+        return list(await asyncio.gather(*map(counter.ask, numbers), return_exceptions=True))
 
 
 def test_those_who_ask_in_one_turn_are_one_pile() -> None:
@@ -55,15 +71,15 @@ def test_those_who_come_meanwhile_are_the_next_pile() -> None:
         clerk = Clerk()
         clerk.may_go_on.clear()
         with ThreadPoolExecutor(1) as executor:
-            gathering = Gathering(clerk.serve, executor, 1)
-            first = asyncio.create_task(gathering.ask(1))
+            counter = Counter(clerk, executor)
+            first = asyncio.create_task(counter.ask(1))
             while not clerk.piles:
                 await asyncio.sleep(0)
-            others = [asyncio.create_task(gathering.ask(number)) for number in (2, 3)]
+            others = [asyncio.create_task(counter.ask(number)) for number in (2, 3)]
             await asyncio.sleep(0.01)
             clerk.may_go_on.set()
             assert await asyncio.gather(first, *others) == [2, 4, 6]
-        assert clerk.piles == [[1], [2, 3]]
+        assert clerk.piles == counter.handed_on == [[1], [2, 3]]
 
     asyncio.run(scene())
 
@@ -74,37 +90,11 @@ def test_what_breaks_one_breaks_no_other() -> None:
     assert isinstance(bad, ValueError)
 
 
-def test_a_fault_of_the_store_is_everybodys() -> None:
-    clerk = Clerk()
-    found = asyncio.run(asked(clerk, [1, FULL, 3]))
-    assert [type(one) for one in found] == [faults.DiskFull] * 3
-    assert len(set(map(id, found))) == 3  # each his own: an exception that is raised twice tells of both
-    assert len(clerk.piles) == 1
-
-
-def test_one_who_leaves_costs_the_others_nothing() -> None:
-    async def scene() -> None:
-        clerk = Clerk()
-        clerk.may_go_on.clear()
-        with ThreadPoolExecutor(1) as executor:
-            gathering = Gathering(clerk.serve, executor, 1)
-            leaving, staying = (asyncio.create_task(gathering.ask(number)) for number in (1, 2))
-            while not clerk.piles:
-                await asyncio.sleep(0)
-            leaving.cancel()
-            clerk.may_go_on.set()
-            assert await staying == 4
-            with pytest.raises(asyncio.CancelledError):
-                await leaving
-
-    asyncio.run(scene())
-
-
 def test_without_threads_each_is_served_where_it_asks() -> None:
     async def scene() -> None:
         clerk = Clerk()
-        gathering = Gathering(clerk.serve, None, 1)
-        assert [await gathering.ask(number) for number in (1, 2)] == [2, 4]
+        counter = Counter(clerk, None)
+        assert [await counter.ask(number) for number in (1, 2)] == [2, 4]
         assert clerk.piles == [[1], [2]]
 
     asyncio.run(scene())

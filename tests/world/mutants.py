@@ -117,14 +117,18 @@ MUTANTS: tuple[Mutant, ...] = (
         why="a repetition of what was committed is refused because its sender is too fast",
         changes=(
             Change(
-                "relay/screening.py",
-                """            answer = self._repeated(offer, found, seen.head) if found else self._hinder(offer, seen, put_off, changing)
+                "relay/accept.py",
+                """        if earlier is not None:
+            return Repetition(offer, earlier)
+        try:
 """,
-                """            answer = self._too_fast(offer.event, self._clock()) if found else None
-            if answer is None and found:
-                answer = self._repeated(offer, found, seen.head)
-            elif answer is None:
-                answer = self._hinder(offer, seen, put_off, changing)
+                """        try:
+            self._limiter.check(offer.event.pubkey, offer.event.id, self._now)
+        except Refused as refused:
+            return refusal_answer(refused, offer.event.id)
+        if earlier is not None:
+            return Repetition(offer, earlier)
+        try:
 """,
             ),
         ),

@@ -1,15 +1,16 @@
 """The accept: from an authentic offer to a yes that is on disk, or a no that left nothing behind.
 
 All of this happens inside the writer's transaction, for all requests that wait. In order: was this id used before (a
-repetition is answered, whatever else has changed meanwhile); may this signer do it; can the destination take it; and only
-then the rows, all of them: dedupe, message, history, deliveries, mentions. A refusal is decided before anything is
+repetition is answered, whatever else has changed meanwhile); is its date right, its sender no stranger, and not too fast;
+may this signer do it; can the destination take it; and only then the rows, all of them: dedupe, message, history, deliveries,
+mentions. A refusal is decided before anything is
 written for its offer, so it leaves no row of it, and its id stays free. (What had expired in a full queue is closed either
 way: that was due.)
 """
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 
@@ -21,19 +22,19 @@ from holdfast.protocol.fingerprint import DestinationKind, fingerprint_prefix
 from holdfast.protocol.history import Entry
 from holdfast.protocol.receipt import Receipt
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
-from holdfast.protocol.schedule import DAY
+from holdfast.protocol.schedule import DAY, DedupeMode
 from holdfast.relay import accepted as rows
 from holdfast.relay import administration, closing, receipts
 from holdfast.relay.accepted import BLOCKED, FULL, QUEUED, Accepted
-from holdfast.relay.answer import Answer, refuse
-from holdfast.relay.directory import Directory, Earlier, Recipient, found_earlier
-from holdfast.relay.offer import Lane, Offer
+from holdfast.relay.answer import Answer, refusal_answer, refuse
+from holdfast.relay.directory import Directory, Earlier, Recipient, Signer, found_earlier
+from holdfast.relay.limiter import Limiter
+from holdfast.relay.offer import Lane, Offer, check_date
 from holdfast.relay.settings import Settings
 from holdfast.relay.snapshots import SnapshotOffer
+from holdfast.relay.sweep import forgotten_before
 from holdfast.store.engine import Transaction
 from holdfast.store.world import Random
-
-HELD_BACK_DETAIL = "an earlier one to the same destination was put off"
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -42,6 +43,7 @@ class Request(msgspec.Struct, frozen=True):
     offers: Sequence[Offer]
     local: bool = False  # from this machine to a relay that serves this machine only
     snapshots: Sequence[SnapshotOffer] = ()  # answered behind the offers
+    held: frozenset[Lane] = frozenset()  # something was put off there before: nothing new may be taken
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -55,18 +57,26 @@ class Acceptance:
     """One batch of the writer: decides its requests one after another and writes what it took, table by table."""
 
     def __init__(
-        self, transaction: Transaction, now: int, settings: Settings, operators: frozenset[str], random: Random
+        self,
+        transaction: Transaction,
+        now: int,
+        settings: Settings,
+        operators: frozenset[str],
+        random: Random,
+        limiter: Limiter,
     ) -> None:
         self._transaction = transaction
         self._now = now
         self._settings = settings
         self._operators = operators
         self._random = random
+        self._limiter = limiter
+        self._forgotten_before = forgotten_before(transaction)
 
     def take(self, requests: Sequence[Request]) -> list[list[Answer]]:
         """An answer to every offer of every request."""
         flat = [(number, offer) for number, request in enumerate(requests) for offer in request.offers]
-        held: list[set[Lane]] = [set() for _ in requests]
+        held: list[set[Lane]] = [set(request.held) for request in requests]
         answers: list[list[Answer]] = [[] for _ in requests]
         # Administration changes what decides the offers after it, so runs of messages are decided between such changes.
         for _, run in groupby(flat, key=lambda pair: id(pair) if _is_administration(pair[1]) else None):
@@ -98,13 +108,16 @@ class Acceptance:
         if earlier is not None:
             return Repetition(offer, earlier)
         try:
+            check_date(offer, self._now, self._window_days, self._forgotten_before)
+            self._check_stranger(offer)
             if not held.isdisjoint(offer.lanes):
-                raise Refused(Refusal.HELD_BACK, HELD_BACK_DETAIL)
+                raise Refused(Refusal.HELD_BACK, "an earlier one to the same destination was put off")
+            self._check_pace(offer)
             accepted = self._judge(offer, local)
-        except NoRoom as full:
-            return refuse(Refusal.QUEUE_FULL, full.detail, event_id=offer.event.id, member=full.member)
         except Refused as refused:
-            return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
+            if refused.refusal is Refusal.RECEIPT_UNKNOWN:  # nobody keeps the writer busy with them for free
+                self._limiter.charge(offer.event.pubkey, self._now)
+            return refusal_answer(refused, offer.event.id)
         self._accepted.append(accepted)
         claimed = (offer.head.mesh, accepted.sender, offer.head.client_message_id)
         # Whoever repeats this id within the batch meets it, though its position is not known yet.
@@ -112,6 +125,26 @@ class Acceptance:
             offer.event_id, accepted.message_id, 0, self._now, True, accepted.skipped
         )
         return accepted
+
+    def _check_stranger(self, offer: Offer) -> None:
+        if not isinstance(offer.said, Administration) and self._signer(offer) is None:
+            if offer.head.mesh not in self._directory.meshes:
+                raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {offer.head.mesh}")
+            raise Refused(Refusal.NOT_A_MEMBER, f"{offer.event.pubkey} is no key of a member")
+
+    def _check_pace(self, offer: Offer) -> None:
+        if isinstance(offer.said, Receipt):  # there are no more good ones than deliveries; the others are counted
+            self._limiter.check_debt(offer.event.pubkey, self._now)
+        else:
+            self._limiter.check(offer.event.pubkey, offer.event.id, self._now)
+
+    def _signer(self, offer: Offer) -> Signer | None:
+        return self._directory.signers.get((offer.head.mesh, offer.event.pubkey))
+
+    @property
+    def _window_days(self) -> int | None:
+        retention = self._settings.retention
+        return None if retention.dedupe_mode is DedupeMode.PERMANENT else retention.dedupe_retention_days
 
     def _judge(self, offer: Offer, local: bool) -> Accepted:
         if isinstance(offer.said, Administration):
@@ -152,9 +185,7 @@ class Acceptance:
         )
 
     def _check_member(self, offer: Offer) -> str:
-        signer = self._directory.signers.get((offer.head.mesh, offer.event.pubkey))
-        if signer is None:
-            refuse_stranger(offer, self._directory.meshes)
+        signer = self._directory.signers[offer.head.mesh, offer.event.pubkey]
         if signer.status != "active":
             raise Refused(Refusal.NOT_A_MEMBER, f"member {signer.member} was revoked")
         if not signer.is_current:
@@ -241,13 +272,12 @@ _DESTINATIONS: dict[DestinationKind, _Destination] = {
 _ENDINGS: dict[type, Refusal] = {RevokeMember: Refusal.MEMBER_REVOKED, RotateMemberKey: Refusal.STALE_KEY}
 
 
-class NoRoom(Exception):
+class NoRoom(Refused):
     """A recipient's queue is full, and nothing in it has expired."""
 
     def __init__(self, member: str, most: int) -> None:
-        self.member = member
-        self.detail = f"{most} messages wait for member {member}, and no more may"
-        super().__init__(self.detail)
+        super().__init__(Refusal.QUEUE_FULL, f"{most} messages wait for member {member}, and no more may")
+        self.members = {"member": member}
 
 
 def _final(outcome: Answer | Accepted | Repetition, created: dict[str, Answer]) -> Answer:
@@ -258,13 +288,6 @@ def _final(outcome: Answer | Accepted | Repetition, created: dict[str, Answer]) 
             return repeated(outcome.offer, outcome.earlier)
         case Answer():
             return outcome
-
-
-def refuse_stranger(offer: Offer, meshes: Container[str]) -> NoReturn:
-    """Tell somebody who is no member whether there is such a mesh at all."""
-    if offer.head.mesh not in meshes:
-        raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {offer.head.mesh}")
-    raise Refused(Refusal.NOT_A_MEMBER, f"{offer.event.pubkey} is no key of a member")
 
 
 def repeated(offer: Offer, earlier: Earlier) -> Answer:

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.protocol.refusal import REFUSALS, Refusal, ok_message, problem
+from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message, problem
 
 FEED = "/feed"  # in the place of a mesh, which cannot be called that: the feed of an author
 ALL = ""  # in the place of an author: the feeds of all of them
@@ -49,3 +49,8 @@ def refuse(refusal: Refusal, detail: str = "", *, event_id: str = "", **members:
         members=members,
         retry_after_s=retry_after_s,
     )
+
+
+def refusal_answer(refused: Refused, event_id: str) -> Answer:
+    """The answer that says what was raised, with the members that it brings."""
+    return refuse(refused.refusal, refused.detail, event_id=event_id, **getattr(refused, "members", {}))

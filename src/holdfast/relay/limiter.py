@@ -10,6 +10,7 @@ from collections import OrderedDict
 
 import msgspec
 
+from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay.settings import Limits
 
@@ -27,6 +28,14 @@ class _Seen(msgspec.Struct):
     times: int
 
 
+class TooFast(Refused):
+    """A key publishes more than its share."""
+
+    def __init__(self, messages_per_s: float, wait_s: int) -> None:
+        super().__init__(Refusal.RATE_LIMITED, f"more than {messages_per_s:g} a second")
+        self.members = {"retry_after_s": wait_s}
+
+
 class Limiter:
     """Counts what senders publish. May be used from several threads."""
 
@@ -35,6 +44,18 @@ class Limiter:
         self._lock = threading.Lock()
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
+
+    def check(self, pubkey: str, event_id: str, now: int) -> None:
+        """Refuse an event that comes too soon."""
+        self._refuse(self.wait_s(pubkey, event_id, now))
+
+    def check_debt(self, pubkey: str, now: int) -> None:
+        """Refuse whoever still has to make up for what was good for nothing."""
+        self._refuse(self.debt_s(pubkey, now))
+
+    def _refuse(self, wait_s: int) -> None:
+        if wait_s:
+            raise TooFast(self._limits.messages_per_s, wait_s)
 
     def wait_s(self, pubkey: str, event_id: str, now: int) -> int:
         """0 if the event may pass; else after how many seconds to try again."""

@@ -1,6 +1,6 @@
 """Publishing: the hot path. A body is one event or an array of them; every event gets its own answer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay.answer import Answer
 from holdfast.relay.metrics import Metrics
 from holdfast.relay.offer import Lane
-from holdfast.relay.relay import Relay
+from holdfast.relay.relay import Publication, Relay
 from holdfast.wire.problem import PROBLEM_JSON
 from holdfast.wire.route import JSON, Reply, json_reply
 
@@ -35,23 +35,35 @@ class Publisher:
         return answers
 
     async def body(self, body: bytes, local: bool, met: str | None = None) -> Reply:
-        """The reply to a request that publishes; `met` is the log that its sender knows this relay by, if it says so.
+        """The reply to a request that publishes; `met` is the log that its sender knows this relay by, if it says so."""
+        self._check_met(met)
+        is_array = _is_array(body)
+        answers = await self.events(self._split(body) if is_array else [body], local)
+        return _reply(answers, is_array)
 
-        A relay that was restored takes nothing from a device that does not know it yet: what the device sent before, and the
-        relay has lost, comes first.
+    def body_soon(
+        self, body: bytes, local: bool, told: Callable[[Reply | Exception], None], met: str | None = None
+    ) -> None:
+        """The same for one who does not wait, but is told; raises what is refused at once."""
+        self._check_met(met)
+        is_array = _is_array(body)
+
+        def answered(outcome: Sequence[Answer] | Exception) -> None:
+            if isinstance(outcome, Exception):
+                told(outcome)
+                return
+            self._metrics.answers(map(_code, outcome))
+            told(_reply(outcome, is_array))
+
+        self._relay.publish_soon(Publication(self._split(body) if is_array else [body], answered, local))
+
+    def _check_met(self, met: str | None) -> None:
+        """A relay that was restored takes nothing from a device that does not know it yet.
+
+        What the device sent before, and the relay has lost, comes first.
         """
         if met is not None and met != self._relay.log_id:
             raise Refused(Refusal.OTHER_LOG, f"this log is {self._relay.log_id}")
-        if body.lstrip()[:1] == b"[":
-            answers = await self.events(self._split(body), local)
-            return json_reply({"answers": [_item(answer) for answer in answers]})
-        (answer,) = await self.events([body], local)
-        return Reply(
-            status=answer.http_status,
-            body=msgspec.json.encode(answer.body()),
-            content_type=JSON if answer.accepted else PROBLEM_JSON,
-            headers={} if answer.retry_after_s is None else {"retry-after": str(answer.retry_after_s)},
-        )
 
     def _split(self, body: bytes) -> list[bytes]:
         """The events of an array, each in the bytes it came in."""
@@ -74,6 +86,22 @@ def _array_decoder(events_max: int) -> msgspec.json.Decoder[Any]:
     fields = [(f"event_{number}", Raw, _ABSENT) for number in range(events_max)]
     array = msgspec.defstruct("Events", fields, array_like=True, forbid_unknown_fields=True)
     return msgspec.json.Decoder(array)
+
+
+def _is_array(body: bytes) -> bool:
+    return body.lstrip()[:1] == b"["
+
+
+def _reply(answers: Sequence[Answer], is_array: bool) -> Reply:
+    if is_array:
+        return json_reply({"answers": [_item(answer) for answer in answers]})
+    (answer,) = answers
+    return Reply(
+        status=answer.http_status,
+        body=msgspec.json.encode(answer.body()),
+        content_type=JSON if answer.accepted else PROBLEM_JSON,
+        headers={} if answer.retry_after_s is None else {"retry-after": str(answer.retry_after_s)},
+    )
 
 
 def _code(answer: Answer) -> str:

@@ -1,8 +1,8 @@
 """The relay without its sockets: what is published comes in, answers come out, and everything between is durable.
 
-The order of an accept: authentic and well-formed; an id used before is answered; the sender's pace; then the single
-writer, which decides the rest and commits many at once. Signatures are checked on a thread, never on the event loop or
-the writer.
+The order of an accept: authentic and well-formed, which a thread finds out for all who publish at about the same time; then
+the single writer, which decides the rest and commits many at once. Signatures are never checked on the event loop or the
+writer.
 """
 
 import asyncio
@@ -25,16 +25,17 @@ from holdfast.relay import snapshots as intake
 from holdfast.relay.accept import Acceptance, Request
 from holdfast.relay.answer import ALL, FEED, Answer, refuse
 from holdfast.relay.gathering import Gathering
+from holdfast.relay.limiter import Limiter
 from holdfast.relay.neighbours import Seen
 from holdfast.relay.offer import Lane
-from holdfast.relay.screening import Asked, Offers, Screening, verify_here
+from holdfast.relay.screening import Offers, screen, verify_here
 from holdfast.relay.settings import Settings
 from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep
 from holdfast.relay.verifying import Verifiers
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction, Watch
 from holdfast.store.world import Clock, Random, wall_clock
-from holdfast.store.writer import BATCH_MAX, Later, Writer
+from holdfast.store.writer import BATCH_MAX, Later, Outcome, Told, Writer
 
 SHARED_BATCH_MAX = 100
 """Requests that share one commit where other relays wait for their turn: nobody may think for long while it has it."""
@@ -86,15 +87,15 @@ class Relay:
         self._clock = clock
         self._random = random
         self._processes = verifiers
-        verify = verify_here if verifiers is None else verifiers.verify
-        self._screening = Screening(engine, settings, clock, self._covering, verify)
+        self._verify = verify_here if verifiers is None else verifiers.verify
+        self._limiter = Limiter(settings.limits)
         batch_max = SHARED_BATCH_MAX if engine.is_shared else BATCH_MAX
         self._writer: Writer[Request | Work, Any] = Writer(
             engine, self._apply, inline=inline, later=later, batch_max=batch_max
         )
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
-        self._screened: Gathering[Asked, dict[int, Answer]] = Gathering(
-            self._screening.screen, self._verifiers, VERIFIERS
+        self._screened: Gathering[Publication, Offers] = Gathering(
+            self._screen, self._hand_on, self._verifiers, VERIFIERS
         )
         self._anchor = self._signed(self.head())
         self._shown_anchor, self._anchor_shown = self._anchor, msgspec.to_builtins(self._anchor)
@@ -126,14 +127,54 @@ class Relay:
 
         In `held` lanes something was put off before: only repetitions are answered there, the rest is held back.
         """
-        offers = Offers.read(raws)
-        answers = offers.answers | await self._screened.ask((offers, held))
-        messages = {number: offer for number, offer in offers.messages.items() if number not in answers}
-        snapshots = {number: offer for number, offer in offers.snapshots.items() if number not in answers}
-        if messages or snapshots:
-            request = Request(list(messages.values()), local, list(snapshots.values()))
-            answers |= zip((*messages, *snapshots), await self._ask(request), strict=True)
-        return [self._dress(answers[number]) for number in range(len(raws))]
+        reply: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
+
+        def told(outcome: Sequence[Answer] | Exception) -> None:
+            if reply.done():
+                return  # whoever asked has left
+            if isinstance(outcome, Exception):
+                reply.set_exception(outcome)
+            else:
+                reply.set_result(list(outcome))
+
+        self.publish_soon(Publication(raws, told, local, held))
+        return await reply
+
+    def publish_soon(self, publication: "Publication") -> None:
+        """The same for one who does not wait, but is told."""
+        self._screened.put(publication)
+
+    def _screen(self, published: "Sequence[Publication]") -> list[Offers]:
+        return screen([publication.raws for publication in published], self._verify)
+
+    def _hand_on(self, screened: "Sequence[tuple[Publication, tuple[Offers] | Exception]]") -> None:
+        """Let the writer decide what is left to decide: all of it at once."""
+        asked: list[tuple[Request | Work, Told[Any]]] = []
+        for publication, outcome in screened:
+            if isinstance(outcome, Exception):
+                publication.told(outcome)
+                continue
+            (offers,) = outcome
+            if offers.messages or offers.snapshots:
+                asked.append((_request(publication, offers), partial(self._answer, publication, offers)))
+            else:
+                publication.told(_in_order(offers.answers))
+        if asked:
+            self._writer.put(asked)
+
+    def _answer(self, publication: "Publication", offers: Offers, outcome: Outcome[list[Answer]]) -> None:
+        if isinstance(outcome, faults.Fault):  # nothing of it is on disk, so the sender may try again
+            self._note(outcome)
+            said = [refuse(Refusal.UNAVAILABLE, outcome.what, event_id=offer.event.id) for _, offer in offers.all()]
+        elif isinstance(outcome, BaseException):
+            publication.told(outcome if isinstance(outcome, Exception) else RuntimeError(repr(outcome)))
+            return
+        else:
+            (said,) = outcome
+            self._tell_connections(said)
+        numbers = (*offers.messages, *offers.snapshots)
+        answers = offers.answers | dict(zip(numbers, map(self._dress, said), strict=True))
+        publication.told(_in_order(answers))
 
     def head(self) -> history.Head:
         with self._engine.read() as transaction:
@@ -281,15 +322,6 @@ class Relay:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._verifiers, work, *arguments)
 
-    async def _ask(self, request: Request) -> list[Answer]:
-        try:
-            answers: list[Answer] = await self._do(request, self._tell_connections)
-        except faults.Fault as fault:  # nothing of it is on disk, so the sender may try again
-            events = [*(offer.event for offer in request.offers), *(offer.event for offer in request.snapshots)]
-            return [refuse(Refusal.UNAVAILABLE, fault.what, event_id=event.id) for event in events]
-        self._screening.charge(zip(request.offers, answers, strict=False))  # answers to snapshots stand behind
-        return answers
-
     def _tell_connections(self, answers: Sequence[Answer]) -> None:
         """After the commit: whoever waits for something gets it, whoever is out leaves."""
         for answer in answers:
@@ -297,18 +329,23 @@ class Relay:
             for mesh, member, refusal in answer.ends:
                 self._end_connections(mesh, member, refusal)
 
-    async def _do(self, work: Request | Work, then: Callable[[Any], None] | None = None) -> Any:
+    async def _do(self, work: Work) -> Any:
         try:
-            return await self._writer.ask_soon(work, then)
+            return await self._writer.ask_soon(work)
         except faults.Fault as fault:
-            if fault.fatal:
-                self._fatal = fault
+            self._note(fault)
             raise
+
+    def _note(self, fault: faults.Fault) -> None:
+        if fault.fatal:
+            self._fatal = fault
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
         """The writer's batch: publications together, other work in its place between them."""
-        # Before anything is read: what another relay on this store decides comes before or after.
-        history.lock(transaction)
+        if (
+            self._engine.is_shared
+        ):  # before anything is read: what another relay on this store decides comes before or after
+            history.lock(transaction)
         answers: list[Any] = []
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):
@@ -319,25 +356,26 @@ class Relay:
             else:
                 answers += [work(transaction) for work in group if not isinstance(work, Request)]
         if taken:  # signed once for all; it leaves with the answers, so never without the commit
-            anchor = self._signed(history.head(transaction))
+            anchor = self._covering(history.head(transaction))
             for answer in taken:
                 answer.members["anchor"] = anchor
         return answers
 
     def _accept(self, transaction: Transaction, requests: Sequence[Request]) -> list[list[Answer]]:
-        acceptance = Acceptance(transaction, self._clock(), self.settings, self._operators, self._random)
+        now = self._clock()
+        acceptance = Acceptance(transaction, now, self.settings, self._operators, self._random, self._limiter)
         published = acceptance.take(requests)
         if any(request.snapshots for request in requests):
-            snapshots = intake.Intake(transaction, self._clock(), self.settings.feed)
+            snapshots = intake.Intake(transaction, now, self.settings.feed, self._limiter)
             answers = iter(snapshots.take([offer for request in requests for offer in request.snapshots]))
             for request, of_request in zip(requests, published, strict=True):
                 of_request.extend(islice(answers, len(request.snapshots)))
         return published
 
-    def _covering(self, seq: int, head: history.Head) -> Anchor:
-        """An anchor at a position or behind it: the last one signed may lie before it for a moment."""
+    def _covering(self, head: history.Head) -> Anchor:
+        """An anchor at the head: the last one signed, if nothing was added since."""
         anchor = self._anchor
-        return anchor if anchor.seq >= seq else self._signed(head)
+        return anchor if anchor.seq == head.seq and anchor.chain == head.chain.hex() else self._signed(head)
 
     def _signed(self, head: history.Head) -> Anchor:
         return self._sign(head.log_id, head.seq, head.chain)
@@ -356,6 +394,24 @@ class Relay:
             self._shown_anchor, self._anchor_shown = anchor, msgspec.to_builtins(anchor)
         members = {**answer.members, "log_id": anchor.log_id, "anchor": self._anchor_shown}
         return msgspec.structs.replace(answer, members=members)
+
+
+class Publication(msgspec.Struct, frozen=True):
+    """What somebody publishes at once, and how it is told."""
+
+    raws: Sequence[bytes]
+    told: Callable[[Sequence[Answer] | Exception], None]
+    local: bool = False
+    held: frozenset[Lane] = frozenset()
+
+
+def _request(publication: Publication, offers: Offers) -> Request:
+    messages, snapshots = list(offers.messages.values()), list(offers.snapshots.values())
+    return Request(messages, publication.local, snapshots, publication.held)
+
+
+def _in_order(answers: dict[int, Answer]) -> list[Answer]:
+    return [answers[number] for number in range(len(answers))]
 
 
 def _refusal_returned(work: Callable[[Transaction], T], transaction: Transaction) -> T | Refused:

@@ -4,6 +4,7 @@ Publishing is the hot path and touches nothing that it does not need. Every refu
 fault of the world is 503 and worth another try; a mistake of ours is 500 with a number that the log has, too.
 """
 
+import asyncio
 import os
 from typing import Any
 from urllib.parse import unquote
@@ -104,16 +105,24 @@ class Application:
             await response.give(problem_reply(problem))
         self.metrics.request(route, response.status)
 
-    async def _publish(self, raw_headers: RawHeaders, client: Client, body: bytes) -> Reply:
+    def _publish(self, raw_headers: RawHeaders, client: Client, body: bytes) -> asyncio.Future[Reply]:
         """The hot path: what is published, and the answer."""
+        promised: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+        def give(outcome: Reply | Exception) -> None:
+            if isinstance(outcome, Exception):  # whatever it is, the caller is told
+                outcome = problem_reply(told(outcome, MESSAGES, self.metrics, self._random))
+            self.metrics.request(MESSAGES, outcome.status)
+            if not promised.done():
+                promised.set_result(outcome)
+
         try:
             headers = by_name(raw_headers)
             self._check_host(headers)
-            reply = await self._publisher.body(body, self._is_near(client, headers), headers.get(MET_LOG))
-        except Exception as error:  # whatever it is, the caller is told
-            reply = problem_reply(told(error, MESSAGES, self.metrics, self._random))
-        self.metrics.request(MESSAGES, reply.status)
-        return reply
+            self._publisher.body_soon(body, self._is_near(client, headers), give, headers.get(MET_LOG))
+        except Exception as error:
+            give(error)
+        return promised
 
     def _request(self, scope: Any, headers: Headers, body: bytes) -> Request:
         return Request(

@@ -15,9 +15,10 @@ from holdfast.protocol.clock import VectorClock
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.schedule import HOUR
+from holdfast.protocol.schedule import HOUR, SECOND, clock_refusal
 from holdfast.protocol.snapshot import Operation, Snapshot, Standing
-from holdfast.relay.answer import FEED, Answer, refuse
+from holdfast.relay.answer import FEED, Answer, refusal_answer
+from holdfast.relay.limiter import Limiter
 from holdfast.relay.settings import FeedRetention, FeedSettings
 from holdfast.store import history
 from holdfast.store.engine import Transaction, Value
@@ -99,11 +100,6 @@ def load_admitted(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> 
     return {author for (author,) in transaction.lookup(SQL["admitted"], ("author",), wanted)}
 
 
-def check_admitted(offer: SnapshotOffer, admitted: set[str], feed: FeedSettings) -> None:
-    if not feed.open and offer.said.author not in admitted:
-        raise Refused(Refusal.AUTHOR_NOT_ADMITTED, f"no member admitted the author {offer.said.author}")
-
-
 def repeated(offer: SnapshotOffer, known: Known) -> Answer:
     """What is said to a snapshot that was taken before: the same as then."""
     members = {
@@ -117,10 +113,11 @@ def repeated(offer: SnapshotOffer, known: Known) -> Answer:
 class Intake:
     """One batch of the writer."""
 
-    def __init__(self, transaction: Transaction, now: int, feed: FeedSettings) -> None:
+    def __init__(self, transaction: Transaction, now: int, feed: FeedSettings, limiter: Limiter) -> None:
         self._transaction = transaction
         self._now = now
         self._feed = feed
+        self._limiter = limiter
 
     def take(self, offers: Sequence[SnapshotOffer]) -> list[Answer]:
         """An answer to every offer, in order; what is taken is in the history."""
@@ -153,15 +150,24 @@ class Intake:
         if known is not None:
             return repeated(offer, known)
         try:
-            check_admitted(offer, self._admitted, self._feed)
+            self._check(offer)
             taken = self._judge(offer)
         except Refused as refused:
-            return refuse(refused.refusal, refused.detail, event_id=offer.event.id)
+            return refusal_answer(refused, offer.event.id)
         self._taken.append(taken)
         known = Known(taken.seq, taken.superseded_seq, int(not taken.is_forgotten))
         self._known[offer.event_id] = known
         members = {**_members(offer, taken.seq, known.standing), "duplicate": False}
         return Answer(event_id=offer.event.id, http_status=201, members=members, wakes=((FEED, offer.said.author),))
+
+    def _check(self, offer: SnapshotOffer) -> None:
+        """However old it is, it is taken: its id is remembered."""
+        created_at, now = offer.event.created_at, self._now
+        if clock_refusal(created_at, now, None) is not None:
+            raise Refused(Refusal.CLOCK_AHEAD, f"created_at is {created_at}, here it is {now // SECOND}")
+        if not self._feed.open and offer.said.author not in self._admitted:
+            raise Refused(Refusal.AUTHOR_NOT_ADMITTED, f"no member admitted the author {offer.said.author}")
+        self._limiter.check(offer.event.pubkey, offer.event.id, now)
 
     def _known_of_pruned(self, offer: SnapshotOffer) -> Known | None:
         """What is left of a deletion; none of a document that lives again: there it has to be told anew."""

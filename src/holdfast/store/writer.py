@@ -32,6 +32,12 @@ A = TypeVar("A")
 Apply = Callable[[Transaction, Sequence[Q]], Sequence[A]]
 """Carries out requests inside a transaction and answers each, in order. After it raised it is called again, one by one."""
 
+Outcome = tuple[A] | BaseException
+"""The answer to a request, or why there is none."""
+
+Told = Callable[[tuple[A] | BaseException], None]
+"""Hears the outcome of a request, on the event loop of whoever asked."""
+
 Later = Callable[[Callable[[], None]], None]
 """Has something done a moment from now, on the event loop of whoever asks."""
 
@@ -74,7 +80,7 @@ class Writer(Generic[Q, A]):
         self._stay_in_process()
         with self._thread_slots:
             item: _Item[Q, A] = _Item(request)
-            self._put(item, now=True)
+            self._put([item], now=True)
             return item.result()
 
     async def ask_soon(self, request: Q, then: Callable[[A], None] | None = None) -> A:
@@ -87,15 +93,30 @@ class Writer(Generic[Q, A]):
         slots = self._loop_slots.get(loop) or self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
         await slots.acquire()
         reply: asyncio.Future[A] = loop.create_future()
-        # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
-        reply.add_done_callback(lambda answered: _free(slots, answered))
-        if then is not None:
-            reply.add_done_callback(lambda answered: _tell(then, answered))
+
+        def told(outcome: Outcome[A]) -> None:
+            # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
+            slots.release()
+            if then is not None and not isinstance(outcome, BaseException):
+                then(outcome[0])
+            if not reply.done():  # whoever asked may have left
+                _settle(reply, outcome)
+
+        self.put([(request, told)])
+        return await reply
+
+    def put(self, requests: "Sequence[tuple[Q, Told[A]]]") -> None:
+        """The same for an event loop's callers who bound their number themselves, and wait for nothing: each is told the outcome.
+
+        They are in one batch, unless it is full, and are told in one turn of the loop.
+        """
+        self._stay_in_process()
+        loop = asyncio.get_running_loop()
+        items = [_Item(request, told, loop) for request, told in requests]
         try:
-            self._put(_Item(request, reply))
+            self._put(items)
         except faults.Closed as fault:
-            reply.set_exception(fault)
-        return await asyncio.shield(reply)
+            _answer(items, [fault.again() for _ in items])
 
     def close(self) -> None:
         """Take nothing new, finish what waits, stop. Everyone who was let in is answered."""
@@ -107,17 +128,17 @@ class Writer(Generic[Q, A]):
         while self._inbox:
             self._run_batch()
 
-    def _put(self, item: "_Item[Q, A]", *, now: bool = False) -> None:
-        """Let a request in. One that waits for its answer `now` would keep the loop from running what is to run later."""
+    def _put(self, items: "Sequence[_Item[Q, A]]", *, now: bool = False) -> None:
+        """Let requests in. One that waits for its answer `now` would keep the loop from running what is to run later."""
         with self._changed:
             if self._closed:
                 raise faults.Closed(self._engine.where)
-            self._inbox.append(item)
+            self._inbox.extend(items)
             if self._thread is not None:
                 self._changed.notify_all()
                 return
         if self._later is None or now:
-            self._lead_until_taken(item)
+            self._lead_until_taken(items[-1])  # the others are before it
         else:
             self._run_later(self._later)
 
@@ -175,7 +196,7 @@ class Writer(Generic[Q, A]):
     def _run_batch(self) -> None:
         """Run what waits as one batch, unless somebody else is at it."""
         batch: list[_Item[Q, A]] = []  # filled before the right to run is taken, so that an interrupt loses neither
-        outcomes: list[_Outcome[A]] | None = None
+        outcomes: list[Outcome[A]] | None = None
         try:
             if self._take(batch):
                 outcomes = self._carry_out([item.request for item in batch])
@@ -198,7 +219,7 @@ class Writer(Generic[Q, A]):
                 item.taken = True
             return True
 
-    def _carry_out(self, requests: Sequence[Q]) -> "list[_Outcome[A]]":
+    def _carry_out(self, requests: Sequence[Q]) -> "list[Outcome[A]]":
         """All in one transaction; if one of them fails, each in its own, so that it fails alone."""
         try:
             with self._engine.write() as transaction:
@@ -218,18 +239,16 @@ class Writer(Generic[Q, A]):
             raise faults.Forked(self._engine.where)
 
 
-_Outcome = tuple[A] | BaseException
-
-
 class _Item(Generic[Q, A]):
     """A request on its way: who waits for it, and whether it is in a batch yet."""
 
-    __slots__ = ("outcome", "reply", "request", "taken", "turn", "waits")
+    __slots__ = ("loop", "outcome", "request", "taken", "told", "turn", "waits")
 
-    def __init__(self, request: Q, reply: asyncio.Future[A] | None = None) -> None:
+    def __init__(self, request: Q, told: Told[A] | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.request = request
-        self.reply = reply  # of an event loop; a thread waits for its turn
-        self.outcome: _Outcome[A] | None = None
+        self.told = told  # on this event loop; a thread waits for its turn
+        self.loop = loop
+        self.outcome: Outcome[A] | None = None
         self.taken = False
         self.waits = False  # somebody waits who can run a batch; not any more, if that was interrupted
         self.turn = threading.Lock()  # to be had when there is an outcome, or a batch to run
@@ -248,43 +267,35 @@ class _Item(Generic[Q, A]):
         return self.outcome[0]
 
 
-def _free(slots: asyncio.Semaphore, reply: asyncio.Future[A]) -> None:
-    slots.release()
-    if not reply.cancelled():
-        reply.exception()  # seen here, so that an answer nobody waits for is not reported as forgotten
-
-
-def _tell(then: Callable[[A], None], reply: asyncio.Future[A]) -> None:
-    if not reply.cancelled() and reply.exception() is None:
-        then(reply.result())
-
-
-def _answer(items: "Sequence[_Item[Q, A]]", outcomes: Sequence[_Outcome[A]]) -> None:
-    of_loops: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[A], _Outcome[A]]]] = defaultdict(list)
+def _answer(items: "Sequence[_Item[Q, A]]", outcomes: Sequence[Outcome[A]]) -> None:
+    of_loops: dict[asyncio.AbstractEventLoop, list[tuple[Told[A], Outcome[A]]]] = defaultdict(list)
     for item, outcome in zip(items, outcomes, strict=True):
         item.outcome = outcome
-        if item.reply is not None:
-            of_loops[item.reply.get_loop()].append((item.reply, outcome))
+        if item.told is not None and item.loop is not None:
+            of_loops[item.loop].append((item.told, outcome))
         item.wake()
     for loop, pairs in of_loops.items():
-        _settle_in(loop, pairs)
+        _tell_in(loop, pairs)
 
 
-def _settle_in(loop: asyncio.AbstractEventLoop, pairs: list[tuple[asyncio.Future[A], _Outcome[A]]]) -> None:
+def _tell_in(loop: asyncio.AbstractEventLoop, pairs: "list[tuple[Told[A], Outcome[A]]]") -> None:
     """Wake an event loop once for the whole batch."""
 
-    def settle_all() -> None:
-        for reply, outcome in pairs:
-            _settle(reply, outcome)
+    def tell_all() -> None:
+        for told, outcome in pairs:
+            try:
+                told(outcome)
+            except Exception as error:  # the others have to hear theirs
+                loop.call_exception_handler({"message": "told an outcome", "exception": error})
 
     if loop is _running_loop():
-        settle_all()
+        tell_all()
     else:
         with suppress(RuntimeError):  # the loop has ended, and with it everyone who waited there
-            loop.call_soon_threadsafe(settle_all)
+            loop.call_soon_threadsafe(tell_all)
 
 
-def _settle(reply: asyncio.Future[A], outcome: _Outcome[A]) -> None:
+def _settle(reply: asyncio.Future[A], outcome: Outcome[A]) -> None:
     if isinstance(outcome, BaseException):
         reply.set_exception(outcome)
     else:

@@ -123,7 +123,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._deaf = len(self.pipeline) >= PIPELINED_MAX
             cycle: Any = self.cycle
             if isinstance(cycle, LeanCycle) and cycle.may_begin:
-                self._start_lean_task(cycle)
+                self._start_lean(cycle)
 
     def on_response_complete(self) -> None:
         self._give_back()
@@ -151,13 +151,18 @@ class HttpProtocol(HttpToolsProtocol):
             return
         cycle.has_turn = True
         if cycle.may_begin:
-            self._start_lean_task(cycle)
+            self._start_lean(cycle)
 
-    def _start_lean_task(self, cycle: LeanCycle) -> None:
-        running = cycle.run(self.client, self.transport, self.server_state.default_headers, self.on_response_complete)
-        task = self.loop.create_task(running)
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+    def _start_lean(self, cycle: LeanCycle) -> None:
+        promised: Any = cycle.ask(self.client)  # waited for as a task would be
+        self.tasks.add(promised)
+        promised.add_done_callback(lambda done: self._end_lean(cycle, done))
+
+    def _end_lean(self, cycle: LeanCycle, promised: Any) -> None:
+        self.tasks.discard(promised)
+        if not promised.cancelled():
+            date = self.server_state.default_headers
+            cycle.answer(promised.result(), self.transport, date, self.on_response_complete)
 
     def handle_websocket_upgrade(self) -> None:
         self._stop_timers()

@@ -16,7 +16,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 Client = tuple[str, int] | None
 
 LeanHandler = Callable[[RawHeaders, Client, bytes], Awaitable[Reply]]
-"""Answers a request by its headers, whoever sent it, and its body. It does not raise: every no is a reply."""
+"""Answers a request by its headers, whoever sent it, and its body. It does not raise: every no is a reply. One that promises
+its answer by a future needs no task."""
 
 LeanRoutes = Mapping[tuple[bytes, bytes], LeanHandler]
 """By method and by the URL as it is written, which has no query."""
@@ -41,11 +42,13 @@ class LeanCycle:
     def may_begin(self) -> bool:
         return self.has_turn and not self.more_body and not self.response_started and not self.disconnected
 
-    async def run(
-        self, client: Client, transport: asyncio.Transport, date: RawHeaders, on_response: Callable[[], None]
-    ) -> None:
+    def ask(self, client: Client) -> asyncio.Future[Reply]:
         self.response_started = True
-        reply = await self.handler(self.headers, client, b"".join(self.parts))
+        return asyncio.ensure_future(self.handler(self.headers, client, b"".join(self.parts)))
+
+    def answer(
+        self, reply: Reply, transport: asyncio.Transport, date: RawHeaders, on_response: Callable[[], None]
+    ) -> None:
         if self.disconnected:
             return
         transport.write(response(reply, date, self.keep_alive))
