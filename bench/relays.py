@@ -3,7 +3,8 @@
     .venv/bin/python bench/relays.py [--seconds 15] [--rounds 3] [--writers 8] [--together 20]
 
 Writers are processes that sign beforehand, so that what is measured is the relays and their database. One relay and two take
-turns in one run, because a machine that is shared is not the same from one minute to the next: compare within a run only.
+turns in one run, because a machine that is shared is not the same from one minute to the next: compare within a run only. What
+relays and database took of processor time for a message depends least on who else uses the machine.
 Needs the development tools, which bring PostgreSQL.
 """
 
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the tests' server and people
 
+from bench.processor import used_s
 from tests.people import raw
 from tests.postgres import running_server
 from tests.relay.pair import two_relays
@@ -40,15 +42,26 @@ def main() -> None:
     folders = tempfile.TemporaryDirectory()
     with folders as folder, running_server() as server, two_relays(Path(folder), server, GENEROUS) as pair:
         found: dict[int, list[float]] = {1: [], 2: []}
+        costs: dict[int, list[float]] = {1: [], 2: []}
+        database = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
+        pids = [*(relay.process.pid for relay in pair.relays), database]
         for _ in range(asked.rounds):
             for relays in (1, 2):
                 urls = [pair[number % relays].url for number in range(asked.writers)]
                 worlds = [Friends(pair[0]) for _ in urls]
+                used, head = sum(map(used_s, pids)), pair[0].head_seq()
                 rate = measured(urls, worlds, asked.seconds, asked.together)
+                cost = (sum(map(used_s, pids)) - used) / (pair[0].head_seq() - head) * 1e6
                 found[relays].append(rate)
-                print(f"{relays} relay{'s' if relays > 1 else ' '}: {rate:,.0f} messages/s", flush=True)
+                costs[relays].append(cost)
+                print(
+                    f"{relays} relay{'s' if relays > 1 else ' '}: {rate:,.0f} messages/s, {cost:,.0f} µs each",
+                    flush=True,
+                )
     one, two = (statistics.median(found[relays]) for relays in (1, 2))
     print(f"median: one {one:,.0f}, two {two:,.0f}, ratio {two / one:.2f}")
+    one, two = (statistics.median(costs[relays]) for relays in (1, 2))
+    print(f"processor time of relays and database, each: one {one:,.0f} µs, two {two:,.0f} µs, ratio {two / one:.2f}")
 
 
 def measured(urls: list[str], worlds: list[Friends], seconds: int, together: int) -> float:

@@ -64,17 +64,17 @@ MUTANTS: tuple[Mutant, ...] = (
                 "store/writer.py",
                 """        try:
             with self._engine.write() as transaction:
-                answers =""",
+                self._begin_batch""",
                 """        answers = None
         try:
             with self._engine.write() as transaction:
-                answers =""",
+                self._begin_batch""",
             ),
             Change(
                 "store/writer.py",
-                """            return [fault.again() for _ in requests]
+                """            return [fault.again() for _ in batch]
 """,
-                """            return [fault.again() for _ in requests] if answers is None else [(one,) for one in answers]
+                """            return [fault.again() for _ in batch] if answers is None else [(one,) for one in answers]
 """,
             ),
         ),

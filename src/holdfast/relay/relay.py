@@ -91,7 +91,13 @@ class Relay:
         self._limiter = Limiter(settings.limits)
         batch_max = SHARED_BATCH_MAX if engine.is_shared else BATCH_MAX
         self._writer: Writer[Request | Work, Any] = Writer(
-            engine, self._apply, inline=inline, later=later, batch_max=batch_max
+            engine,
+            self._apply,
+            inline=inline,
+            later=later,
+            # Before anything is read: what another relay on this store decides comes before or after.
+            begin=history.lock if engine.is_shared else None,
+            batch_max=batch_max,
         )
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
         self._screened: Gathering[Publication, Offers] = Gathering(
@@ -342,10 +348,6 @@ class Relay:
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
         """The writer's batch: publications together, other work in its place between them."""
-        if (
-            self._engine.is_shared
-        ):  # before anything is read: what another relay on this store decides comes before or after
-            history.lock(transaction)
         answers: list[Any] = []
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):

@@ -52,10 +52,13 @@ class Writer(Generic[Q, A]):
         *,
         inline: bool = False,
         later: Later | None = None,
+        begin: Callable[[Transaction], object] | None = None,
         inbox_max: int = INBOX_MAX,
         batch_max: int = BATCH_MAX,
     ) -> None:
+        """`begin` is done first in every transaction: what comes while it waits for another process's turn is in the batch, too."""
         self._engine = engine
+        self._begin = begin
         self._apply = apply
         self._inbox_max = inbox_max
         self._batch_max = batch_max
@@ -199,7 +202,7 @@ class Writer(Generic[Q, A]):
         outcomes: list[Outcome[A]] | None = None
         try:
             if self._take(batch):
-                outcomes = self._carry_out([item.request for item in batch])
+                outcomes = self._carry_out(batch, joins=True)
         finally:  # an interrupt must not leave the other callers of this batch waiting for ever
             if batch:
                 lost = [faults.Unanswered(self._engine.where) for _ in batch]
@@ -213,26 +216,37 @@ class Writer(Generic[Q, A]):
         with self._changed:
             if self._busy or not self._inbox:
                 return False
-            batch.extend(self._inbox.popleft() for _ in range(min(len(self._inbox), self._batch_max)))
+            self._fill(batch)
             self._busy = True
-            for item in batch:
-                item.taken = True
             return True
 
-    def _carry_out(self, requests: Sequence[Q]) -> "list[Outcome[A]]":
+    def _fill(self, batch: "list[_Item[Q, A]]") -> None:
+        for _ in range(min(len(self._inbox), self._batch_max - len(batch))):
+            batch.append(self._inbox.popleft())
+            batch[-1].taken = True
+
+    def _carry_out(self, batch: "list[_Item[Q, A]]", *, joins: bool = False) -> "list[Outcome[A]]":
         """All in one transaction; if one of them fails, each in its own, so that it fails alone."""
         try:
             with self._engine.write() as transaction:
-                answers = self._apply(transaction, requests)
-                if len(answers) != len(requests):
-                    raise RuntimeError(f"{len(answers)} answers to {len(requests)} requests")
+                self._begin_batch(transaction, batch, joins)
+                answers = self._apply(transaction, [item.request for item in batch])
+                if len(answers) != len(batch):
+                    raise RuntimeError(f"{len(answers)} answers to {len(batch)} requests")
         except faults.Fault as fault:  # the store's trouble, not one request's: nothing of the batch is on disk
-            return [fault.again() for _ in requests]
+            return [fault.again() for _ in batch]
         except Exception as error:  # handed to the one who asked
-            if len(requests) == 1:
+            if len(batch) == 1:
                 return [error]
-            return [outcome for request in requests for outcome in self._carry_out([request])]
+            return [outcome for item in batch for outcome in self._carry_out([item])]
         return [(answer,) for answer in answers]
+
+    def _begin_batch(self, transaction: Transaction, batch: "list[_Item[Q, A]]", joins: bool) -> None:
+        if self._begin is not None:
+            self._begin(transaction)
+            if joins:
+                with self._changed:
+                    self._fill(batch)
 
     def _stay_in_process(self) -> None:
         if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
