@@ -17,6 +17,10 @@ from holdfast.store.world import Clock, Random, wall_clock
 EXPORT_READER = "holdfast.relay.exported"
 """The module that reads for the export; a name, because Arrow comes with it."""
 
+LOG_PAGES = 4_000
+"""Pages in the write-ahead log, 16 MiB, before they are copied into the file. A batch of messages writes hundreds of pages, and
+many of them again with the next batch: the longer the log, the fewer are copied, and the fewer batches wait for it."""
+
 SCHEMA = Schema(
     program="relay",
     migrations=(
@@ -70,7 +74,7 @@ def open_to_read(where: str | os.PathLike[str]) -> Engine:
 def engine_at(where: str | os.PathLike[str], *, read_only: bool = False) -> Engine:
     """The engine for a file, or for a database of a server."""
     if not is_url(os.fspath(where)):
-        return SqliteEngine(where, read_only=read_only)
+        return SqliteEngine(where, read_only=read_only, log_pages=LOG_PAGES)
     # The driver is large, and a relay with a file needs none.
     from holdfast.store.postgres import PostgresEngine
 

@@ -45,6 +45,9 @@ INSERT_ROWS = 32
 STATEMENTS_KEPT = 512
 """How many prepared statements a connection keeps; every use of one moves it to the newest place."""
 
+LOG_PAGES = 1_000
+"""After how many pages (of 4 KiB) the write-ahead log is copied into the file, unless whoever opens it says otherwise."""
+
 MEMORY = ":memory:"
 
 _ROLLBACK_HEADER = b"\x01\x01"  # bytes 18 and 19 of a file whose last writer used no write-ahead log
@@ -83,6 +86,7 @@ class SqliteEngine:
         busy_timeout_s: float = BUSY_TIMEOUT_S,
         journal_mode: str = "wal",
         beside: tuple[str, str] | None = None,
+        log_pages: int = LOG_PAGES,
     ) -> None:
         """`beside` is another file that can be read together with this one, and its name in SQL, if there is such a file.
 
@@ -96,6 +100,7 @@ class SqliteEngine:
         self._busy_timeout_s = busy_timeout_s
         self._journal_mode = journal_mode
         self._beside = beside
+        self._log_pages = log_pages
         self._process = os.getpid()
         self._fatal: faults.Fault | None = None
         self._write_turn = threading.RLock()
@@ -122,6 +127,7 @@ class SqliteEngine:
             # a journal that came back after a power cut would undo everything committed since.
             self._execute(self._writer, "PRAGMA synchronous=EXTRA; PRAGMA fullfsync=ON; PRAGMA checkpoint_fullfsync=ON")
             self._execute(self._writer, f"PRAGMA journal_mode={self._journal_mode}")
+            self._execute(self._writer, f"PRAGMA wal_autocheckpoint={self._log_pages}")
             self._begin_journal()
 
     def write(self) -> AbstractContextManager[Transaction]:
