@@ -345,3 +345,20 @@ def test_more_offers_than_one_look_up_takes_are_all_taken(tmp_path: Path) -> Non
     answers = asyncio.run(place.relay.publish(events))
     assert {answer.http_status for answer in answers} == {201}
     asyncio.run(place.relay.close())
+
+
+def test_whoever_leaves_before_the_answer_costs_the_others_nothing(place: Place) -> None:
+    place.settle()
+    relay = Relay(place.engine, Settings(), Whose, clock=place.clock, random=place.random)
+    left, stayed = place.alice.message(place.bob), place.alice.message(place.bob)
+
+    async def scene() -> list[int]:
+        leaving = asyncio.create_task(relay.publish([raw(left)]))
+        staying = asyncio.create_task(relay.publish([raw(stayed)]))
+        await asyncio.sleep(0)  # both have asked
+        leaving.cancel()
+        answers = [*await staying, *await relay.publish([raw(left)])]
+        await relay.off_the_loop(relay._writer.close)
+        return [answer.http_status for answer in answers]
+
+    assert asyncio.run(scene()) == [201, 200], "what was begun is finished, once"

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -511,3 +512,71 @@ def test_who_cannot_wait_is_answered_before_what_is_to_run_later(gated: Gated) -
     due.pop()()  # finds nothing more to do
     assert (due, gated.commits) == ([], 1)
     writer.close()
+
+
+def test_what_comes_while_a_batch_waits_for_its_turn_is_in_it(gated: Gated) -> None:
+    waits, may_begin = threading.Event(), threading.Event()
+
+    def begin(transaction: Transaction) -> None:
+        waits.set()
+        assert may_begin.wait(PATIENCE_S)
+
+    writer: Writer[int, str] = Writer(gated, _insert, begin=begin, batch_max=3)
+    (first,) = _in_threads(lambda number: (writer.ask(number), None)[1], [1])
+    assert waits.wait(PATIENCE_S)
+    others = _in_threads(lambda number: (writer.ask(number), None)[1], [2, 3, 4])
+    while len(writer._inbox) < len(others):
+        time.sleep(0.001)
+    may_begin.set()
+    for thread in (first, *others):
+        thread.join(PATIENCE_S)
+    writer.close()
+    assert _stored(gated) == [1, 2, 3, 4]
+    assert gated.commits == 2, "a batch of three, which is full, and the fourth"
+
+
+def test_those_who_are_put_together_share_a_commit_and_each_is_told(writer: Writer[int, str], gated: Gated) -> None:
+    told: list[tuple[int, object]] = []
+
+    async def scene() -> None:
+        done = asyncio.Event()
+
+        def hear(number: int, outcome: object) -> None:
+            told.append((number, outcome))
+            if len(told) == 3:
+                done.set()
+
+        writer.put([(number, partial(hear, number)) for number in (1, 2, 3)])
+        await asyncio.wait_for(done.wait(), PATIENCE_S)
+
+    asyncio.run(scene())
+    assert told == [(number, (f"inserted {number}",)) for number in (1, 2, 3)]
+    assert gated.commits == 1
+
+
+def test_one_who_stumbles_over_an_outcome_keeps_it_from_nobody_else(writer: Writer[int, str]) -> None:
+    trouble: list[object] = []
+
+    def stumble(outcome: object) -> None:
+        raise ValueError(outcome)
+
+    async def scene() -> object:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: trouble.append(context["exception"]))
+        second: asyncio.Future[object] = loop.create_future()
+        writer.put([(1, stumble), (2, second.set_result)])
+        return await asyncio.wait_for(second, PATIENCE_S)
+
+    assert asyncio.run(scene()) == ("inserted 2",)
+    assert [type(one) for one in trouble] == [ValueError]
+
+
+def test_who_puts_something_into_a_closed_writer_is_told(writer: Writer[int, str]) -> None:
+    writer.close()
+    told: list[object] = []
+
+    async def scene() -> None:
+        writer.put([(1, told.append), (2, told.append)])
+
+    asyncio.run(scene())
+    assert [type(one) for one in told] == [faults.Closed] * 2
