@@ -14,6 +14,7 @@ import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -63,10 +64,13 @@ class Writer(Generic[Q, A]):
         self._inbox_max = inbox_max
         self._batch_max = batch_max
         self._process = os.getpid()
-        self._thread_slots = threading.BoundedSemaphore(inbox_max)
+        self._thread_slots: SimpleQueue[None] = SimpleQueue()  # a semaphore, but of the interpreter's own making
+        for _ in range(inbox_max):
+            self._thread_slots.put(None)
         self._loop_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._inbox: deque[_Item[Q, A]] = deque()
-        self._changed = threading.Condition()  # guards the inbox, _closed and _busy
+        self._guard = threading.Lock()  # of the inbox, _closed and _busy
+        self._bell = _Bell()  # wakes our thread
         self._closed = False
         self._busy = False  # somebody runs a batch
         self._later = later
@@ -81,10 +85,13 @@ class Writer(Generic[Q, A]):
     def ask(self, request: Q) -> A:
         """Have a request carried out: returns when its effects are on disk, raises when they are not."""
         self._stay_in_process()
-        with self._thread_slots:
+        self._thread_slots.get()
+        try:
             item: _Item[Q, A] = _Item(request)
             self._put([item], now=True)
             return item.result()
+        finally:
+            self._thread_slots.put(None)
 
     async def ask_soon(self, request: Q, then: Callable[[A], None] | None = None) -> A:
         """The same for an event loop. A caller that stops waiting does not undo its request.
@@ -123,9 +130,9 @@ class Writer(Generic[Q, A]):
 
     def close(self) -> None:
         """Take nothing new, finish what waits, stop. Everyone who was let in is answered."""
-        with self._changed:
+        with self._guard:
             self._closed = True
-            self._changed.notify_all()
+            self._bell.ring()
         if self._thread is not None:
             self._thread.join()
         while self._inbox:
@@ -133,12 +140,12 @@ class Writer(Generic[Q, A]):
 
     def _put(self, items: "Sequence[_Item[Q, A]]", *, now: bool = False) -> None:
         """Let requests in. One that waits for its answer `now` would keep the loop from running what is to run later."""
-        with self._changed:
+        with self._guard:
             if self._closed:
                 raise faults.Closed(self._engine.where)
             self._inbox.extend(items)
             if self._thread is not None:
-                self._changed.notify_all()
+                self._bell.ring()
                 return
         if self._later is None or now:
             self._lead_until_taken(items[-1])  # the others are before it
@@ -164,12 +171,16 @@ class Writer(Generic[Q, A]):
             self._abandon()
 
     def _something_to_do(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._inbox or self._closed)
-            return bool(self._inbox)
+        while True:
+            is_closed = self._closed  # looked at first: once it is, nothing more comes into the inbox
+            if self._inbox:
+                return True
+            if is_closed:
+                return False
+            self._bell.wait()
 
     def _abandon(self) -> None:
-        with self._changed:
+        with self._guard:
             self._closed = True
             left = list(self._inbox)
             self._inbox.clear()
@@ -184,7 +195,7 @@ class Writer(Generic[Q, A]):
                 if not item.taken:
                     item.turn.acquire()
         except BaseException:
-            with self._changed:
+            with self._guard:
                 item.waits = False
                 self._give_turn()  # it may have been ours, and the others wait for it
             raise
@@ -207,13 +218,13 @@ class Writer(Generic[Q, A]):
             if batch:
                 lost = [faults.Unanswered(self._engine.where) for _ in batch]
                 _answer(batch, lost if outcomes is None else outcomes)
-                with self._changed:
+                with self._guard:
                     self._busy = False
                     self._give_turn()
 
     def _take(self, batch: "list[_Item[Q, A]]") -> bool:
         """Fill the next batch, and with it take the right to run it; not while another has that."""
-        with self._changed:
+        with self._guard:
             if self._busy or not self._inbox:
                 return False
             self._fill(batch)
@@ -245,12 +256,28 @@ class Writer(Generic[Q, A]):
         if self._begin is not None:
             self._begin(transaction)
             if joins:
-                with self._changed:
+                with self._guard:
                     self._fill(batch)
 
     def _stay_in_process(self) -> None:
         if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
             raise faults.Forked(self._engine.where)
+
+
+class _Bell:
+    """Wakes one who waits; rung while nobody does, it wakes the next at once. Whoever rings it holds the writer's guard."""
+
+    def __init__(self) -> None:
+        # Held until it rings; a condition takes several turns of the interpreter to do this.
+        self._silent = threading.Lock()
+        self._silent.acquire()
+
+    def ring(self) -> None:
+        if self._silent.locked():
+            self._silent.release()
+
+    def wait(self) -> None:
+        self._silent.acquire()
 
 
 class _Item(Generic[Q, A]):
