@@ -14,6 +14,7 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "closing.sql")
 _CLOSED = ("mesh", "member", "seq", "state", "closed_at", "was_stored")
+_NEWS = frozenset(state.value for state in State if appends_entry(state, Signal.ACKNOWLEDGED))
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -52,11 +53,11 @@ def close(
     if not rows:
         return
     state = move(TRANSITIONS, State.OPEN, signal)
-    waited = was_stored or {}
-    _close_rows(transaction, now, rows, state, waited)
+    kind, waited = Kind(state.value), was_stored or {}
+    _close_rows(transaction, now, rows, state.value, waited)
     for (mesh, member), count in Counter((row.mesh, row.member) for row in rows if not row.is_receipt).items():
         transaction.run(_SQL["take_from_queue"], {"mesh": mesh, "member": member, "count": count})
-    history.append(transaction, now, [_draft(row, Kind(state.value), reason, waited.get(row.seq)) for row in rows])
+    history.append(transaction, now, [_draft(row, kind, reason, waited.get(row.seq)) for row in rows])
 
 
 def acknowledge(
@@ -65,10 +66,9 @@ def acknowledge(
     """The member has these positions on its disk. What was closed before stays as it was, and is no news."""
     wanted = [(mesh, member, seq) for seq in sorted(was_stored)]
     found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), wanted)
-    states = {Delivery(*row): State(state) for *row, state in found}
-    news = [delivery for delivery, state in states.items() if appends_entry(state, Signal.ACKNOWLEDGED)]
+    news = [Delivery(*row) for *row, state in found if state in _NEWS]
     close(transaction, now, news, Signal.ACKNOWLEDGED, was_stored=was_stored)
-    closed = tuple(delivery.seq for delivery in states)
+    closed = tuple(seq for _, _, seq, *_ in found)
     return Acknowledged(closed, tuple(sorted(was_stored.keys() - set(closed))))
 
 
@@ -116,9 +116,9 @@ def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: 
 
 
 def _close_rows(
-    transaction: Transaction, now: int, rows: Sequence[Delivery], state: State, waited: Mapping[int, bool]
+    transaction: Transaction, now: int, rows: Sequence[Delivery], state: str, waited: Mapping[int, bool]
 ) -> None:
-    wanted = [(row.mesh, row.member, row.seq, state.value, now, _flag(waited.get(row.seq))) for row in rows]
+    wanted = [(row.mesh, row.member, row.seq, state, now, _flag(waited.get(row.seq))) for row in rows]
     closed = transaction.lookup(_SQL["close"], _CLOSED, wanted)
     if len(closed) != len(rows):
         raise RuntimeError(f"{len(rows) - len(closed)} of {len(rows)} deliveries were not open")
