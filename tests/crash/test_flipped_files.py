@@ -32,8 +32,9 @@ from tests.crash.test_flipped_bits import Noticed, look_at_device, look_at_hooks
 
 CYCLES = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "0"))
 DATABASE = ".db"  # in the name of one, and of its journals
-LOOKS = 10 * CYCLES or 60  # at a file
+LOOKS = 10 * CYCLES or 61  # at a file
 DEAR = CYCLES or 8  # at one that takes long to look at
+ALL = 400  # at one of which every bit may make something else that is good
 NOTICED = (faults.Fault, Noticed, SettingsInvalid)
 
 Look = Callable[[Path], Any]
@@ -85,7 +86,7 @@ LOCKED = "the lock on it counts, and not what it says"
 
 FILES: dict[str, tuple[Look | str, int]] = {
     "relay/relay.db*": (database(look_at_relay), DEAR),
-    "relay/relay.toml": (at_start("relay", lambda path: relay_settings.load(path, {})), LOOKS),
+    "relay/relay.toml": (at_start("relay", lambda path: relay_settings.load(path, {})), ALL),
     "relay/relay.pid": (lambda path: lock.address(path.parent), LOOKS),
     "*/*.key": (identity.read_key, LOOKS),
     "backup/relay.db": (look_at_relay, DEAR),
@@ -98,9 +99,9 @@ FILES: dict[str, tuple[Look | str, int]] = {
     "*/local-token": (enter_by_token, LOOKS),
     "*/daemon.pid": (daemon_of, LOOKS),
     "*/host.json": (lambda path: host.noted(Home(path.parent)), LOOKS),
-    "*/daemon.toml": (at_start("daemon", lambda path: daemon_settings.load(path.parent, {})), LOOKS),
-    "*/hooks.json": (at_start("hooks", lambda path: hook_settings.load(path.parent)), LOOKS),
-    "*/agents.json": (at_start("agents", lambda path: agent_settings.load(path.parent)), LOOKS),
+    "*/daemon.toml": (at_start("daemon", lambda path: daemon_settings.load(path.parent, {})), ALL),
+    "*/hooks.json": (at_start("hooks", lambda path: hook_settings.load(path.parent)), ALL),
+    "*/agents.json": (at_start("agents", lambda path: agent_settings.load(path.parent)), ALL),
     "*/hooks.db*": (database(look_at_hooks), DEAR),
     "*/hooks.spool": (look_at_spool, LOOKS),
     "*/hook-installs.json": (lambda path: Installer(path.parent).installs(), LOOKS),
@@ -183,17 +184,18 @@ def test_a_changed_bit_in_any_file_is_noticed_or_harmless(
             continue
         expected, noticed = left.told(name, content, look), 0
         assert expected is not None, name
-        for position in range(0, len(content), -(-len(content) // looks)):
-            found = left.told(name, _flipped(content, position), look)
+        bits = 8 * len(content)
+        for bit in range(0, bits, -(-bits // looks) | 1):  # an odd step comes to every bit of a byte
+            found = left.told(name, _flipped(content, bit), look)
             flips, noticed = flips + 1, noticed + (found is None)
-            silent += [] if found in (None, expected) else [f"{name}: byte {position}"]
+            silent += [] if found in (None, expected) else [f"{name}: bit {bit}"]
         unseen += [] if noticed or name.endswith(HARMLESS) else [name]
     assert silent == []
     assert unseen == [], "no change of these was ever noticed"
     record_property("changed bits", flips)
 
 
-def _flipped(content: bytes, position: int) -> bytes:
+def _flipped(content: bytes, bit: int) -> bytes:
     changed = bytearray(content)
-    changed[position] ^= 1 << position % 8
+    changed[bit // 8] ^= 1 << bit % 8
     return bytes(changed)
