@@ -117,7 +117,8 @@ class Shelf:
     def misplaced(self, name: str, version: int | None) -> list[str]:
         """Files of a table that lie where the log does not say."""
         handle = None if version is None else self.lake.delta(name, version)
-        return [] if handle is None else misplaced(handle, self.tables[name])
+        known = self.tables.get(name)  # a newer Holdfast may have another one
+        return [] if handle is None or known is None else misplaced(handle, known)
 
     def query(self, name: str, version: int | None, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a question about one table; `{rows}` is the table, and what was not written by us is among the values."""
