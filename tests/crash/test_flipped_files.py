@@ -49,7 +49,9 @@ def at_start(whose: str, load: Callable[[Path], Any]) -> Look:
     """A program reads its settings, and says which it did not have before."""
 
     def look(path: Path) -> Any:
-        settings_seen.tell(path.parent, whose, load(path))
+        found = load(path)
+        settings_seen.tell(path.parent, whose, found)
+        return found
 
     return look
 
