@@ -29,7 +29,7 @@ from holdfast.relay.database import SCHEMA as RELAY_SCHEMA
 from holdfast.relay.settings import FeedSettings, Settings
 from holdfast.store import faults, history
 from holdfast.store.check import check
-from tests.crash.test_power_cut import SmallJournal
+from tests.crash.test_power_cut import FIRST, SmallJournal, named
 from tests.device.desk import START, Book, Desk
 from tests.disk import Disk
 from tests.people import MESH, Person
@@ -283,7 +283,7 @@ def spoil(disk: Disk, at: int, trouble: Callable[[], None]) -> None:
 def test_a_power_cut_loses_nothing_that_was_said(name: str, record_property: Callable[[str, object], None]) -> None:
     kind, deeds = WORLDS[name]
     lost = []
-    for seed in range(CUTS):
+    for seed in range(FIRST, FIRST + CUTS):
         luck = random.Random(seed)
         disk, who = another(name)
         said: Said = defaultdict(set)
@@ -294,7 +294,8 @@ def test_a_power_cut_loses_nothing_that_was_said(name: str, record_property: Cal
                 getattr(world, luck.choice(deeds))()
         if not disk.off:
             disk.cut(luck)
-        lost += [f"seed {seed}: {what}" for what in reopened(name, disk, who, said, 2)]
+        with named(seed):
+            lost += [f"seed {seed}: {what}" for what in reopened(name, disk, who, said, 2)]
     assert lost == []
     record_property("power cuts of a device" if name == "device" else "power cuts of a relay", CUTS)
 
