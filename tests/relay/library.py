@@ -31,10 +31,11 @@ def fill(data: Path, author: Author, documents: int, versions: int = 1) -> None:
 def shelve(engine: Engine, author: Author, documents: int, versions: int) -> None:
     """The same in a database that is open."""
     offers = _offers(author, documents, versions)
+    now = (AT_S + documents) * 1_000_000  # when the last of them was made
     unhurried = Limiter(Limits(messages_per_s=1_000_000, messages_burst=1_000_000))
     while batch := list(islice(offers, TOGETHER)):
         with engine.write() as transaction:
-            answers = Intake(transaction, AT_S * 1_000_000, FeedSettings(open=True), unhurried).take(batch)
+            answers = Intake(transaction, now, FeedSettings(open=True), unhurried).take(batch)
         assert {answer.http_status for answer in answers} == {201}
 
 
