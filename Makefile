@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 INSTALL := $(PIP) --require-hashes --no-build-isolation
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster test-long check format crash fuzz sim sim-mutants sim-page sim-coverage scale bench setup pipeline lock clean
+.PHONY: help demo test test-cluster test-long check format crash fuzz sim sim-mutants sim-search sim-page sim-coverage scale bench setup pipeline lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ sim: $(VENV)/dev ## SEEDS=20 simulated worlds of SIM_SECONDS=600 each, JOBS at o
 
 sim-mutants: $(VENV)/dev ## programs with one mistake each, and the seed that finds each of them
 	@$(BIN)/python -m tests.world.mutants --jobs $(JOBS)
+
+sim-search: $(VENV)/dev ## the first seed that finds each of those programs, into docs/reliability.md
+	@$(BIN)/python -m tests.world.mutants --search --jobs $(JOBS) --page
 
 sim-page: $(VENV)/dev ## the worlds from FIRST=0 on and the mutants, and their numbers into docs/reliability.md
 	@$(BIN)/python -m tests.world --first $(FIRST) --seeds $(SEEDS) --seconds $(SIM_SECONDS) --jobs $(JOBS) --page

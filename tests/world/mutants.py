@@ -1,9 +1,9 @@
 """Wrong versions of the programs, each wrong in one way that the contract forbids, and the command that has them found.
 
-    python -m tests.world.mutants [NAME…]          every mutant, or those, with the seed that is kept for it
-    python -m tests.world.mutants --search NAME    the first seed that finds it: the one that is kept, or from 0 on
+    python -m tests.world.mutants [NAME…]             every mutant, or those, with the seed that is kept for it
+    python -m tests.world.mutants --search [NAME…]    the first seed that finds it: the one that is kept, or from 0 on
 
-A mutant counts as found when a rule over the durable files is broken that the programs without it keep in the same world; a
+Seeds are kept in tests/reliability.json, into which `--page` writes them. A mutant counts as found when a rule over the durable files is broken that the programs without it keep in the same world; a
 program that stops with an error finds nothing.
 """
 
@@ -26,6 +26,7 @@ SOURCE = ROOT / "src"
 SEEDS_MAX = 100
 SECONDS = 300
 TIMEOUT_S = 3_600  # on a machine that has much else to do
+Found = tuple[int, str]  # a seed, and the rule that is broken there
 NOT_THE_ORACLE = ("mistake:", "Traceback")
 
 
@@ -45,19 +46,22 @@ class Mutant:
     name: str
     why: str  # it is wrong
     changes: tuple[Change, ...]
-    seed: int | None = None  # that finds it; none is known yet
+
+    @property
+    def seed(self) -> int | None:
+        """The one that found it last; None if none is known."""
+        found = ledger.read().get("mutants", {}).get(self.name, {})
+        return found["seed"] if found.get("rule") else None
 
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         name="acknowledge_before_commit",
-        seed=0,
         why="a yes leaves before its transaction is on disk",
         changes=(Change("store/sqlite.py", "PRAGMA synchronous=EXTRA", "PRAGMA synchronous=NORMAL"),),
     ),
     Mutant(
         name="failed_commit_is_a_yes",
-        seed=0,
         why="a commit that the disk refused is answered like one that it took",
         changes=(
             Change(
@@ -81,7 +85,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="delete_before_acknowledgement",
-        seed=0,
         why="a row leaves its queue when it is sent, not when it is acknowledged",
         changes=(
             Change(
@@ -97,7 +100,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="seq_outside_the_transaction",
-        seed=0,
         why="positions are counted in memory, and a transaction that came to nothing leaves a hole",
         changes=(
             Change(
@@ -113,7 +115,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="limiter_before_dedupe",
-        seed=1,
         why="a repetition of what was committed is refused because its sender is too fast",
         changes=(
             Change(
@@ -135,7 +136,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="live_before_replay",
-        seed=24,
         why="whoever follows a feed goes on from where it is now, not from where the replay ended",
         changes=(
             Change(
@@ -147,7 +147,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="live_before_backlog",
-        seed=0,
         why="the newest of a queue is sent before what has waited, and that never",
         changes=(
             Change(
@@ -159,7 +158,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="requeue_in_two_transactions",
-        seed=0,
         why="between them both rows are in the outbox, and both are sent",
         changes=(
             Change(
@@ -186,7 +184,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="counter_reset",
-        seed=0,
         why="the counter of a queue starts anew with every message, and the queue takes more than it may",
         changes=(
             Change(
@@ -201,7 +198,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="coalescing_across_a_critical_event",
-        seed=0,
         why="what an agent did before its user spoke is taken for what it did after",
         changes=(
             Change(
@@ -215,7 +211,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="receipt_before_the_inbox_row",
-        seed=0,
         why="a receipt is promised in a transaction of its own, before the message is kept",
         changes=(
             Change(
@@ -246,7 +241,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="acknowledge_before_the_inbox_row",
-        seed=1,
         why="the relay forgets a message that its recipient has not written down",
         changes=(
             Change(
@@ -268,7 +262,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="reseal_without_stale_key",
-        seed=1,
         why="a send that got no answer is sealed anew, and its repetition is another event under the same id",
         changes=(
             Change(
@@ -280,7 +273,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="filter_before_dominance",
-        seed=0,
         why="deletions are left out before it is decided what a snapshot replaces, so that they stay beside what came after",
         changes=(
             Change(
@@ -294,7 +286,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="lane_goes_on_behind_its_head",
-        seed=1,
         why="what stands behind a message that was put off overtakes it",
         changes=(
             Change("device/lanes.py", "            found = found[:1]\n", "            found = found[1:] or found\n"),
@@ -302,7 +293,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="in_flight_is_forgotten",
-        seed=0,
         why="what a dead process had claimed is never offered again",
         changes=(
             Change(
@@ -312,7 +302,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="restored_home_keeps_its_epoch",
-        seed=2,
         why="a restored home gives its new sends the names of those that it forgot",
         changes=(
             Change(
@@ -329,13 +318,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="fork_is_ignored",
-        seed=3,
         why="what a restored relay lost is never offered again",
         changes=(Change("device/link.py", "        while forks:\n", "        while forks and not forks:\n"),),
     ),
     Mutant(
         name="restored_relay_keeps_its_log_id",
-        seed=3,
         why="a position of a restored relay means two things, and nobody is told",
         changes=(
             Change(
@@ -347,7 +334,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="full_recipients_are_left_out_in_silence",
-        seed=0,
         why="a subscriber whose queue is full is missing in the history of what it missed",
         changes=(
             Change(
@@ -361,7 +347,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="text_in_the_clear",
-        seed=0,
         why="the relay sees the beginning of every text",
         changes=(
             Change(
@@ -373,7 +358,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="ids_are_forgotten_early",
-        seed=3,
         why="a repetition of what was taken is taken again",
         changes=(
             Change(
@@ -390,13 +374,11 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="revoked_member_keeps_its_queue",
-        seed=3,
         why="what waits for somebody who is out waits for ever, and nobody is told",
         changes=(Change("relay/administration.py", "    office.drop_queue(action.member)\n", ""),),
     ),
     Mutant(
         name="two_batches_of_one_lane",
-        seed=0,
         why="a second batch overtakes the first one's repetition",
         changes=(
             Change("device/lanes.py", "            self._busy.add(lane)\n", "            self._changed.add(lane)\n"),
@@ -405,7 +387,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="handled_before_it_was",
-        seed=1,
         why="a hook event counts as handled before its handler has begun",
         changes=(
             Change(
@@ -424,7 +405,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="session_goes_on_behind_a_retry",
-        seed=0,
         why="what follows a hook event that is to be tried again is handled before it",
         changes=(
             Change(
@@ -441,7 +421,6 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="checkpoint_ahead_of_the_documents",
-        seed=0,
         why="a home remembers that it has read what it has not written down",
         changes=(
             Change(
@@ -514,26 +493,24 @@ MUTANTS: tuple[Mutant, ...] = (
         ),
     ),
 )
-FOUND = tuple(mutant for mutant in MUTANTS if mutant.seed is not None)
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.world.mutants", description=__doc__.partition("\n")[0])
     parser.add_argument("names", nargs="*", help="those that are run; all of them by default")
-    parser.add_argument("--search", action="append", default=[], help="find the first seed for this mutant")
+    parser.add_argument("--search", action="store_true", help="find the first seed for each of them")
     parser.add_argument("--most", type=int, default=SEEDS_MAX, help="seeds that are tried")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="mutants that are looked for at once")
     parser.add_argument("--page", action="store_true", help="write into docs/reliability.md what was found")
     chosen = parser.parse_args(arguments)
-    named = [*chosen.names, *chosen.search]
-    mutants = [BY_NAME[name] for name in named] or list(FOUND)
+    mutants = [BY_NAME[name] for name in chosen.names] or list(MUTANTS)
 
-    def judge(mutant: Mutant) -> str | None:
-        rule = _judge(mutant, chosen.most if chosen.search else None)
-        if chosen.page and not chosen.search:
-            ledger.add("mutants", {mutant.name: _told(mutant, rule)})
-        return rule
+    def judge(mutant: Mutant) -> Found | None:
+        found = _judge(mutant, chosen.most if chosen.search else 0)
+        if chosen.page:
+            ledger.add("mutants", {mutant.name: _told(mutant, found)})
+        return found
 
     with ThreadPoolExecutor(chosen.jobs) as pool:
         results = list(pool.map(judge, mutants))
@@ -542,25 +519,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if unfound else 0
 
 
-def _told(mutant: Mutant, rule: str | None) -> dict[str, object]:
-    place = MUTANTS.index(mutant)
-    return {"place": place, "why": mutant.why, "seed": mutant.seed, "rule": rule, "at": ledger.today()}
+def _told(mutant: Mutant, found: "Found | None") -> dict[str, object]:
+    seed, rule = found or (None, None)
+    return {"place": MUTANTS.index(mutant), "why": mutant.why, "seed": seed, "rule": rule, "at": ledger.today()}
 
 
-def _judge(mutant: Mutant, most: int | None) -> str | None:
-    """The rule by which a mutant is found."""
+def _judge(mutant: Mutant, most: int) -> "Found | None":
+    """The seed and the rule by which a mutant is found: the seed that is kept, or one of so many others."""
     with tempfile.TemporaryDirectory(prefix="holdfast-mutant-") as place:
         shutil.copytree(SOURCE, place, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
         prepare(mutant, Path(place) / "holdfast")
         kept = [] if mutant.seed is None else [mutant.seed]
-        seeds = kept if most is None else list(dict.fromkeys([*kept, *range(most)]))
+        seeds = list(dict.fromkeys([*kept, *range(most)]))
         for seed in seeds:
             found = run(Path(place), seed)
             if found and not _clean(seed):
                 print(f"{mutant.name}: seed {seed} finds something without it, too", flush=True)
             elif found:
                 print(f"{mutant.name}: found by seed {seed}: {found[0]}", flush=True)
-                return found[0].partition(":")[0]
+                return seed, found[0].partition(":")[0]
     print(f"{mutant.name}: NOT FOUND by {len(seeds)} seeds", flush=True)
     return None
 
