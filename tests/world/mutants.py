@@ -352,7 +352,18 @@ MUTANTS: tuple[Mutant, ...] = (
             Change(
                 "device/sealer.py",
                 "            reply_to=operation.reply_to,\n",
-                '            reply_to=operation.reply_to or (operation.blob or b"")[70:79].decode(),\n',
+                """            reply_to=operation.reply_to or _beginning((operation.blob or b"")[70:79]),
+""",
+            ),
+            Change(
+                "device/sealer.py",
+                "class Sealer:\n",
+                """def _beginning(text: bytes) -> str | None:
+    return text.decode() if text.isalpha() else None
+
+
+class Sealer:
+""",
             ),
         ),
     ),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 20.0  # for which an application waits
 AGAIN_S = 5.0  # until it asks again
+INSISTS_MAX = 60
 MARK = "plaintext"  # in everything that only its recipients may read
 # Beside the text of every message: its object and what its sender notes about it.
 HIDDEN: dict[str, Any] = {"object_id": MARK.encode().ljust(32, b".").hex(), "meta": {"about": MARK}}
@@ -109,12 +110,13 @@ class App:
                 transport.abort()
 
     async def insist(self, method: str, path: str, body: Any = None) -> Any:
-        """Ask until the answer is yes."""
-        while True:
+        """Ask until the answer is yes, which takes a while at most."""
+        for _ in range(INSISTS_MAX):
             answer = await self.ask(method, path, body)
             if answer is not None and answer[0] < 300:
                 return answer[1]
             await asyncio.sleep(AGAIN_S)
+        raise RuntimeError(f"{self.name} insisted on {path}, and was never told yes: {answer}")
 
     def administer(self, verb: str, asked: dict[str, Any]) -> None:
         """Have something done to the mesh, and ask until it is."""
