@@ -200,7 +200,7 @@ def test_a_changed_bit_in_any_file_is_noticed_or_harmless(
 
 def _settled(journal: bytes) -> int:
     """Where the last two transactions of a write-ahead log begin: damage in them is what a power cut would leave."""
-    frame_bytes = wal.FRAME_HEADER_BYTES + struct.unpack(">I", journal[8:12])[0]
+    frame_bytes = wal.FRAME_HEADER_BYTES + int.from_bytes(journal[8:12])
     starts = range(wal.HEADER_BYTES, len(journal), frame_bytes)
     frames = [struct.unpack(">4I", journal[at : at + 16]) for at in starts]
     ends = [
