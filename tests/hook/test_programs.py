@@ -4,12 +4,15 @@ import asyncio
 import json
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
+import uvloop
 
 from holdfast.hook import programs
 from holdfast.hook.agent_settings import Programs
@@ -58,6 +61,38 @@ def test_a_program_gets_the_event_and_its_words_are_kept(home: Path) -> None:
     said, more = line["output"].splitlines()
     assert (json.loads(said)["id"], more) == ("e1", "and more")
     assert (line["program"], line["id"], line["kind"], line["code"]) == ("echo", "e1", "prompt", 0)
+
+
+def test_what_other_threads_have_open_stays_open(home: Path) -> None:
+    """On the loop that the daemon runs on, a pipe's number may be another file's as soon as it was closed once."""
+    program(home, "says", "echo something")
+    failed: list[apsw.Error] = []
+    over = threading.Event()
+
+    def write(number: int) -> None:
+        database = apsw.Connection(str(home / f"beside-{number}.db"))
+        list(database.execute("PRAGMA journal_mode=truncate; PRAGMA synchronous=off; CREATE TABLE t (n)"))
+        try:
+            while not over.is_set():
+                database.execute("INSERT INTO t VALUES (1)")  # opens a journal, and closes it
+        except apsw.Error as error:
+            failed.append(error)
+
+    async def scene() -> None:
+        runner = Runner(home, Programs(), wall_clock)
+        for _ in range(200):
+            await runner.run("says", EVENT)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        uvloop.run(scene())
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
 
 
 def test_one_that_fails_or_cannot_be_run_says_so(home: Path) -> None:

@@ -21,6 +21,7 @@ from holdfast.store.world import Clock
 FOLDER_NAME = "agent-handlers"
 AUDIT_NAME = "agent-handlers.jsonl"
 LAST_WORDS_S = 1.0  # for what a program wrote before it ended
+READ_BYTES = 65_536  # of what a program writes, at once
 
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
 
@@ -103,23 +104,25 @@ class Runner:
         kept = Kept(self._settings.output_bytes_max)
         # A pipe of our own: with one of the process's, its end would be known only when nobody holds the other end any more.
         ours, theirs = os.pipe()
-        listening = await kept.listen(ours)
+        kept.listen(ours)
         try:
             process = await self._started(name, theirs)
         except OSError as error:
-            listening.close()
+            kept.close()
             return None, kept, str(error)
         except BaseException:
-            listening.close()
+            kept.close()
             raise
         finally:
             os.close(theirs)
         try:
             return await self._wait_for(process, said, kept)
         finally:
-            await _end(process)
-            await kept.wait()
-            listening.close()
+            try:
+                await _end(process)
+                await kept.wait()
+            finally:
+                kept.close()
 
     async def _started(self, name: str, output: int) -> asyncio.subprocess.Process:
         """The program, running; never half started: whoever is cancelled meanwhile ends it first."""
@@ -155,37 +158,49 @@ class Runner:
             feeding.cancel()
 
 
-class Kept(asyncio.Protocol):
-    """What a program writes, up to a limit; the rest is read, so that nobody waits, and not kept."""
+class Kept:
+    """What a program writes, up to a limit; the rest is read, so that nobody waits, and not kept.
+
+    It reads from its descriptor itself. The event loop's own way of reading pipes closes it twice, and what another thread had
+    opened between the two, a journal of a database say, is closed in its place.
+    """
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._ended = asyncio.Event()
+        self._descriptor: int | None = None
         self.content = bytearray()
         self.is_cut = False
 
-    async def listen(self, descriptor: int) -> asyncio.ReadTransport:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: self, os.fdopen(descriptor, "rb", buffering=0)
-        )
-        return transport
-
-    def data_received(self, data: bytes) -> None:
-        room = self._bytes_max - len(self.content)
-        self.content += data[:room]
-        self.is_cut = self.is_cut or len(data) > room
-
-    def eof_received(self) -> None:
-        self._ended.set()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ended.set()
+    def listen(self, descriptor: int) -> None:
+        """Read whatever comes, until `close`."""
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
 
     async def wait(self) -> None:
         """For what it still had to say; somebody who got away may hold the other end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._ended.wait()
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        room = self._bytes_max - len(self.content)
+        self.content += data[:room]
+        self.is_cut = self.is_cut or len(data) > room
+        if not data:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            self._ended.set()
 
 
 async def _feed(stdin: asyncio.StreamWriter, said: bytes) -> None:
