@@ -129,14 +129,17 @@ class _Carrying:
                 raise MoveBroken(self._here.where, f"table {table}")
 
     def _send(self, table: str, columns: list[str]) -> Iterator[list[Row]]:
-        names = ", ".join(columns)
-        statement = f"SELECT rowid, {names} FROM {table} WHERE rowid > :after ORDER BY rowid LIMIT :limit"  # noqa: S608 - names of ours
-        after = -(2**63)
-        while page := self._there.rows(statement, {"after": after, "limit": PAGE_ROWS}):
-            after = page[-1][0]
-            rows = [row[1:] for row in page]
+        key = _key(self._there, table)
+        order, names = ", ".join(key), ", ".join(columns)
+        marks = ", ".join(f":after_{name}" for name in key)
+        statement = f"SELECT {order}, {names} FROM {table} {{0}} ORDER BY {order} LIMIT :limit"  # noqa: S608 - names of ours
+        page = self._there.rows(statement.format(""), {"limit": PAGE_ROWS})
+        while page:
+            rows = [row[len(key) :] for row in page]
             self._here.insert(table, columns, rows)
             yield rows
+            after = {f"after_{name}": value for name, value in zip(key, page[-1], strict=False)}
+            page = self._there.rows(statement.format(f"WHERE ({order}) > ({marks})"), {**after, "limit": PAGE_ROWS})
 
     def _read_back(self, table: str, columns: list[str]) -> Iterator[list[Row]]:
         names = ", ".join(columns)
@@ -155,6 +158,14 @@ class _Carrying:
             self._done += len(page)
             self._told(table, self._done, self._steps)
         return total
+
+
+def _key(there: Transaction, table: str) -> list[str]:
+    """What the rows of a table lie in the order of: their numbers, or where they have none their key."""
+    if there.rows("SELECT 1 FROM pragma_table_list WHERE name = :table AND NOT wr", {"table": table}):
+        return ["rowid"]
+    found = there.rows("SELECT name FROM pragma_table_info(:table) WHERE pk > 0 ORDER BY pk", {"table": table})
+    return [str(name) for (name,) in found]
 
 
 class _Within:
