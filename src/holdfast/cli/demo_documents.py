@@ -5,21 +5,22 @@ from pathlib import Path
 
 from holdfast.cli.demo_world import World, hold
 
-NOTE = "supper"
+NOTE = "supper on friday"
+TEXT = "soup for four people"  # long enough that no sealed text has it in it by chance
 OURS, THEIRS, BOTH = "soup and bread", "soup and cheese", "soup, bread and cheese"
 
 
 def share_a_note(world: World) -> str:
     with world.notes(world.alice) as alice, world.notes(world.bob) as bob:
         author = alice.init().npub
-        alice.put(NOTE, "soup")
+        alice.put(NOTE, TEXT)
         alice.share("bob")
         world.until(lambda: bob.feed().shared, "Alice's key has not reached Bob")
         hold(bob.init("alice").npub == author, "Bob's home keeps the documents of another author")
         world.until(lambda: bob.documents().documents, "the note has not reached Bob")
         found = bob.document(NOTE)
-    hold(found.body == "soup", f"Bob reads {found.body!r}")
-    told = [path.name for path in world.data.iterdir() if path.is_file() and _has(path, NOTE, "soup")]
+    hold(found.body == TEXT, f"Bob reads {found.body!r}")
+    told = [path.name for path in world.data.iterdir() if path.is_file() and _has(path, NOTE, TEXT)]
     hold(not told, f"the relay knows of it: {told}")
     return f"{NOTE!r} is the same in both homes, and the relay cannot read it"
 
