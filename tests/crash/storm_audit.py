@@ -251,7 +251,7 @@ def told(storm: "Storm", rounds: int, seed: int, balance: dict[str, int] | None)
         "rounds": rounds,
         "blows": dict(sorted(storm.fallen.items())),
         "sends": sum(len(person.accepted) for person in storm.people),
-        "repeated": sum(person.repeated for person in storm.people),
+        "unanswered": sum(person.unanswered for person in storm.people),
         "arrivals": expected(storm).total(),
         "hook events": sum(len(person.hooked) for person in storm.people),
         "pipelines killed": storm.pipelines,

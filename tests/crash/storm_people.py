@@ -31,7 +31,7 @@ class Person:
         self.accepted: list[tuple[str, str]] = []  # destination and id, in the order of the calls
         self.applied: list[tuple[str, str]] = []  # sender and id, which the daemon said it has heard
         self.hooked: set[int] = set()  # numbers of hook events that a receiver said are kept
-        self.repeated = 0
+        self.unanswered = 0
         self._destinations = [*others, TOPIC]
         self._log = log.with_suffix(".agents.log")
         self._over = threading.Event()
@@ -77,13 +77,14 @@ class Person:
         body = {"to": to, "message": f"{MARK} {name}", "client_message_id": name}
         while (answer := self.daemon.ask("POST", "/v1/send", body)) is None or answer[0] not in (200, 202):
             assert answer is None or answer[0] >= 500, answer
-            self.repeated += 1
+            self.unanswered += 1
             time.sleep(AGAIN_S)
         self.accepted.append((to, name))
 
     def _act(self) -> None:
         while not self._quiet.is_set():
             answer = self.daemon.ask("GET", f"/v1/inbox?unapplied=true&limit={PAGE}")
+            self.unanswered += answer is None
             found = answer[1]["messages"] if answer is not None and answer[0] == 200 else []
             told = self.daemon.ask("POST", "/v1/inbox/ack", {"ids": [one["id"] for one in found]}) if found else None
             if told is not None and told[0] == 200:
