@@ -93,11 +93,8 @@ class Writer(Generic[Q, A]):
         finally:
             self._thread_slots.put(None)
 
-    async def ask_soon(self, request: Q, then: Callable[[A], None] | None = None) -> A:
-        """The same for an event loop. A caller that stops waiting does not undo its request.
-
-        `then` is told the answer on that loop, whether or not the caller still waits: what must follow a commit, follows.
-        """
+    async def ask_soon(self, request: Q) -> A:
+        """The same for an event loop. A caller that stops waiting does not undo its request."""
         self._stay_in_process()
         loop = asyncio.get_running_loop()
         slots = self._loop_slots.get(loop) or self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
@@ -107,8 +104,6 @@ class Writer(Generic[Q, A]):
         def told(outcome: Outcome[A]) -> None:
             # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
             slots.release()
-            if then is not None and not isinstance(outcome, BaseException):
-                then(outcome[0])
             if not reply.done():  # whoever asked may have left
                 _settle(reply, outcome)
 
