@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,26 @@ structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.__stderr__))
 # How long an example takes says something about the machine, not about what is tested.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+OUTPUT_LINES_MAX = (
+    60  # of what a failed test printed: its end; a daemon may say thousands, and why it failed stands above them
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.sections[:] = [(name, _end_of(text)) for name, text in report.sections]
+    return report
+
+
+def _end_of(text: str) -> str:
+    lines = text.splitlines()
+    left_out = len(lines) - OUTPUT_LINES_MAX
+    return text if left_out <= 0 else "\n".join([f"({left_out} lines before these)", *lines[left_out:]])
 
 
 @pytest.fixture

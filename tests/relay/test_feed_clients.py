@@ -5,7 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -108,13 +108,21 @@ async def _use_nostr_sdk(feed: Feed) -> None:
     assert [event.content() for event in found] == ["sealed 2", "sealed 1"]
     assert all(event.verify() for event in found)
     heard = client.notifications()
-    await client.subscribe(nostr_sdk.ReqTarget.auto([wanted.limit(0)]))
+    asked = await client.subscribe(nostr_sdk.ReqTarget.auto([wanted.limit(0)]))
+    # It returns once it has asked; only what comes after the answer to that is told as new.
+    await _until(heard, lambda one: one.is_message() and _is_end_of(asked.id, one.message.as_enum()))
     feed.put(_ours(third))
-    while True:
-        notification = await heard.next()
-        if notification.is_new_event() and notification.event.content() == "sealed 3":
-            break
+    await _until(heard, lambda one: one.is_new_event() and one.event.content() == "sealed 3")
     await client.shutdown()
+
+
+def _is_end_of(subscription: str, message: Any) -> bool:
+    return bool(message.is_END_OF_STORED_EVENTS() and message.subscription_id == subscription)
+
+
+async def _until(heard: Any, is_it: Callable[[Any], bool]) -> None:
+    while not is_it(await heard.next()):
+        pass
 
 
 def _snapshot(keys: Any, counter: int) -> Any:
