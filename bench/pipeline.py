@@ -132,6 +132,7 @@ def one_size(work: Path, entries: int, *, with_source: bool) -> tuple[dict[str, 
         place = [str(lake), str(token_file), relay["url"], *(f"unix:{one['socket']}" for one in daemons)]
         seconds, memory, told = pipeline_world.timed([sys.executable, __file__, "--build", *place])
         found = {**json.loads(told.splitlines()[-1]), **memory, "process_s": round(seconds, 1)}
+        print(json.dumps(found), flush=True)  # it took long, and something may fail after it
         command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", "--lake", str(lake), "--touched", "--json"]
         again, _, _ = pipeline_world.timed([*command, "--relay", relay["url"], "--token-file", str(token_file)])
         found["nothing_new_process_s"] = round(again, 1)
@@ -202,6 +203,7 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
     versions = shelf.last_run().versions
     connection = duckdb.connect(str(lake / ".holdfast" / "bench.duckdb"))
     connection.execute("SET TimeZone = 'UTC'")
+    connection.execute(f"SET temp_directory = '{lake / '.holdfast' / 'spill'}'")  # before anything needs one
     for name in ("history", "current_snapshot"):
         connection.execute(
             f"CREATE VIEW {name} AS SELECT * FROM {relation(tables[name], shelf.files(name, versions[name]))}"
@@ -228,7 +230,6 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
 def _bounded(connection: duckdb.DuckDBPyConnection, lake: Path, name: str, question: str) -> float | None:
     """The same with little memory, which may spill to disk; None if that is not enough."""
     connection.execute(f"SET memory_limit = '{DUCKDB_BOUNDED_MB}MB'")
-    connection.execute(f"SET temp_directory = '{lake / '.holdfast' / 'spill'}'")
     try:
         return round(_answered(connection, lake, name, question), 2)
     except duckdb.OutOfMemoryException:

@@ -15,7 +15,7 @@ ENTRIES_PER_MESSAGE = 4.5
 WORLD = 2
 """Counts what `generate` has come to make: what was made before is not used again."""
 
-POLL_S = 0.5
+POLL_S = 1.0  # a look at all memory maps of a process takes time from it
 
 
 def generated(folder: Path, entries: int, homes: int) -> Path:
