@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import pipeline_source, pipeline_world, results  # found by the line above
 from bench.pipeline_questions import QUESTIONS, UNLIKE
-from holdfast.pipeline import plan
+from holdfast.pipeline import plan, watch
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.runner import Outcome, Runner
 from holdfast.pipeline.session import SessionSettings, open_session
 from holdfast.pipeline.shelf import Shelf, relation
 from holdfast.pipeline.source import register
@@ -155,30 +156,30 @@ def build(path: Path, token_file: str, relay: str, devices: list[str]) -> dict[s
     spark = open_session(SessionSettings(memory_mb=MEMORY_MB), lake.private)
     register(spark)
     found: dict[str, Any] = {"start_s": round(time.monotonic() - began_at, 1)}
-    total = sum(source.head.seq for source in sources)
-    left = round(total * (1 - NEW_SHARE))
     lake.step("the start, which is no table's", lambda: None)
     spent.clear()
     began_at = time.monotonic()
-    while left > 0:
-        outcome = _batch(spark, lake, sources, min(left, plan.BATCH_ENTRIES_MAX), full=False)
-        left -= outcome
-    found["entries"] = total
+    for outcome in watch.once(Runner(spark, lake, load()), [_before_the_last(one) for one in sources], full=True):
+        _check(outcome)
+    found["entries"] = sum(source.head.seq for source in sources)
     found["build_s"] = round(time.monotonic() - began_at, 1)
     tables_s.update({name: round(seconds, 2) for name, seconds in sorted(spent.items(), key=lambda one: -one[1])})
     for name, full in (("new_s", False), ("nothing_new_s", False), ("compare_all_s", True)):
         began_at = time.monotonic()
-        _batch(spark, lake, sources, plan.BATCH_ENTRIES_MAX, full=full)
+        _check(Runner(spark, lake, load()).run_batch(sources, full=full))
         found[name] = round(time.monotonic() - began_at, 1)
     spark.stop()
     return {**found, "tables_s": tables_s}
 
 
-def _batch(spark: Any, lake: Lake, sources: list[plan.Source], entries_max: int, *, full: bool) -> int:
-    outcome = Runner(spark, lake, load(), batch_entries_max=entries_max).run_batch(sources, full=full)
+def _before_the_last(source: plan.Source) -> plan.Source:
+    """A history as it was before its last entries came."""
+    return replace(source, head=replace(source.head, seq=round(source.head.seq * (1 - NEW_SHARE))))
+
+
+def _check(outcome: Outcome) -> None:
     if outcome.violations:
         raise RuntimeError(f"batch {outcome.number} found {outcome.violations} violations")
-    return outcome.entries
 
 
 def _stopwatch(spent: dict[str, float]) -> Callable[[str, Callable[[], Any]], Any]:

@@ -156,6 +156,49 @@ def test_a_plan_survives_being_written_down(relay: RunningRelay, tmp_path: Path)
     assert (made.entries, made.full) == (4, False)
 
 
+ENDS = (("relay:a", 10), ("relay:b", 10))
+
+
+@pytest.mark.parametrize(
+    ("most", "full", "uncompared", "planned"),
+    [
+        (20, True, [], (True, False)),
+        (20, False, [], (False, False)),
+        (19, True, [], (False, True)),  # who has not caught up compares nothing
+        (19, False, ["relay:a"], (False, True)),
+        (20, False, ["relay:b"], (True, False)),  # and who does compares all, asked for or not
+        (20, False, ["relay:away"], (False, False)),  # as far as it can be asked
+    ],
+)
+def test_nothing_is_compared_before_everything_is_read_and_then_all_of_it(
+    most: int, full: bool, uncompared: list[str], planned: tuple[bool, bool]
+) -> None:
+    sources = [Source(origin, Place("http://nowhere", None, 1.0), Head(b"L" * 16, seq, 0)) for origin, seq in ENDS]
+    made = plan.make_plan(1, sources, {}, full=full, entries_max=most, uncompared=uncompared)
+    assert (made.full, made.is_behind) == planned
+
+
+def test_a_lake_that_catches_up_says_so_and_the_batch_that_has_finds_what_is_wrong(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        transaction.run("DELETE FROM dedupe WHERE seq = (SELECT min(seq) FROM dedupe)", {})
+    engine.close()
+    lake, tables = tmp_path / "lake", lakes.with_what_they_need("orphan")
+    said = []
+    with lakes.running_damaged(data) as relay:
+        place = lakes.place_of(relay, tmp_path)
+        (source,) = plan.find_sources(place, [])
+        for number in range(1, 4):
+            outcome = lakes.run(spark, lake, place, full=False, entries_max=4, tables=tables)
+            kinds = [kind for kind, _ in lakes.findings(lake, tables)]
+            certified = lakes.shelf_of(lake, tables).certificates(number)[-1].said
+            said.append((outcome.is_full, certified["uncompared"], kinds))
+    behind: tuple[bool, list[str], list[str]] = (False, [source.origin], [])
+    assert said == [behind, behind, (True, [], ["dedupe_missing"])]
+
+
 def test_once_goes_on_until_everything_is_read(spark: SparkSession, relay: RunningRelay, tmp_path: Path) -> None:
     runner, sources = _runner(spark, relay, tmp_path)
     assert [outcome.entries for outcome in watch.once(runner, sources, full=True)] == [4, 4, 2]

@@ -71,6 +71,7 @@ class Facts:
     listings: Mapping[str, str]
     findings: Sequence[Mapping[str, Any]]
     balance: Mapping[str, int]
+    uncompared: Sequence[str]
 
 
 def write(facts: Facts, previous: Certificate | None, secret: bytes) -> Certificate:
@@ -89,6 +90,7 @@ def write(facts: Facts, previous: Certificate | None, secret: bytes) -> Certific
         "devices": devices,
         "scope": "relay and devices" if devices else "relay-internal only",
         "findings": _findings(facts.findings),
+        "uncompared": list(facts.uncompared),
         "balance": dict(facts.balance),
         "balance_holds": holds(facts.balance),
     }

@@ -9,7 +9,17 @@ from pyspark.sql.types import StructType
 from holdfast.pipeline import few, state
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.plan import Source, renewed
-from holdfast.pipeline.table import SETTLED, STATE, Batch, Function, Range, Table, Writing, parameters
+from holdfast.pipeline.table import (
+    SETTLED,
+    STATE,
+    Batch,
+    Function,
+    Range,
+    Table,
+    Writing,
+    compares,
+    parameters,
+)
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 
 if TYPE_CHECKING:
@@ -111,11 +121,13 @@ class Inputs:
         """Read the exported tables, one after the other, and then what happened meanwhile."""
         if self.batch is None:
             raise RuntimeError("the history comes before the state")
-        self._looked_at = state.ranges(self.batch.ranges, self._closed_before(), full=self.batch.full)
+        does_compare = any(map(compares, self._tables.values()))
+        if not (does_compare and self.batch.is_behind):
+            self._looked_at = state.ranges(self.batch.ranges, self._closed_before(), full=self.batch.full)
         staged = {}
         for name in state.wanted(list(self._tables.values())):
             staged[STATE + name] = self._stage(STATE + name, state.reading(name, self._sources, self._looked_at))
-        staged["later_entry"] = self._stage("later_entry", self._later())
+        staged["later_entry"] = self._stage("later_entry", self._later() if does_compare else entries([]))
         return staged
 
     def _stage(self, name: str, reading: state.Reading) -> "tuple[Path, StructType]":
@@ -140,7 +152,8 @@ class Inputs:
         batch = self.batch
         if batch is None:
             raise RuntimeError("the history comes before the state")
-        untils = {one.origin: one for one in batch.ranges}
+        looked_at = {one.origin for one in self._looked_at}
+        untils = {one.origin: one for one in batch.ranges if one.origin in looked_at}
         found = []
         for source in map(renewed, self._sources):
             known = untils.get(source.origin)  # of a batch that was interrupted another run may have had fewer sources

@@ -4,7 +4,7 @@ A log that was restored goes on under another id; the entry that says so tells f
 position, or whose unread entries were pruned, cannot be read without a gap: that is a finding, never an error that hides it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -79,6 +79,7 @@ class Plan:
     ranges: tuple[Range, ...]
     losses: tuple[Loss, ...]
     full: bool
+    is_behind: bool = False  # more waits than it reads; nothing is compared before a batch has caught up
     rebuild: tuple[str, ...] = ()  # tables that are first computed anew from all that the lake has
 
     @property
@@ -153,8 +154,13 @@ def make_plan(
     *,
     full: bool,
     entries_max: int = BATCH_ENTRIES_MAX,
+    uncompared: Collection[str] = (),
 ) -> Plan:
-    """The next batch. If there is more than it may read, every history gets its share, and what one has no use for goes to others."""
+    """The next batch. If there is more than it may read, every history gets its share, and what one has no use for goes to others.
+
+    The state that a history is compared with is that of now: of a batch that is far behind nearly all of it has changed since. So
+    the one that catches up compares everything, if those before it left a history `uncompared`.
+    """
     found = [_range(source, marks.get(source.origin)) for source in sources]
     widths = _shares([one.until - one.after for one, _ in found], entries_max)
     ranges = [
@@ -164,7 +170,8 @@ def make_plan(
     losses = [loss for _, lost in found for loss in lost]
     losses += [loss for source in sources for loss in _acknowledged_unread(source, marks.get(source.origin))]
     is_whole = all(one.until >= source.head.seq for one, source in zip(ranges, sources, strict=True))
-    return Plan(batch, tuple(ranges), tuple(losses), full and is_whole)
+    is_owed = any(source.origin in uncompared for source in sources)
+    return Plan(batch, tuple(ranges), tuple(losses), is_whole and (full or is_owed), is_behind=not is_whole)
 
 
 def _shares(wanted: Sequence[int], most: int) -> list[int]:

@@ -27,6 +27,7 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "batch": last.number,
         "at": last.at,
         "scope": said["scope"] if said else None,
+        "uncompared": said.get("uncompared", []) if said else [],
         "balance": said["balance"] if said else certificate.no_balance(),
         "balance_holds": said["balance_holds"] if said else True,
         "certificate": certificates[-1].hash if certificates else None,
@@ -100,6 +101,11 @@ def _verdict(told: Mapping[str, Any]) -> tuple[str, str]:
         return "bad", f"{told['violations']} violations were found."
     if not told["balance_holds"]:
         return "bad", "The balance does not hold."
+    if told["uncompared"]:
+        return (
+            "good",
+            f"No rule is broken so far. Not compared yet with what is there now: {', '.join(told['uncompared'])}.",
+        )
     return "good", "Every recipient of every message is accounted for, and no rule is broken."
 
 

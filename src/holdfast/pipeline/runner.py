@@ -21,7 +21,7 @@ from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.state import Reading
-from holdfast.pipeline.table import Batch, Range, Table, Writing
+from holdfast.pipeline.table import Batch, Range, Table, Writing, compares
 from holdfast.store import faults, files
 
 if TYPE_CHECKING:
@@ -120,7 +120,14 @@ class Runner:
                     str(self._lake.path), f"history has batch {committed}, the last complete one is {last.number}"
                 )
             return kept
-        made = plan.make_plan(number, sources, last.marks, full=full, entries_max=self._batch_entries_max)
+        made = plan.make_plan(
+            number,
+            sources,
+            last.marks,
+            full=full,
+            entries_max=self._batch_entries_max,
+            uncompared=self._uncompared(number),
+        )
         made = replace(made, rebuild=backfill.to_rebuild(self._lake, self._tables, last, rebuild))
         self._lake.step("write plan", lambda: files.replace(path, made.encode()))
         return made
@@ -155,7 +162,7 @@ class Runner:
         sql = 'SELECT max(epoch_us("at")) AS latest_at, list(DISTINCT kind) AS kinds FROM {rows}'
         found = self._shelf.query_files("history", inputs.added["history"], sql)[0]
         at, kinds = max(last.at, found["latest_at"] or 0), frozenset(found["kinds"] or ())
-        return Batch(agreed.number, at, agreed.ranges, agreed.full, kinds)
+        return Batch(agreed.number, at, agreed.ranges, agreed.full, kinds, agreed.is_behind)
 
     def _write_table(self, table: Table, inputs: Inputs, number: int) -> None:
         if table.function is None:
@@ -285,7 +292,26 @@ class Runner:
         balance = shelf.balance(self._shelf, counted, brought, open_rows)
         at = last.at if inputs.batch is None else inputs.batch.at
         listings = self._shelf.listings(inputs.versions)
-        return Facts(agreed.number, at, agreed.ranges, heads, inputs.versions, digests, listings, findings, balance)
+        uncompared = self._left_uncompared(agreed)
+        return Facts(
+            agreed.number, at, agreed.ranges, heads, inputs.versions, digests, listings, findings, balance, uncompared
+        )
+
+    def _uncompared(self, number: int) -> frozenset[str]:
+        """The histories of which batches before this one were not compared with what their places hold."""
+        before = self._certificate_before(number)
+        return frozenset() if before is None else frozenset(before.said.get("uncompared", ()))
+
+    def _left_uncompared(self, agreed: Plan) -> list[str]:
+        """The same of the batches before the next one."""
+        known = self._uncompared(agreed.number)
+        if not any(map(compares, self._tables.values())):
+            return []
+        if agreed.is_behind:
+            known |= {one.origin for one in agreed.ranges if one.after < one.until}
+        elif agreed.full:
+            known -= {one.origin for one in agreed.ranges}
+        return sorted(known)
 
     def _certificate_before(self, number: int) -> certificate.Certificate | None:
         found = self._shelf.certificates(number - 1)

@@ -76,6 +76,7 @@ class Batch:
     ranges: tuple[Range, ...]
     full: bool  # compare all of the exported state, not only what this batch touched
     kinds: frozenset[str] = frozenset()  # of its entries
+    is_behind: bool = False  # compare nothing: the batch that catches up will compare all
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,11 @@ def table_of(parameter: str) -> str | None:
 def reads_state(one: Table) -> bool:
     """Whether a table compares what its sources hold now with what they told."""
     return any(_is_state(name) or name in ("state_range", "later_entry") for name in one.inputs)
+
+
+def compares(one: Table) -> bool:
+    """Whether a table holds what its sources have now against what they told, and so has to know what changed meanwhile."""
+    return "later_entry" in one.inputs
 
 
 def load() -> dict[str, Table]:
