@@ -16,6 +16,7 @@ class Proxy:
         self._target = target
         self._wanted = b""
         self.swallowed = threading.Event()
+        self._guard = threading.Lock()  # of what is open: whoever is let in meets a road that is there, or is cut with it
         self._open: list[socket.socket] = []
         self._listener: socket.socket | None = None
         self.restore()
@@ -30,17 +31,20 @@ class Proxy:
 
     def cut(self) -> None:
         """Nobody gets through, and everybody who was is thrown out."""
-        for connection in (self._listener, *self._open):
-            if connection is not None:
-                with contextlib.suppress(OSError):
-                    connection.shutdown(socket.SHUT_RDWR)
-                connection.close()
-        self._open.clear()
+        with self._guard:
+            cut = [one for one in (self._listener, *self._open) if one is not None]
+            self._listener = None
+            self._open.clear()
+        for connection in cut:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def restore(self) -> None:
-        self._listener = socket.create_server(self._address)
-        self._address = self._listener.getsockname()
-        threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
+        listener = socket.create_server(self._address)
+        self._address = listener.getsockname()
+        self._listener = listener
+        threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 
     def _accept(self, listener: socket.socket) -> None:
         while True:
@@ -53,7 +57,13 @@ class Proxy:
             except OSError:  # nobody is there just now
                 near.close()
                 continue
-            self._open += [near, far]
+            with self._guard:
+                is_cut = self._listener is not listener
+                self._open += [] if is_cut else [near, far]
+            if is_cut:  # since somebody knocked
+                near.close()
+                far.close()
+                return
             lost = threading.Event()
             threading.Thread(target=self._forth, args=(near, far, lost), daemon=True).start()
             threading.Thread(target=self._back, args=(far, near, lost), daemon=True).start()
