@@ -15,6 +15,7 @@ from holdfast.cli import daemon_status
 from holdfast.device.ipc_documents import Health
 from holdfast.device.ipc_link import NoDaemon
 from holdfast.protocol.schedule import DAY, SECOND
+from tests import ports
 from tests.cli.person import PATIENCE_S, Person
 from tests.relay.running import RunningRelay
 
@@ -198,7 +199,7 @@ def test_relay_and_daemon_run_in_one_process_and_the_mesh_is_there_again_next_ti
     resident: Callable[[str], Person], tmp_path: Path
 ) -> None:
     solo, meshes = resident("solo"), []
-    for options in (("--relay-port", "0"), ()):
+    for options in (("--relay-port", ports.port()), ()):
         with (tmp_path / "up.log").open("ab") as log:
             process = subprocess.Popen(
                 solo.command("up", *options), env=solo.environment, stdout=subprocess.PIPE, stderr=log

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.device.feed_client import FeedClient
+from tests import ports
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.proxy import proxy_to
 from tests.relay.running import running
@@ -87,7 +88,8 @@ def test_two_homes_edit_one_persons_notes(ann: Person, ben: Person) -> None:
 def test_what_was_written_without_a_relay_survives_kill_9_and_is_no_loss_to_anybody(
     tmp_path: Path, resident: Callable[[str], Person]
 ) -> None:
-    with running(tmp_path / "relay", 'host = "127.0.0.2"\n') as relay, proxy_to(relay.address, "127.0.0.1") as road:
+    far = running(tmp_path / "relay", 'host = "127.0.0.2"\n', options=ports.options())
+    with far as relay, proxy_to(relay.address, "127.0.0.1") as road:
         ann = founder(resident("ann"), road.url)
         ben = member_of(resident("ben"), ann)
         with ann.daemon():

@@ -23,6 +23,7 @@ from holdfast.protocol import keys, sealing, ulid
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refused
 from holdfast.relay.database import open_to_read
+from tests import ports
 from tests.cli.person import PATIENCE_S, Person, founder, invitation_of, member_of
 from tests.proxy import Proxy, proxy_to
 from tests.relay.running import RunningRelay, running
@@ -33,7 +34,8 @@ TYPO = write(Invitation(relay="http://127.0.0.1:1", mesh="01M", mesh_name="x", s
 @pytest.fixture(scope="module")
 def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
     """One relay for all: every test has a mesh of its own. It listens beside 127.0.0.1, where a proxy finds room."""
-    with running(tmp_path_factory.mktemp("mesh") / "relay", 'host = "127.0.0.2"') as started:
+    place = tmp_path_factory.mktemp("mesh") / "relay"
+    with running(place, 'host = "127.0.0.2"', options=ports.options()) as started:
         yield started
 
 

@@ -12,6 +12,7 @@ from holdfast.device import operations
 from holdfast.device.client import Client
 from holdfast.device.operations import Address
 from holdfast.protocol.schedule import HOUR, SECOND
+from tests import ports
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.device.house import new_house
 from tests.proxy import proxy_to
@@ -23,7 +24,8 @@ MANY = 7
 @pytest.fixture(scope="module")
 def far_relay(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A relay beside 127.0.0.1, where a proxy finds room."""
-    with running(tmp_path_factory.mktemp("far") / "relay", 'host = "127.0.0.3"') as started:
+    place = tmp_path_factory.mktemp("far") / "relay"
+    with running(place, 'host = "127.0.0.3"', options=ports.options()) as started:
         yield started
 
 

@@ -46,7 +46,8 @@ def relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
 @pytest.fixture(scope="module")
 def far_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
     """A relay to which a road leads."""
-    with running(tmp_path_factory.mktemp("far") / "relay", 'host = "127.0.0.2"\n') as relay:
+    place = tmp_path_factory.mktemp("far") / "relay"
+    with running(place, 'host = "127.0.0.2"\n', options=ports.options()) as relay:
         yield relay
 
 
