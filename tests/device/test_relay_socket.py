@@ -15,6 +15,7 @@ from holdfast.wire import relay_socket
 from holdfast.wire.network import SystemNetwork
 from holdfast.wire.queue_frames import Acknowledged, AckUnknown, Fork, Frame, Live, Queued, QueueStatus
 from holdfast.wire.relay_socket import RelaySocket, SocketClosed
+from tests.device.company import until
 from tests.device.scripted_relay import CHALLENGE, LOG_ID, Connection, Script, for_ever, scripted
 from tests.people import Person
 
@@ -147,11 +148,8 @@ def test_what_has_come_is_given_together_and_no_more_than_was_asked_for() -> Non
 
     async def use(socket: RelaySocket) -> list[int]:
         await _open(socket)
-        sizes: list[int] = []
-        while sum(sizes) < 5:
-            await asyncio.sleep(0.05)
-            sizes.append(len(await socket.receive(3)))
-        return sizes
+        await until(lambda: socket._frames.qsize() == 5)
+        return [len(await socket.receive(3)) for _ in range(2)]
 
     assert _met(script, use) == [3, 2]
 
