@@ -133,7 +133,11 @@ def test_a_send_that_a_daemon_took_before_it_vanished_is_told_by_its_id(
     assert lost.value.again().client_message_id == name
 
 
-def test_a_daemon_that_comes_back_answers_the_send_that_it_took_before(house: House, tmp_path: Path) -> None:
+def test_a_daemon_that_comes_back_answers_the_send_that_it_took_before(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "SEND_WAITS_S", (0.05,) * 2_000)  # it comes back when it does
+    monkeypatch.setattr(clients, "SEND_PATIENCE_S", 100.0)
     path, back = tmp_path / "between.sock", []
     with vanishing(path) as taken, Client(socket=path) as client:
 
@@ -142,8 +146,10 @@ def test_a_daemon_that_comes_back_answers_the_send_that_it_took_before(house: Ho
                 threading.Event().wait(0.01)
             back.append(Swallower(path, house.service.socket, losses=0))
 
-        threading.Thread(target=return_soon, daemon=True).start()
+        returning = threading.Thread(target=return_soon, daemon=True)
+        returning.start()
         sent = client.send("bob", "hello")
+        returning.join()
     back[0].close()
     assert sent.client_message_id.encode() in taken[0]
     assert house.item(sent.client_message_id).status == "pending"

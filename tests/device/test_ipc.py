@@ -273,7 +273,7 @@ def _until(house: House, holds: Any) -> None:
             while not holds():
                 await asyncio.sleep(0.01)
 
-    asyncio.run_coroutine_threadsafe(wait(), house.loop).result(30)
+    asyncio.run_coroutine_threadsafe(wait(), house.loop).result()
 
 
 def test_thirty_two_streams_are_served_and_no_more(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
