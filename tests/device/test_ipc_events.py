@@ -1,5 +1,6 @@
 """Event streams: every entry once, in order, from where the reader was, whatever happens to the daemon meanwhile."""
 
+import asyncio
 import http.client
 import json
 import queue
@@ -14,6 +15,7 @@ from holdfast.device import ipc_events
 from holdfast.device.client import Client, Event
 from holdfast.device.home import Home
 from holdfast.store import history
+from holdfast.wire.network import SystemNetwork
 from tests.device.house import House, UnixConnection, at_home, furnish, new_house
 from tests.relay.running import ANSWER_S
 
@@ -117,15 +119,24 @@ def test_only_the_kinds_that_are_asked_for_are_told(house: House, stream: Open) 
     assert str(house.ask("GET", "/v1/events?kinds=shouted")) == "400 malformed"
 
 
-def test_whether_the_relay_is_there_is_told_without_a_position(house: House, stream: Open) -> None:
-    one = stream()
-    assert one.block() == {"": "holdfast"}
-    block = one.block()
-    assert (block["event"], "id" in block) == ("disconnected", False)
-    assert json.loads(block["data"])["relay"] == "http://127.0.0.1:9"
-    house.loop.call_soon_threadsafe(house.service.daemon.connected, 7, 168)
-    block = one.block()
-    assert (block["event"], json.loads(block["data"])["pending_count"]) == ("connected", 7)
+class _Silent(SystemNetwork):
+    """Nobody answers, and nobody says that there is nobody: a daemon does not find out by itself how it stands."""
+
+    async def connect(self, *arguments: object) -> Any:
+        await asyncio.Event().wait()
+
+
+def test_whether_the_relay_is_there_is_told_without_a_position(tmp_path: Path) -> None:
+    with new_house(tmp_path / "home", network=_Silent()) as house:
+        one = Stream(house)
+        assert one.block() == {"": "holdfast"}
+        block = one.block()
+        assert (block["event"], "id" in block) == ("disconnected", False)
+        assert json.loads(block["data"])["relay"] == "http://127.0.0.1:9"
+        house.loop.call_soon_threadsafe(house.service.daemon.connected, 7, 168)
+        block = one.block()
+        assert (block["event"], json.loads(block["data"])["pending_count"]) == ("connected", 7)
+        one.close()
 
 
 def test_a_silent_stream_says_that_it_is_still_there(
