@@ -16,9 +16,7 @@ class Proxy:
         self._target = target
         self._wanted = b""
         self.swallowed = threading.Event()
-        self._guard = (
-            threading.Lock()
-        )  # of what is open: whoever is let in meets a road that is there, or is cut with it
+        self._guard = threading.Lock()  # of what is open: nobody is let in while it is cut
         self._open: list[socket.socket] = []
         self._listener: socket.socket | None = None
         self.restore()
