@@ -27,7 +27,7 @@ def meet(world: World) -> str:
     world.run(world.alice, "topic", "create", TOPIC)
     world.run(world.bob, "topic", "subscribe", TOPIC)
     (world.alice / agent_settings.FILE_NAME).write_text(f'{{"topics": ["@{TOPIC}"]}}')
-    world.run(world.alice, "daemon", "up")
+    _up(world, world.alice)
     members = [one["name"] for one in world.ask(world.alice, "member", "list")]
     hold(sorted(members) == ["alice", "bob", "carol"], f"the members are {members}")
     return f"{', '.join(members)} at {world.url}; only Alice's daemon runs"
@@ -39,6 +39,8 @@ def send_to_somebody_away(world: World) -> str:
     world.until(lambda: waiting(world) >= BEFORE, "the relay has not got everything")
     found = waiting(world)
     hold(found == BEFORE, f"{found} wait")
+    with world.client(world.alice) as alice:  # what the relay has, its sender need not know yet
+        world.until(lambda: not alice.health().queue_depth, "Alice has not heard that the relay has everything")
     return f"{found} messages wait for Bob in the relay's file"
 
 
@@ -97,9 +99,8 @@ def requeue_a_dead_letter(world: World) -> str:
     _send_first_letter(world)
     shutil.rmtree(world.carol)
     world.run(world.carol, "daemon", "restore", str(backup))
-    world.run(world.carol, "daemon", "up")
+    _up(world, world.carol)
     with world.client(world.carol) as carol, world.client(world.alice) as alice:
-        world.until(lambda: carol.health().connected, "Carol's daemon has not reached the relay")
         carol.send("alice", "please pay 70", client_message_id=LETTER)
         world.until(lambda: carol.health().dead == 1, "the letter was not given up")
         (dead,) = carol.outbox(status="dead").items
@@ -120,6 +121,14 @@ def keep_the_rules(world: World) -> str:
     return f"in {len(places)} of them no row breaks a rule, and every entry is in its chain"
 
 
+def _up(world: World, home: Path) -> None:
+    """Start a daemon that is to be asked for something: before it has seen its mesh, it knows nobody."""
+    world.run(home, "daemon", "up")
+    with world.client(home) as client:
+        has_seen = f"the daemon of {home.name} has not seen its mesh"
+        world.until(lambda: client.health().connected and client.peers().peers, has_seen)
+
+
 def _check(place: Path) -> None:
     _, findings = inspect(place)
     hold(not findings, f"{place} breaks a rule: {[(one.check, one.found) for one in findings]}")
@@ -127,7 +136,7 @@ def _check(place: Path) -> None:
 
 def _send_first_letter(world: World) -> None:
     """After the backup; then the home is gone."""
-    world.run(world.carol, "daemon", "up")
+    _up(world, world.carol)
     with world.client(world.carol) as carol:
         carol.send("alice", "please pay 7", client_message_id=LETTER)
         world.until(lambda: state(carol, LETTER) == "delivered", "Carol's first letter did not arrive")
