@@ -18,7 +18,8 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.device import administration, inbox, ipc_documents, ipc_events, ipc_handlers, ipc_queries
+from holdfast.device import administration, directory, inbox, ipc_documents, ipc_events, ipc_handlers, ipc_queries
+from holdfast.device import daemon as daemons
 from holdfast.device.exported import EXPORTED
 from holdfast.device.home import Home
 from holdfast.device.ipc import REQUEST_BYTES_MAX, REQUESTS_MAX
@@ -28,7 +29,9 @@ from holdfast.protocol.outbox import Status
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import wall_clock
-from tests.device.house import House, UnixConnection, at_home, furnish, new_house
+from holdfast.wire.network import SystemNetwork
+from tests.device.house import House, UnixConnection, at_home, furnish, mesh_of, new_house
+from tests.people import Person
 
 SEND = {"to": "bob", "message": "hello", "client_message_id": "the-id"}
 OTHER = {**SEND, "message": "something else"}
@@ -114,6 +117,49 @@ def test_a_retry_is_answered_though_nobody_knows_the_recipient_any_more(house: H
     stranger = {**SEND, "client_message_id": "another-id"}
     assert str(house.ask("POST", "/v1/send", stranger)) == "404 destination_unknown"
     assert house.ask("POST", "/v1/send", SEND).document == {"client_message_id": "the-id", "status": "queued"}
+
+
+class _Slow(SystemNetwork):
+    """The relay is not there, and it takes a while to find that out."""
+
+    def __init__(self) -> None:
+        self.is_found_out = asyncio.Event()
+
+    async def connect(self, *arguments: object) -> Any:
+        await self.is_found_out.wait()
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_a_daemon_that_has_just_begun_says_that_it_knows_somebody_not_before_it_has_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dan came while nobody was here; whoever starts a daemon and writes to him in the same breath is not told that there is no Dan."""
+    monkeypatch.setattr(daemons, "FIRST_LOOK_S", PATIENCE_S)
+    network = _Slow()
+    with new_house(tmp_path / "home", network=network) as house, ThreadPoolExecutor(3) as pool:
+        to_dan, to_eve = ({"to": name, "message": "x", "client_message_id": name} for name in ("dan", "eve"))
+        sends = [pool.submit(house.ask, "POST", "/v1/send", asked) for asked in (to_dan, to_eve)]
+        administering = pool.submit(house.ask, "POST", "/v1/topic/subscribe", {"topic": "news"})
+        _until(house, lambda: house.service.app.under_way == 3)
+        assert str(house.ask("POST", "/v1/send", SEND)) == "202", "who is known need not wait"
+        house.do(lambda tx: directory.replace(tx, mesh_of(house.me, house.bob, Person("dan"))))
+        house.loop.call_soon_threadsafe(house.service.daemon.learned)
+        assert [str(one.result()) for one in sends] == ["202", "404 destination_unknown"]
+        assert str(administering.result()) == "503 unavailable"
+        house.loop.call_soon_threadsafe(network.is_found_out.set)
+
+
+def test_a_daemon_that_cannot_look_at_its_mesh_says_at_once_whom_it_does_not_know(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemons, "FIRST_LOOK_S", 3600.0)
+    network = _Slow()
+    with new_house(tmp_path / "home", network=network) as house, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(house.ask, "POST", "/v1/send", {"to": "dan", "message": "x"})
+        _until(house, lambda: house.service.app.under_way == 1)
+        house.loop.call_soon_threadsafe(network.is_found_out.set)
+        assert str(sending.result()) == "404 destination_unknown"
+        assert str(house.ask("POST", "/v1/send", {"to": "dan", "message": "x"})) == "404 destination_unknown"
 
 
 @pytest.mark.parametrize("header", ["the-id", '"the-id"', ' "the-id" '])

@@ -50,6 +50,7 @@ DRAIN_S = 5.0  # for what is in flight when the daemon is to end; what is not se
 HOUSEKEEPING_S = 60.0  # between two looks for what is too old
 PRUNE_EVERY = 60  # of those looks
 ROOM_LOOK_S = 5.0  # between two looks at how much room there is
+FIRST_LOOK_S = 5.0  # that somebody waits at most for a daemon that has just begun to see who is in its mesh
 RELEASE_POLL_S = 30.0  # a look without being woken: a clock may have been set
 
 # Trying again does not help: somebody has to decide something.
@@ -172,6 +173,7 @@ class Daemon:
             admit=self._admit,
             told=self.changes.tell,
         )
+        self._has_looked = asyncio.Event()  # at its mesh, or found out that it cannot
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -251,6 +253,8 @@ class Daemon:
     async def session(self) -> AsyncIterator[Session]:
         """Administer the mesh, one at a time. Raises Unreachable while the relay is not known to be there."""
         if self._state.link is not LinkState.CONNECTED:
+            await self.find_out()
+        if self._state.link is not LinkState.CONNECTED:
             detail = f"the relay is not in reach ({self._state.detail})"
             raise Unreachable(self.client.url, FaultKind.CONNECTION_LOST, detail)
         async with self._administration:
@@ -267,6 +271,13 @@ class Daemon:
             finally:
                 self.membership = session.membership
                 self.learned(session.mesh)
+
+    async def find_out(self) -> bool:
+        """Whoever has just begun knows nobody yet, and whether the relay is there: wait for that a moment. Says whether it was so."""
+        if self._has_looked.is_set():
+            return False
+        await _sleep(self._has_looked, FIRST_LOOK_S)
+        return True
 
     async def settle_key(self) -> None:
         """Before the relay is met: if a rotation got no answer, find out by which key it knows us."""
@@ -301,6 +312,7 @@ class Daemon:
         known = self._directory if is_same else self.device.look(directories.load)
         keys = self.device.look(topic_keys.count)
         self._seen = seen
+        self._has_looked.set()
         if (known, keys) == (self._directory, self._keys):
             return  # nothing that could not be sealed can be now
         self._directory, self._keys = known, keys
@@ -317,6 +329,7 @@ class Daemon:
         self._state = msgspec.structs.replace(self._state, last_error=what, last_error_at=self.device.clock())
 
     def _disconnected(self, detail: str) -> None:
+        self._has_looked.set()
         self._troubled(detail)
         if self._state.link is LinkState.CONNECTED:
             self._links["disconnections"] += 1

@@ -311,15 +311,21 @@ class Handlers:
     async def _send(self, headers: Mapping[str, str], asked: send.Send) -> Reply:
         chosen = send.chosen_id(headers.get("idempotency-key"), asked.client_message_id)
         prepared = send.prepare(msgspec.structs.replace(asked, client_message_id=chosen))
-        facts, directory, device = self._daemon.facts, self._daemon.directory, self._device
-        no_room = self._daemon.room.for_send()
-        taking = send.Taking(facts, directory, device.clock, device.random, prepared, no_room)
-        answer = await self._daemon.do(taking)
+        answer = await self._taken(prepared)
+        if answer.refusal is Refusal.DESTINATION_UNKNOWN and await self._daemon.find_out():
+            answer = await self._taken(prepared)
         return Reply(
             status=answer.http_status,
             body=msgspec.json.encode(answer.body),
             content_type=JSON if answer.refusal is None else PROBLEM_JSON,
         )
+
+    async def _taken(self, prepared: send.Prepared) -> send.Answer:
+        daemon, device = self._daemon, self._device
+        taking = send.Taking(
+            daemon.facts, daemon.directory, device.clock, device.random, prepared, daemon.room.for_send()
+        )
+        return await daemon.do(taking)
 
     async def _administer(self, verb: str, arguments: ipc_administration.Arguments) -> ipc_administration.Done:
         try:
