@@ -98,9 +98,9 @@ class Person:
                 time.sleep(0.05)
         return answer
 
-    def until_connected(self) -> None:
-        """Until their daemon has met the relay and seen who is there: before, it knows nobody to send to."""
-        self.until(lambda client: client.health().connected and client.peers().peers)
+    def until_connected(self, members: int = 1) -> None:
+        """Until their daemon has met the relay and seen so many: who came since it last looked is not known before."""
+        self.until(lambda client: client.health().connected and len(client.peers().peers) >= members)
 
 
 def founder(person: Person, url: str) -> Person:

@@ -94,7 +94,7 @@ def test_a_row_that_the_relay_may_have_is_not_sent_twice_without_force(
         ann = founder(resident("ann"), proxy.url)
         ben = member_of(resident("ben"), ann)
         with ann.daemon():
-            ann.until_connected()
+            ann.until_connected(2)
             proxy.swallow(b"4201")
             sent = ann.json("send", "ben", "once")["client_message_id"]
             assert proxy.swallowed.wait(PATIENCE_S), "the relay has it, and its answer is lost"

@@ -38,6 +38,8 @@ CHANGING = [
 ]
 
 
+PATIENCE_S = 120.0  # a command takes seconds on a slow machine
+
 TRAVELLING = ("inbox", "trace greeting", "get shopping", "init --from alice", "agents list")
 """What shows something of another home or of the daemon's, which may still be on its way."""
 
@@ -144,7 +146,7 @@ class Session:
 
     def _type(self, command: str, expected: str) -> None:
         """A command until it prints what it should: things travel, and nobody types as fast as a test."""
-        give_up_at = time.monotonic() + 30
+        give_up_at = time.monotonic() + PATIENCE_S
         while True:
             printed = self._say(command)
             if _comparable(printed) == _comparable(expected):
