@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -19,7 +20,8 @@ from typing import Any
 
 import psycopg
 
-START_S = 60  # how long a server may take to start, on a machine that has much else to do
+START_S = 120  # how long a server may take to start, or to stop, on a machine that has much else to do
+LOOK_S = 0.05
 SETTINGS = {
     "listen_addresses": "",
     "shared_buffers": "64MB",
@@ -49,7 +51,11 @@ class Server:
         command = [self._path("postgres"), "-D", str(self.folder / "data"), "-k", str(self.folder), *options]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_environment(), **_whose())
-        self._run("pg_isready", "-h", str(self.folder), "-t", str(START_S), "-q", tries=START_S * 10)
+        give_up_at = time.monotonic() + START_S
+        while self._code("pg_isready", "-h", str(self.folder), "-q"):  # it says no at once, and is asked again
+            assert self._process.poll() is None, (self.folder / "server.log").read_text()[-2_000:]
+            assert time.monotonic() < give_up_at, "the server does not start"
+            time.sleep(LOOK_S)
 
     def stop(self, number: int = signal.SIGINT) -> None:
         """SIGINT ends every session at once, SIGQUIT leaves the rest to recovery."""
@@ -88,13 +94,16 @@ class Server:
     def _path(self, program: str) -> str:
         return str(self._binaries / "bin" / program)
 
-    def _run(self, program: str, *arguments: str, tries: int = 1) -> None:
-        for left in reversed(range(tries)):
-            command = [self._path(program), *arguments]
-            done = subprocess.run(command, capture_output=True, env=_environment(), **_whose())
-            if not done.returncode:
-                return
-            assert left, done.stderr.decode()
+    def _run(self, program: str, *arguments: str) -> None:
+        done = self._ran(program, *arguments)
+        assert not done.returncode, done.stderr.decode()
+
+    def _code(self, program: str, *arguments: str) -> int:
+        return self._ran(program, *arguments).returncode
+
+    def _ran(self, program: str, *arguments: str) -> "subprocess.CompletedProcess[bytes]":
+        command = [self._path(program), *arguments]
+        return subprocess.run(command, capture_output=True, env=_environment(), **_whose())
 
 
 @contextmanager
