@@ -14,6 +14,7 @@ from holdfast.cli.check import inspect
 from tests.crash.appender import THREADS, blob, object_id
 
 ROUNDS = int(os.environ.get("HOLDFAST_CRASH_CYCLES", "12"))
+LINES = (12, 40)  # that a process says before it dies; of every append one, and of every third its delivery
 
 
 def _start(path: Path, writer: str) -> "subprocess.Popen[str]":
@@ -21,16 +22,15 @@ def _start(path: Path, writer: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(program, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
 
 
-def _kill_after(process: "subprocess.Popen[str]", delay_s: float) -> list[str]:
-    """Let it work, kill it, and return every line that it got out."""
+def _kill_after(process: "subprocess.Popen[str]", count: int, delay_s: float) -> list[str]:
+    """Let it work until it has said so much, and a moment longer; kill it, and return every line that it got out."""
     assert process.stdout is not None
-    first = process.stdout.readline()
+    lines = [process.stdout.readline() for _ in range(count)]
     time.sleep(delay_s)
     process.send_signal(signal.SIGKILL)
-    rest = process.stdout.read()
+    lines += process.stdout.read().splitlines(keepends=True)
     process.wait()
     process.stdout.close()
-    lines = (first + rest).splitlines(keepends=True)
     return [line for line in lines if line.endswith("\n")]
 
 
@@ -45,7 +45,7 @@ def test_every_append_that_returned_survives_kill_9_once_and_in_order(
         # Every third round two processes share the file, and the second survives the first for a moment.
         writers = [_start(path, f"{round_number}-{n}") for n in range(2 if round_number % 3 == 2 else 1)]
         for writer in writers:
-            for line in _kill_after(writer, luck.uniform(0.005, 0.08)):
+            for line in _kill_after(writer, luck.randrange(*LINES), luck.uniform(0, 0.02)):
                 word, sequence, *which = line.split()
                 if word == "delivered":
                     delivered.add(int(sequence))
