@@ -97,7 +97,7 @@ def test_every_send_that_was_accepted_arrives_once_and_in_order_though_anybody_i
             for victim in victims:
                 victim.start()
         caller.stop()
-        _wait_for_receipts(ann, len(caller.accepted))
+        _wait_for_the_end(ann, len(caller.accepted))
     finally:
         caller.stop()
         for program in programs:
@@ -122,15 +122,21 @@ async def _befriend(url: str, ann: Home, bob: Home) -> None:
                 await topics.collect(reader)
 
 
-def _wait_for_receipts(ann: Home, expected: int) -> None:
-    give_up_at = time.monotonic() + SETTLE_S
-    while True:
-        with suppress(Exception):  # a process that has just ended may hold the file for a moment
-            ((found,),) = _rows(ann.database, "SELECT count(*) FROM send_receipt WHERE status = 'stored'")
-            if found == expected:
-                return
-        assert time.monotonic() < give_up_at, f"{found} of {expected} receipts came"
+def _wait_for_the_end(ann: Home, expected: int) -> None:
+    """A receipt may come before the answer to the send that it is for."""
+    ends = {
+        "receipts": "SELECT count(*) FROM send_receipt WHERE status = 'stored'",
+        "answers": f"SELECT count(*) FROM operation_log WHERE {_SENT} AND status = 'done'",
+    }
+    give_up_at, found = time.monotonic() + SETTLE_S, dict.fromkeys(ends, -1)
+    while set(found.values()) != {expected}:
+        assert time.monotonic() < give_up_at, f"{found}, not {expected} of each"
         time.sleep(0.2)
+        with suppress(Exception):  # a process that has just ended may hold the file for a moment
+            found = {name: int(_rows(ann.database, statement)[0][0]) for name, statement in ends.items()}
+
+
+_SENT = "destination_kind IN ('dm', 'topic')"
 
 
 def _rows(path: Path, statement: str) -> list[Row]:
@@ -148,10 +154,7 @@ def _audit(place: Path, ann: Home, bob: Home, accepted: list[tuple[str, str]]) -
     assert inspect(relay) == ("relay", [])
     assert inspect(ann.database) == inspect(bob.database) == ("device", [])
     sent: dict[str, str] = dict(
-        _rows(
-            ann.database,
-            "SELECT client_message_id, status FROM operation_log WHERE destination_kind IN ('dm', 'topic')",
-        )
+        _rows(ann.database, f"SELECT client_message_id, status FROM operation_log WHERE {_SENT}")
     )
     assert sent == {name: "done" for _, name in accepted}
     taken = _rows(relay, "SELECT client_message_id FROM history WHERE kind = 'accepted' ORDER BY seq")
