@@ -91,7 +91,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def proxy_to(target: tuple[str, int], host: str) -> Iterator[Proxy]:
-    """A proxy on another address of this machine, with the target's port."""
+    """A proxy on another address of this machine, with the target's port, which should be one of `ports`: it is left and taken."""
     proxy = Proxy(host, target[1], target)
     try:
         yield proxy

@@ -17,6 +17,7 @@ from holdfast.protocol.event import Event, decode, encode
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.receipt import Receipt, Receipted, ReceiptStatus, sign_receipt
 from holdfast.protocol.schedule import SECOND
+from tests import ports
 from tests.abuse.road import Frame, HostileRoad, honestly, hostile_road
 from tests.device.company import Friend, company, until
 from tests.people import public_key, secret_of
@@ -30,7 +31,7 @@ Act = Callable[[Friend, Friend, HostileRoad], Awaitable[None]]
 @pytest.fixture(scope="module")
 def far_relay(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningRelay]:
     """A relay to which a road leads."""
-    with running(tmp_path_factory.mktemp("far") / "relay", 'host = "127.0.0.2"\n') as relay:
+    with running(tmp_path_factory.mktemp("far") / "relay", 'host = "127.0.0.2"\n', options=ports.options()) as relay:
         yield relay
 
 
