@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,6 +51,7 @@ PAUSE_S = (0.05, 0.5)  # between two blows
 LASTS_S = (0.2, 3.0)  # a blow that does not end by itself
 PIPELINE_EVERY = 20  # rounds until the next pipeline is begun, to be killed
 PIPELINE_S = (0.0, 8.0)  # from its plan to its death, in the middle of what it writes: a batch takes longer
+PIPELINES_SPARED_MAX = 3  # that may end by themselves, because they were quicker or met a blow, before one is killed
 PLAN_S = 300.0  # for it to have one; then it dies without
 HERE = "HOLDFAST_STORM_HERE"  # is set where disks may be mounted
 
@@ -79,11 +80,15 @@ class Storm:
     fallen: Counter[str] = field(default_factory=Counter)
     pipelines: int = 0  # that were killed
     _ends: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    _spared: list[Program] = field(default_factory=list)  # since everybody was struck
     _pipeline: "subprocess.Popen[bytes] | None" = None
     _pipeline_until: float = 0.0
+    _pipelines_spared: int = 0
 
     def __post_init__(self) -> None:
-        self.road = Road(ROAD, self.port, (RELAYS[0], self.port), self.luck)
+        # What draws as often as something happens has luck of its own: the blows are those of the seed.
+        self.road = Road(ROAD, self.port, (RELAYS[0], self.port), random.Random(self.luck.random()))
+        self._pipeline_luck = random.Random(self.luck.random())
 
     @property
     def url(self) -> str:
@@ -92,6 +97,13 @@ class Storm:
     @property
     def programs(self) -> list[Program]:
         return [*self.relays, *(person.daemon for person in self.people)]
+
+    def victims(self, count: int) -> list[Program]:
+        """By chance, but everybody once before anybody again: of the few in a short storm, one is a daemon."""
+        if len(self._spared) < count:
+            self._spared = self.luck.sample(self.programs, len(self.programs))
+        chosen, self._spared = self._spared[:count], self._spared[count:]
+        return chosen
 
     def folder(self, name: str) -> Path:
         """A directory, on a disk of its own where that may be."""
@@ -180,14 +192,20 @@ class Storm:
         if self._pipeline is None:
             return
         if self._pipeline_until > time.monotonic() + PIPELINE_S[1] and storm_audit.has_plan(self):
-            self._pipeline_until = time.monotonic() + self.luck.uniform(*PIPELINE_S)
-        if time.monotonic() > self._pipeline_until or self._pipeline.poll() is not None:
+            self._pipeline_until = time.monotonic() + self._pipeline_luck.uniform(*PIPELINE_S)
+        if self._pipeline.poll() is not None:
+            self._end_pipeline()
+            self._pipelines_spared += 1
+            if not self.pipelines and self._pipelines_spared <= PIPELINES_SPARED_MAX:
+                self._begin_pipeline()
+        elif time.monotonic() > self._pipeline_until:
             self._end_pipeline()
 
     def _end_pipeline(self) -> None:
         if self._pipeline is not None:
             self.pipelines += self._pipeline.poll() is None
-            os.killpg(self._pipeline.pid, signal.SIGKILL)  # Java, too
+            with suppress(ProcessLookupError):  # it has ended, and all that it began
+                os.killpg(self._pipeline.pid, signal.SIGKILL)  # Java, too
             self._pipeline.wait()
             self._pipeline = None
             if storm_audit.has_plan(self):
@@ -208,11 +226,12 @@ class Storm:
 
 
 def _kill(storm: Storm) -> None:
-    storm.luck.choice(storm.programs).end(signal.SIGKILL)
+    for program in storm.victims(1):
+        program.end(signal.SIGKILL)
 
 
 def _kill_several(storm: Storm) -> None:
-    for program in storm.luck.sample(storm.programs, 2):
+    for program in storm.victims(2):
         program.end(signal.SIGKILL)
 
 
@@ -226,7 +245,7 @@ def _stop(storm: Storm) -> None:
 
 def _fill(storm: Storm) -> None:
     """No byte more fits on a relay's or a home's disk."""
-    path = storm.luck.choice([*storm.place.glob("relay-?"), *(person.home for person in storm.people)])
+    path = storm.luck.choice([*sorted(storm.place.glob("relay-?")), *(person.home for person in storm.people)])
     found = os.statvfs(path)
     _resize(path, f"size={(found.f_blocks - found.f_bfree) * found.f_frsize}")
     storm.later(lambda: _resize(path, DISK))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.cli.check import inspect
 from holdfast.device import database as device_database
 from holdfast.hook import database as hook_database
+from holdfast.hook import spool
 from holdfast.protocol import keys
 from holdfast.protocol.hook_queue import Item
 from holdfast.relay import database as relay_database
@@ -22,6 +23,7 @@ from holdfast.store.engine import Engine, Row
 from holdfast.store.world import wall_clock
 from tests.crash.storm_people import MARK, TOPIC, Person
 from tests.hook.feeder import PROMPT
+from tests.hook.receivers import spooled, waiting
 
 if TYPE_CHECKING:
     from tests.crash.storm import Storm
@@ -46,7 +48,10 @@ def expected(storm: "Storm") -> Counter[Arrival]:
 
 
 def settle(storm: "Storm") -> None:
-    """Wait until every send is receipted, applied, and every hook event ended and told of."""
+    """Wait until every send is receipted, applied, and every hook event ended and told of; then for all that follows of it.
+
+    The last receipts are sends as well, which have their answers and are handed over, later than what they are for.
+    """
     wanted = expected(storm)
     receipts = Counter(sender for _, sender, _ in wanted.elements())
     arrivals = Counter(recipient for recipient, _, _ in wanted.elements())
@@ -54,12 +59,18 @@ def settle(storm: "Storm") -> None:
         name = person.name
         _until(partial(_device, person, _RECEIPTED), receipts[name], f"{name}: receipts")
         _until(partial(_device, person, _APPLIED), arrivals[name], f"{name}: applied")
+        _until(partial(_unheard, person), 0, f"{name}: hook events that no worker has taken in")
         _until(partial(_hooks, person, _UNTOLD), 0, f"{name}: hook events that are open")
         person.finish()
+    for person in storm.people:
+        _until(partial(_device, person, _UNSENT), 0, f"{person.name}: sends without an answer")
+    _until(partial(_relayed, storm, _OPEN), 0, "what is not handed over")
 
 
 _RECEIPTED = "SELECT count(*) FROM send_receipt WHERE status = 'stored'"
 _APPLIED = "SELECT count(*) FROM history WHERE kind = 'applied'"
+_UNSENT = "SELECT count(*) FROM operation_log WHERE status IN ('pending', 'inflight')"
+_OPEN = "SELECT count(*) FROM delivery WHERE state = 'open'"
 _UNTOLD = "SELECT count(*) FROM hook_outbox WHERE ended_at IS NULL OR ended_reported = 0"
 
 
@@ -70,8 +81,8 @@ def _until(look: Callable[[], list[Row]], wanted: int, what: str) -> None:
         time.sleep(LOOK_S)
         try:
             ((found,),) = look()
-        except faults.Fault:
-            continue  # somebody writes just now
+        except (faults.Fault, FileNotFoundError):
+            continue  # somebody writes just now, or begins another file
 
 
 def _rows(engine: Engine, statement: str) -> list[Row]:
@@ -90,6 +101,19 @@ def _hooks(person: Person, statement: str) -> list[Row]:
     return _rows(hook_database.opened(person.home / "hooks.db", wall_clock), statement)
 
 
+def _unheard(person: Person) -> list[Row]:
+    """Whole lines of the spool, and what was said to be kept; half a line at its end is nobody's."""
+    left = waiting(person.home)
+    lines = spooled(person.home)[-left:].rpartition(b"\n")[0] if left else b""
+    known = {number for (number,) in _hooks(person, "SELECT json_extract(payload, '$.n') FROM hook_outbox")}
+    records, damaged = spool.parse(lines)
+    return [(len(records) + len(damaged) + len(person.hooked - known),)]
+
+
+def _relayed(storm: "Storm", statement: str) -> list[Row]:
+    return _rows(relay_database.open_to_read(_relay(storm)), statement)
+
+
 def _relay(storm: "Storm") -> str | Path:
     return storm.store or storm.place / "relay-0" / "relay.db"
 
@@ -102,10 +126,7 @@ def files(storm: "Storm") -> None:
             f"{program.log.name}: a mistake of its own, which no blow excuses: {mistake[:MISTAKE_CHARACTERS]}"
         )
     assert inspect(_relay(storm)) == ("relay", [])
-    taken = _rows(
-        relay_database.open_to_read(_relay(storm)),
-        "SELECT client_message_id FROM history WHERE kind = 'accepted' ORDER BY seq",
-    )
+    taken = _relayed(storm, "SELECT client_message_id FROM history WHERE kind = 'accepted' ORDER BY seq")
     books = {person.name: person for person in storm.people}
     arrived: Counter[Arrival] = Counter()
     for person in storm.people:
@@ -193,7 +214,7 @@ def lake(storm: "Storm") -> dict[str, int]:
     balance: dict[str, int] = report["balance"]
     assert {name for name, count in balance.items() if count} == {"recipients", "delivered"}, balance
     _asked(storm, "verify", "--json")
-    names: dict[str, str] = dict(_rows(relay_database.open_to_read(_relay(storm)), "SELECT member, name FROM member"))
+    names: dict[str, str] = dict(_relayed(storm, "SELECT member, name FROM member"))
     for question in (_LAKE_DELIVERED, _LAKE_APPLIED):
         rows = _asked(storm, "sql", question, "--json")["rows"]
         found = [(names[one["recipient"]], names[one["sender"]], one["client_message_id"]) for one in rows]

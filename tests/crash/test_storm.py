@@ -39,13 +39,13 @@ def _storm(record: Record, place: Path, rounds: int, *words: str) -> dict[str, A
     return told
 
 
-@pytest.mark.timeout(0 if CYCLES else 300)
+@pytest.mark.timeout(0 if CYCLES else 900)
 def test_what_was_acknowledged_in_a_storm_arrives_once_and_in_order(record_property: Record, tmp_path: Path) -> None:
     _storm(record_property, tmp_path, ROUNDS)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(0 if CYCLES else 300)
+@pytest.mark.timeout(0 if CYCLES else 900)
 def test_the_same_of_two_relays_on_one_database(record_property: Record, tmp_path: Path, postgres: Server) -> None:
     _storm(record_property, tmp_path, ROUNDS, "--store", postgres.database())
 
