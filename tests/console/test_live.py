@@ -35,8 +35,10 @@ def test_every_change_is_told_and_the_end_ends_it(monkeypatch: pytest.MonkeyPatc
 
     async def look() -> list[bytes]:
         stream = Live(counting([4, 9]))
-        asyncio.get_running_loop().call_later(0.2, stream.end)
-        return await heard(stream, 4)
+        async with stream.open() as opened:
+            told = [await anext(opened.chunks) for _ in range(3)]
+            stream.end()
+            return [*told, await anext(opened.chunks, b"end")]
 
     assert asyncio.run(look()) == [
         b": holdfast\n\n",
