@@ -194,9 +194,10 @@ def test_a_lake_that_catches_up_says_so_and_the_batch_that_has_finds_what_is_wro
             outcome = lakes.run(spark, lake, place, full=False, entries_max=4, tables=tables)
             kinds = [kind for kind, _ in lakes.findings(lake, tables)]
             certified = lakes.shelf_of(lake, tables).certificates(number)[-1].said
-            said.append((outcome.is_full, certified["uncompared"], kinds))
-    behind: tuple[bool, list[str], list[str]] = (False, [source.origin], [])
-    assert said == [behind, behind, (True, [], ["dedupe_missing"])]
+            assert outcome.uncompared == certified["uncompared"]
+            said.append((outcome.is_full, certified["uncompared"], kinds, list(outcome.kept)))
+    behind: tuple[bool, list[str], list[str], list[str]] = (False, [source.origin], [], [])
+    assert said == [behind, behind, (True, [], ["dedupe_missing"], [source.origin])]
 
 
 def test_once_goes_on_until_everything_is_read(spark: SparkSession, relay: RunningRelay, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def pruned(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ite
     with generated(folder, 100, settings=SETTINGS) as world:
         first = lakes.run(spark, folder / "lake", world.place, tables=TABLES)
         assert pages.read_head(world.place).anchor_seq == 0, "nothing goes before somebody has it"
-        assert checkpoint.move(world.place, first.marks[world.sources[0].origin]) is None
+        assert checkpoint.move(world.place, first.kept[world.sources[0].origin]) is None
         _swept(world)
         lakes.run(spark, folder / "lake", world.place, tables=TABLES)
         lakes.run(spark, folder / "late", world.place, tables=TABLES)

@@ -45,7 +45,7 @@ def pruned(spark: SparkSession, postgres: Server, tmp_path_factory: pytest.TempP
             place = lakes.place_of(relay, folder)
             first = lakes.run(spark, folder / "lake", place, tables=TABLES)
             assert pages.read_head(place).anchor_seq == 0, "nothing goes before somebody has it"
-            (mark,) = first.marks.values()
+            (mark,) = first.kept.values()
             assert checkpoint.move(place, mark) is None
             _swept(relay)
             lakes.run(spark, folder / "lake", place, tables=TABLES)

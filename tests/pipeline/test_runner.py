@@ -130,7 +130,7 @@ def test_the_relay_is_told_how_far_the_lake_is(
 ) -> None:
     outcome = lakes.run(spark, lake_path, place, tables=TOYS, entries_max=5)
     assert consumer_of(place.token) == "pipeline"
-    (mark,) = outcome.marks.values()
+    (mark,) = outcome.kept.values()
     own = replace(place, token=relay.token("--consumer", "told"))  # or the lakes of other tests would be behind theirs
     assert move(own, mark) is None
     told = relay.ask("GET", "/v1/consumers/told", headers={"authorization": f"Bearer {own.token}"}).document

@@ -64,7 +64,7 @@ def test_nothing_is_found_while_writers_run(spark: SparkSession, tmp_path: Path,
         with _at_work(relay):
             for full in (False, True):
                 outcome = lakes.run(spark, lake_path, place, full=full, tables=TABLES)
-                (mark,) = outcome.marks.values()
+                (mark,) = outcome.kept.values()
                 assert read_head(place).seq > mark.seq  # they went on while it was computed
     assert outcome.balance["delivered"] > 0
     assert lakes.findings(lake_path, TABLES) == []

@@ -149,9 +149,9 @@ def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, 
     """Batches until everything is read, or for ever; first the relay hears what a run that ended before could not tell it."""
     from holdfast.pipeline import checkpoint, watch
 
-    marks = runner.last_run().marks
+    kept = runner.kept()
     for source in sources:
-        checkpoint.repeat(source.place, source.acknowledged, marks.get(source.origin))
+        checkpoint.repeat(source.place, source.acknowledged, kept.get(source.origin))
     if every_s is None:
         return watch.once(runner, sources, full=full)
     return watch.every(runner, sources, every_s, watch.World())
@@ -167,7 +167,7 @@ def _follow(
     for outcome in outcomes:
         seconds = time.monotonic() - began_at
         metrics.write(lake, outcome, seconds)
-        problem = None if relay is None else checkpoint.move(relay.place, outcome.marks.get(relay.origin))
+        problem = None if relay is None else checkpoint.move(relay.place, outcome.kept.get(relay.origin))
         _say(outcome, seconds, problem, as_json=as_json)
         if outcome.violations > violations and on_violation:
             subprocess.run(shlex.split(on_violation), check=False)  # noqa: S603 - the user's own command
@@ -177,11 +177,12 @@ def _follow(
 
 def _say(outcome: "Outcome", seconds: float, problem: str | None, *, as_json: bool) -> None:
     if as_json:
-        told = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "marks"}
+        told = {name: getattr(outcome, name) for name in outcome.__dataclass_fields__ if name != "kept"}
         print_json({**told, "seconds": round(seconds, 3), "problem": problem})
         sys.stdout.flush()
         return
     verdict = f"✗ {outcome.violations} violations" if outcome.violations else "✓ no violation"
+    verdict += ", still to be compared" if outcome.uncompared else ""
     line = f"batch {outcome.number}: {outcome.entries:,} entries, {outcome.balance['open']:,} open, {verdict} ({seconds:.1f} s)"
     console().print(line + (f"; {problem}" if problem else ""))
 

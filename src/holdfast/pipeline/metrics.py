@@ -12,6 +12,7 @@ _METRICS = {
     "violations": "findings that break a rule",
     "findings": "all findings",
     "open": "deliveries that are open",
+    "uncompared": "histories that were not compared yet with what their places hold",
     "batch_seconds": "how long the last batch took",
 }
 
@@ -24,6 +25,7 @@ def write(lake: Lake, outcome: Outcome, seconds: float) -> None:
         "violations": outcome.violations,
         "findings": outcome.findings,
         "open": outcome.balance["open"],
+        "uncompared": len(outcome.uncompared),
         "batch_seconds": round(seconds, 3),
     }
     lines = []

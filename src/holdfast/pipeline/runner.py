@@ -51,7 +51,8 @@ class Outcome:
     violations: int
     findings: int
     is_full: bool
-    marks: Mapping[str, Mark]
+    uncompared: Sequence[str]  # histories that were not compared yet with what their places hold
+    kept: Mapping[str, Mark]
 
 
 Tell = Callable[[str], None]
@@ -78,6 +79,11 @@ class Runner:
 
     def last_run(self) -> Run:
         return self._shelf.last_run()
+
+    def kept(self) -> Mapping[str, Mark]:
+        """Up to where each history need not be kept elsewhere."""
+        last = self.last_run()
+        return _kept(last.marks, self._uncompared(last.number + 1))
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
@@ -114,7 +120,7 @@ class Runner:
         path = self._lake.private / PLAN_FILE
         committed = self._lake.committed("history")
         if committed >= number:
-            kept = _kept(path)
+            kept = _planned(path)
             if kept is None or not kept.number == committed == number:
                 raise OffsetGap(
                     str(self._lake.path), f"history has batch {committed}, the last complete one is {last.number}"
@@ -207,7 +213,15 @@ class Runner:
         violations = sum(1 for one in findings if one["is_violation"])
         marks = {head["origin"]: Mark(**head) for head in heads}
         return Outcome(
-            agreed.number, facts.at, agreed.entries, facts.balance, violations, len(findings), agreed.full, marks
+            number=agreed.number,
+            at=facts.at,
+            entries=agreed.entries,
+            balance=facts.balance,
+            violations=violations,
+            findings=len(findings),
+            is_full=agreed.full,
+            uncompared=facts.uncompared,
+            kept=_kept(marks, facts.uncompared),
         )
 
     def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs) -> None:
@@ -337,12 +351,17 @@ class Runner:
         self._lake.commit(table, number, staged)
 
 
-def _kept(path: Path) -> Plan | None:
+def _planned(path: Path) -> Plan | None:
     """The plan of a batch that was interrupted, if it is there as it was written."""
     try:
         return Plan.decode(path.read_bytes())
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def _kept(marks: Mapping[str, Mark], uncompared: Collection[str]) -> dict[str, Mark]:
+    """Where histories stand that are compared: what is still to be must not be pruned."""
+    return {origin: mark for origin, mark in marks.items() if origin not in uncompared}
 
 
 def _call(table: Table, new_entry: "DataFrame") -> "DataFrame":
