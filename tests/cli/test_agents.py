@@ -4,6 +4,7 @@ One scene, played once: Ann's agents work, Ben watches a topic; a thousand tools
 """
 
 import base64
+import itertools
 import json
 import sqlite3
 import ssl
@@ -28,8 +29,9 @@ from holdfast.hook.layout import DATABASE_NAME
 from holdfast.hook.receiver import Call, receive
 from holdfast.hook.webhook import signature
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.protocol.pacing import Pacing
 from holdfast.store.world import wall_clock
-from tests.cli.person import PATIENCE_S, Person, founder, member_of
+from tests.cli.person import Person, founder, member_of
 from tests.hook import receivers
 from tests.hook.recorded import CODEX_SESSION, SESSIONS
 from tests.relay.running import RunningRelay
@@ -37,6 +39,8 @@ from tests.relay.running import RunningRelay
 TOPIC = "agents"
 TOOLS = 1_000
 SPEAKS_EVERY = 10
+SCENE_S = 200.0  # for what must happen: a program is started for everything that an agent says
+FOLLOWERS = 3  # a topic, a log and a program
 BUSY = "the-busy-one"
 PROGRAM = """#!/bin/sh
 cat >> "$(dirname "$0")/../seen.jsonl"
@@ -63,6 +67,7 @@ class Town:
         self.ben = member_of(Person(directory / "ben"), self.ann)
         self.user = directory / "user"
         self.directory = directory
+        self.burst_s = 0.0  # from its first tool until it was all seen elsewhere
         self.watched: list[Event] = []
         self.here: list[Event] = []
 
@@ -125,7 +130,8 @@ class Town:
 
 
 def lines(path: Path) -> list[Event]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """What a file has whole lines of; somebody may be writing the next one."""
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +147,7 @@ def town(tmp_path_factory: pytest.TempPathFactory, town_relay: RunningRelay) -> 
         world.setenv("HOME", str(scene.user))
         world.delenv("CODEX_HOME", raising=False)
         with ann.daemon(), ben.daemon():
+            _until(lambda: len(_followers(ann.home)) == FOLLOWERS)  # whoever is new follows from when they are there
             ben.until_connected()
             ben.run("topic", "subscribe", TOPIC)
             ben.until(lambda client: all(topic.key == "ready" for topic in client.topics().topics))
@@ -154,9 +161,12 @@ def town(tmp_path_factory: pytest.TempPathFactory, town_relay: RunningRelay) -> 
             try:
                 for agent in SESSIONS:
                     scene.play(agent)
+                began = time.monotonic()
                 scene.burst()
-                _until(lambda: [event for event in lines(seen) if event.get("text") == "All done."])
-                _until(lambda: any(event.get("text") == "All done." for event in lines(ann.home / "seen.jsonl")))
+                _until(lambda: _is_all_done(seen))
+                scene.burst_s = time.monotonic() - began
+                for place in ("seen.jsonl", "agents.jsonl"):  # each follows at its own pace
+                    _until(lambda place=place: _is_all_done(ann.home / place))
                 scene.watched = lines(seen)
                 scene.here = lines(ann.home / "agents.jsonl")
                 yield scene
@@ -165,8 +175,12 @@ def town(tmp_path_factory: pytest.TempPathFactory, town_relay: RunningRelay) -> 
                 watching.wait()
 
 
+def _is_all_done(path: Path) -> bool:
+    return any(event.get("text") == "All done." for event in lines(path))
+
+
 def _until(condition: Any) -> None:
-    give_up_at = time.monotonic() + PATIENCE_S
+    give_up_at = time.monotonic() + SCENE_S
     while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.1)
@@ -214,7 +228,7 @@ def test_a_session_is_seen_on_another_machine_as_it_happened(agent: str, town: T
 def test_a_thousand_tools_yield_few_outputs_and_all_that_is_final(town: Town) -> None:
     seen = town.of(BUSY)
     outputs = [event for event in seen if event[0] == "output"]
-    assert len(outputs) < 20
+    assert len(outputs) <= 2 + town.burst_s / Pacing().session_tick_s
     assert [event for event in seen if event[0] != "output"] == [
         ("session_started", "startup"),
         ("prompt", "work"),
@@ -272,39 +286,45 @@ def test_nothing_that_somebody_else_tells_moves_the_cursor(capsys: pytest.Captur
 
 def test_whoever_watches_goes_on_when_the_database_was_locked_for_long(tmp_path: Path) -> None:
     person = Person(tmp_path / "home")
-    event = AgentEvent(id="e", kind=AgentKind.PROMPT, agent="claude", session_id="s", at=1, text="still here")
+
+    def tell(name: str, text: str) -> None:
+        event = AgentEvent(id=name, kind=AgentKind.PROMPT, agent="claude", session_id="s", at=1, text=text)
+        with engine.write() as transaction:
+            agent_sessions.tell(transaction, event, 1)
+
+    names = itertools.count()
+
+    def has_told_something() -> bool:
+        """It tells what comes from now on, and nobody else knows when that is."""
+        tell(f"{next(names)}", "at first")
+        return bool(lines(tmp_path / "seen")) or watching.poll() is not None
+
     engine = database.opened(_made(person.home) / DATABASE_NAME, wall_clock)
     with (tmp_path / "seen").open("wb") as output, (tmp_path / "errors").open("wb") as errors:
         watching = subprocess.Popen(
             person.command("agents", "watch", "--json"), env=person.environment, stdout=output, stderr=errors
         )
     try:
-        _until(lambda: _has_open(watching.pid, person.home / DATABASE_NAME))
+        _until(has_told_something)
         other = sqlite3.connect(person.home / DATABASE_NAME, isolation_level=None)
         other.execute("BEGIN EXCLUSIVE")
         time.sleep(3 * database.BUSY_TIMEOUT_S)  # longer than anybody waits
         other.execute("COMMIT")
         other.close()
-        with engine.write() as transaction:
-            agent_sessions.tell(transaction, event, 1)
-        _until(lambda: lines(tmp_path / "seen") or watching.poll() is not None)
+        tell("last", "still here")
+        _until(lambda: lines(tmp_path / "seen")[-1]["id"] == "last" or watching.poll() is not None)
     finally:
         watching.terminate()
         watching.wait()
         engine.close()
-    assert [one["text"] for one in lines(tmp_path / "seen")] == ["still here"]
+    *before, last = (one["text"] for one in lines(tmp_path / "seen"))
+    assert (set(before), last) == ({"at first"}, "still here")
     assert (tmp_path / "errors").read_text() == ""
 
 
 def _made(directory: Path) -> Path:
     directory.mkdir(0o700)
     return directory
-
-
-def _has_open(pid: int, path: Path) -> bool:
-    """Whether a process has a file open."""
-    found = list(Path(f"/proc/{pid}/fd").iterdir())
-    return any(one.resolve() == path.resolve() for one in found)
 
 
 KILLS = 3
@@ -319,7 +339,7 @@ def test_a_daemon_that_is_killed_again_and_again_loses_nothing_that_is_final(ann
     for kill in range(KILLS + 1):
         with ann.daemon() as process:
             if kill == 0:  # whoever is new follows from when they are there
-                ann.until(lambda _: any(one["name"] == "log" for one in _followers(ann.home)))
+                _until(lambda: len(_followers(ann.home)) == 2)
             for number in range(TURNS):
                 payload = {"session_id": "s", "hook_event_name": "Stop", "last_assistant_message": f"{kill}.{number}"}
                 receive(Call(["--agent", "claude", "--home", str(ann.home), json.dumps(payload | {"cwd": "/"})]))
