@@ -17,7 +17,7 @@ from holdfast.cli import hook
 from holdfast.cli.check import inspect
 from holdfast.device import database
 from holdfast.hook import database as hooks
-from holdfast.hook import spool
+from holdfast.hook import doctor, spool
 from holdfast.protocol.history import Kind
 from holdfast.protocol.hook_entry import HookDetail
 from holdfast.protocol.schedule import SECOND
@@ -28,6 +28,7 @@ from tests.hook import receivers
 from tests.hook.recorded import SESSIONS
 
 AGENTS = ["claude", "codex", "gemini"]
+PATIENCE_MS = int(PATIENCE_S * 1000)  # for a lock that somebody has for a moment
 
 
 @dataclass
@@ -141,7 +142,10 @@ def test_a_session_of_every_agent_goes_from_its_settings_to_the_history(agent: s
     assert inspect(member.home / "device.db") == ("device", [])
 
 
-def test_the_doctor_follows_an_event_through_each_installed_command_to_the_history(member: AgentUser) -> None:
+def test_the_doctor_follows_an_event_through_each_installed_command_to_the_history(
+    member: AgentUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "FOLLOW_S", PATIENCE_S)
     for agent in AGENTS:
         member.install(agent)
     member.install("codex", notify=True)
@@ -324,16 +328,17 @@ def test_a_hook_database_that_is_locked_for_ever_hurts_neither_the_daemon_nor_it
     with member.daemon():
         member.until_handled(1)
         with closing(apsw.Connection(str(member.home / "hooks.db"))) as other:
+            other.set_busy_timeout(PATIENCE_MS)  # the worker may be at it
             other.execute("BEGIN EXCLUSIVE")
             assert receivers.run(member.home, "claude", second.payload, "--strict").returncode == 0
             member.until(lambda _: metrics(member.home)["worker"] == 0)
             assert metrics(member.home)["spool_bytes"] > 0
             other.execute("ROLLBACK")
         member.until_handled(2)
-        member.until(lambda _: metrics(member.home)["worker"] == 1)
-        assert metrics(member.home)["spool_bytes"] == 0
+        member.until(lambda _: (found := metrics(member.home))["worker"] == 1 and found["spool_bytes"] == 0)
     with member.daemon() as process, closing(apsw.Connection(str(member.home / "hooks.db"))) as other:
         member.until(lambda _: metrics(member.home)["worker"] == 1)
+        other.set_busy_timeout(PATIENCE_MS)
         other.execute("BEGIN EXCLUSIVE")
         member.until(lambda _: metrics(member.home)["worker"] == 0)
         process.terminate()
