@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import ci, daemon_backup
+from holdfast.cli import ci, daemon, daemon_backup
 from holdfast.cli.daemon_service import service_file, service_text
 from holdfast.cli.output import Failure
 from holdfast.cli.rotated_log import RotatedLog, put_aside
@@ -382,6 +382,33 @@ def test_who_follows_a_log_sees_every_line_though_it_is_put_aside(tmp_path: Path
         finally:
             patience.cancel()
             following.kill()
+
+
+def test_a_log_that_goes_while_its_follower_looks_is_followed_into_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    log, there = tmp_path / "daemon.log", Path.open
+    log.write_text("1\n")
+    looks: list[str] = []
+
+    def gone_at_first(path: Path, *arguments: Any, **more: Any) -> Any:
+        looks.extend(arguments)
+        if looks.count("rb") == 2:  # the first one began to follow
+            looks.append("rb")
+            raise FileNotFoundError(path)
+        return there(path, *arguments, **more)
+
+    def wait(seconds: float) -> None:
+        if "2" in log.read_text():
+            raise KeyboardInterrupt
+        put_aside(log, 5)
+        log.write_text("2\n")
+
+    monkeypatch.setattr(Path, "open", gone_at_first)
+    monkeypatch.setattr(time, "sleep", wait)
+    with pytest.raises(KeyboardInterrupt):
+        daemon.logs(tmp_path, follow=True)
+    assert capsysbinary.readouterr().out == b"1\n2\n"
 
 
 def test_a_passphrase_that_is_no_text_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

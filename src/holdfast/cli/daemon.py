@@ -184,15 +184,26 @@ def logs(
 def _follow(file: BinaryIO, path: Path) -> None:
     """Write what comes, without end; when the log was put aside, the rest of it and then the new one."""
     while True:
-        is_aside = not path.exists() or path.stat().st_ino != os.fstat(file.fileno()).st_ino
+        following = _opened(path)
+        is_aside = following is not None and not os.path.sameopenfile(following.fileno(), file.fileno())
         sys.stdout.buffer.write(file.read())
         sys.stdout.flush()
-        if is_aside and path.exists():
-            with path.open("rb") as following:
-                os.dup2(following.fileno(), file.fileno())
+        if following is not None:
+            with following:
+                if is_aside:
+                    os.dup2(following.fileno(), file.fileno())
+        if is_aside:
             file.seek(0)
         else:
             time.sleep(FOLLOW_POLL_S)
+
+
+def _opened(path: Path) -> BinaryIO | None:
+    """The file of this name; none between the moment in which a log is put aside and that in which the next is begun."""
+    try:
+        return path.open("rb")
+    except FileNotFoundError:
+        return None
 
 
 def _is_for_one_job(persistent: bool) -> bool:
