@@ -4,6 +4,7 @@ import os
 import shutil
 
 VARIABLE = "HOLDFAST_BROWSER"
+PATIENCE_MS = 60_000  # for what a page must show
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.console.browser import NAMES, VARIABLE, find_browser
+from tests.console.browser import NAMES, PATIENCE_MS, VARIABLE, find_browser
 from tests.console.town import Town, Visitor, link, town
 
 
@@ -33,6 +33,7 @@ def browser(seeded: Town) -> Iterator[Browser]:
     executable = find_browser()
     if executable is None:
         pytest.skip(f"NO BROWSER: the console's pages are not tested. Install {NAMES[0]}, or name one in {VARIABLE}.")
+    expect.set_options(timeout=PATIENCE_MS)  # its own five seconds are soon over on a busy machine
     with sync_playwright() as driver:
         opened = driver.chromium.launch(executable_path=executable, args=["--no-sandbox"])
         yield opened

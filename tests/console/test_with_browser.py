@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+from tests.console.browser import PATIENCE_MS
 from tests.console.test_pages import hrefs, pages_of, shown
 from tests.console.town import HOSTILE_NAME, Town, Visitor, link
 
 AXE = Path(sys.prefix) / "node_clients" / "node_modules" / "axe-core" / "axe.min.js"
-PATIENCE_MS = 60_000
 SERIOUS = ("serious", "critical")
 LOOKED_AT = {"include": [["html"]], "exclude": [["tbody tr:nth-child(n+3)"]]}  # the rows of a list are alike
 
@@ -123,8 +123,8 @@ def test_what_happens_shows_by_itself(seeded: Town, relay_page: Watched, daemon_
     relay_page.page.evaluate("document.body.dataset.same = 'yes'")
     with seeded.ann.client() as client:
         client.send(HOSTILE_NAME, "and now this", client_message_id="live-1")
-    expect(daemon_page.page.get_by_role("link", name="live-1").first).to_be_visible(timeout=PATIENCE_MS)
-    expect(seq).not_to_have_text(before, timeout=PATIENCE_MS)
+    expect(daemon_page.page.get_by_role("link", name="live-1").first).to_be_visible()
+    expect(seq).not_to_have_text(before)
     assert relay_page.page.evaluate("document.body.dataset.same") == "yes"  # nobody loaded the page anew
 
 
@@ -140,7 +140,7 @@ def test_a_filter_changes_the_list_and_the_address_and_back_undoes_it(relay_page
     first = page.locator("#list tbody a").first.inner_text()
     page.get_by_label("Kind").select_option("receipt")
     expect(page.locator("#list tbody a").first).not_to_have_text(first)
-    assert page.url.endswith("/messages?kind=receipt&order=newest")
+    expect(page).to_have_url(base(page) + "/messages?kind=receipt&order=newest")
     page.go_back()
     expect(page.locator("#list tbody a").first).to_have_text(first)
     page.goto(base(page) + "/messages?kind=receipt")  # the address alone shows the same
@@ -190,7 +190,7 @@ def test_a_dead_letter_is_mended_and_sent_by_keyboard_alone(daemon_page: Watched
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="What would change")).to_be_visible()
     expect(page.locator("td.new").filter(has_text="quite another text")).to_be_visible()
-    assert page.evaluate("document.activeElement.innerText") == "Yes, send it like this"
+    expect(page.get_by_role("button", name="Yes, send it like this")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("status").first).to_contain_text("It goes on as")
 
@@ -204,11 +204,12 @@ def test_all_rows_are_chosen_at_once_and_sent_again(daemon_page: Watched) -> Non
     page.get_by_text("Send again…").click()
     page.get_by_label("Messages a second").fill("100")
     page.get_by_role("button", name="Yes, send them again").click()
-    expect(page.locator("#redrive")).to_contain_text(f"Sent again: {count} of {count}", timeout=PATIENCE_MS)
+    expect(page.locator("#redrive")).to_contain_text(f"Sent again: {count} of {count}")
 
 
 def test_somebody_signs_out(context: BrowserContext, seeded: Town) -> None:
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     page.goto(link("--data", seeded.relay.data, "--read-only"))
     page.get_by_role("button", name="Sign out").click()
     expect(page.locator("body")).to_have_text("You are signed out.")

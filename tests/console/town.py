@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -121,6 +121,8 @@ def town(directory: Path, cast: Cast | None = None) -> Iterator[Town]:
                 ann.until(lambda client: client.health().dead >= DEAD)
                 ann.until(lambda client: len(ben_inbox(ben)) >= 1)
                 ann.until(lambda client: not client.health().queue_depth)
+                # What Ben has not signed for when he leaves, nobody is told.
+                until(lambda: (receipts(ann), receipts(ben)) == (1, 4))
             _busy(ann, cast)
             yield Town(relay, ann, ben, relay.url)
 
@@ -128,6 +130,12 @@ def town(directory: Path, cast: Cast | None = None) -> Iterator[Town]:
 def ben_inbox(ben: Person) -> tuple[object, ...]:
     with ben.client() as client:
         return client.inbox().messages
+
+
+def receipts(person: Person) -> int:
+    """Of how many sends somebody has the recipient's word."""
+    with closing(device_database.open_to_read(person.home / "device.db")) as engine, engine.read() as transaction:
+        return int(transaction.rows("SELECT count(*) FROM send_receipt WHERE status = 'stored'")[0][0])
 
 
 def _seed_ann(ann: Person, cast: Cast) -> None:
