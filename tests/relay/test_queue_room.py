@@ -2,13 +2,24 @@
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from holdfast.protocol.event import Event
 from holdfast.protocol.history import Entry, Kind
 from tests.people import Person
-from tests.relay.queue_client import Friends, connected, eventually, following, ids, soon
+from tests.relay.queue_client import (
+    Friends,
+    Message,
+    QueueClient,
+    connected,
+    eventually,
+    following,
+    ids,
+    in_time,
+)
 from tests.relay.running import RunningRelay, running
 
 CAP = 5
@@ -65,11 +76,14 @@ def test_the_batch_that_fills_a_queue_is_taken_up_to_the_cap_and_no_further(frie
     ]
 
 
-def test_expired_messages_do_not_count_against_the_cap(friends: Friends) -> None:
-    expires_at = soon()
-    expiring = friends.send(3, expires_at=expires_at)
-    kept = friends.send(2)
-    assert friends.refused(friends.alice.message(friends.bob)) == "queue_full"
+def test_expired_messages_do_not_count_against_the_cap(one_relay: RunningRelay) -> None:
+    def fill(expires_at: int) -> tuple[Friends, list[Event], list[Event]]:
+        friends = Friends(one_relay)
+        sent = friends.send(3, expires_at=expires_at), friends.send(2)
+        assert friends.refused(friends.alice.message(friends.bob)) == "queue_full"
+        return friends, *sent
+
+    expires_at, (friends, expiring, kept) = in_time(fill)
     let_pass(expires_at)
     new = friends.send(3)
     assert [entry.event_id.hex() for entry in friends.entries(Kind.EXPIRED) if entry.event_id] == ids(expiring)
@@ -77,9 +91,13 @@ def test_expired_messages_do_not_count_against_the_cap(friends: Friends) -> None
     assert ids(friends.drain(friends.bob)) == ids(kept + new)
 
 
-def test_an_expired_message_is_neither_counted_nor_sent(friends: Friends) -> None:
-    expires_at = soon()
-    friends.send(2, expires_at=expires_at)
+def test_an_expired_message_is_neither_counted_nor_sent(one_relay: RunningRelay) -> None:
+    def send(expires_at: int) -> Friends:
+        friends = Friends(one_relay)
+        friends.send(2, expires_at=expires_at)
+        return friends
+
+    expires_at, friends = in_time(send)
     (kept,) = friends.send()
     let_pass(expires_at)
     with following(friends.relay, friends.bob) as bob:
@@ -89,36 +107,45 @@ def test_an_expired_message_is_neither_counted_nor_sent(friends: Friends) -> Non
 
 def test_what_expires_during_the_flush_is_not_sent_any_more_and_the_history_says_so(tmp_path: Path) -> None:
     settings = "[queue]\nwindow_messages = 2\npoll_interval_s = 86400\n[retention]\nsweep_interval_s = 1\n"
-    with running(tmp_path / "relay", settings) as relay:
-        friends = Friends(relay)
-        first = friends.send(2)
-        expires_at = soon()
-        expiring = friends.send(3, expires_at=expires_at)
-        last = friends.send(2)
-        with following(relay, friends.bob) as bob:
+    with running(tmp_path / "relay", settings) as relay, ExitStack() as readers:
+        played = []
+
+        def flush(expires_at: int) -> tuple[Friends, list[Event], list[Event], QueueClient, list[Message]]:
+            friends = Friends(relay)
+            played.append(friends)
+            first, expiring, last = friends.send(2), friends.send(3, expires_at=expires_at), friends.send(2)
+            bob = readers.enter_context(following(relay, friends.bob))
             assert bob.status["pending_count"] == 7
-            got = bob.messages(2)
-            let_pass(expires_at)
-            bob.acknowledge([message.seq for message in got])
-            got += bob.messages(2)
-            bob.acknowledge([message.seq for message in got[2:]])
-            assert ids(got) == ids(first + last)
+            return friends, first + last, expiring, bob, bob.messages(2)
+
+        expires_at, (friends, staying, expiring, bob, got) = in_time(flush)
+        let_pass(expires_at)
+        bob.acknowledge([message.seq for message in got])
+        got += bob.messages(2)
+        bob.acknowledge([message.seq for message in got[2:]])
+        assert ids(got) == ids(staying)
         eventually(lambda: len(friends.entries(Kind.EXPIRED)) == 3)
         assert [entry.event_id.hex() for entry in friends.entries(Kind.EXPIRED) if entry.event_id] == ids(expiring)
         expected = {"event": "expired", "queue": f"{friends.mesh}/{friends.bob.member}", "messages": 3}
         eventually(lambda: any(expected.items() <= line.items() for line in relay.log()))
-        assert relay.metric('holdfast_swept_rows_total{sweep="expired_deliveries"}') == 3
+        assert relay.metric('holdfast_swept_rows_total{sweep="expired_deliveries"}') == 3 * len(played)
 
 
 def test_what_was_sent_and_expires_before_its_acknowledgement_stays_expired(tmp_path: Path) -> None:
     settings = "[queue]\npoll_interval_s = 86400\n[retention]\nsweep_interval_s = 1\n"
-    with running(tmp_path / "relay", settings) as relay:
-        friends = Friends(relay)
-        friends.send(1, expires_at=soon())
-        with following(relay, friends.bob) as bob:
-            (message,) = bob.until_live()
-            eventually(lambda: len(friends.entries(Kind.EXPIRED)) == 1)
-            assert bob.acknowledge([message.seq]) == [message.seq], "it is on somebody's disk: that is no error"
+    with running(tmp_path / "relay", settings) as relay, ExitStack() as readers:
+
+        def send(expires_at: int) -> tuple[Friends, QueueClient, Message]:
+            friends = Friends(relay)
+            friends.send(1, expires_at=expires_at)
+            bob = readers.enter_context(following(relay, friends.bob))
+            message = bob.message()
+            bob.live()
+            return friends, bob, message
+
+        _, (friends, bob, message) = in_time(send)
+        eventually(lambda: len(friends.entries(Kind.EXPIRED)) == 1)
+        assert bob.acknowledge([message.seq]) == [message.seq], "it is on somebody's disk: that is no error"
         assert friends.entries(Kind.DELIVERED) == []
 
 
@@ -139,10 +166,14 @@ def test_a_topic_skips_who_is_full_and_says_so_then_and_later(friends: Friends) 
     assert post.id not in ids(friends.drain(friends.bob))
 
 
-def test_a_topics_message_makes_room_by_what_has_expired(friends: Friends) -> None:
-    friends.make_topic()
-    expires_at = soon()
-    friends.send(CAP, expires_at=expires_at)
+def test_a_topics_message_makes_room_by_what_has_expired(one_relay: RunningRelay) -> None:
+    def fill(expires_at: int) -> Friends:
+        friends = Friends(one_relay)
+        friends.make_topic()
+        friends.send(CAP, expires_at=expires_at)
+        return friends
+
+    expires_at, friends = in_time(fill)
     let_pass(expires_at)
     (answer,) = friends.taken(friends.alice.post("news"))
     assert answer["skipped"] == []
