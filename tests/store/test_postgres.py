@@ -246,6 +246,7 @@ def test_the_duty_is_ones_and_the_next_ones_when_it_goes(engines: tuple[Postgres
 def test_a_duty_that_was_lost_is_not_thought_to_be_there(
     postgres: Server, engines: tuple[PostgresEngine, PostgresEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres_watch, "RECONNECT_S", WAIT_S)  # or whoever comes back sooner might have it again
     with closing(engines[0].watch(lambda: None)) as first:
         assert first.wait_for_duty()
         with closing(engines[1].watch(lambda: None)) as second:

@@ -19,6 +19,7 @@ from holdfast.store.writer import Writer
 from tests.disk import Disk
 
 PATIENCE_S = 60.0  # for what must come
+DISK_S = 0.01  # of a disk on which nobody is done before the others have asked
 INSERT = "INSERT INTO thing VALUES (:id)"
 
 
@@ -35,6 +36,7 @@ class Gated:
         self.commit_gate = threading.Event()
         self.commit_gate.set()
         self.written = threading.Event()
+        self.disk_s = 0.0  # that a commit takes besides
         self.commits = 0
 
     @contextmanager
@@ -45,6 +47,7 @@ class Gated:
             yield transaction
             self.written.set()
             assert self.commit_gate.wait(PATIENCE_S)
+            time.sleep(self.disk_s)
         self.commits += 1
 
     def read(self) -> AbstractContextManager[Transaction]:
@@ -404,7 +407,7 @@ def test_threads_and_an_event_loop_may_share_an_inline_writer(gated: Gated) -> N
     threads = _in_threads(ask_many, [0, 100, 200])
     assert asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))[-1] == "inserted 1099"
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
     assert len(_stored(gated)) == 400
 
@@ -416,9 +419,10 @@ def test_threads_that_ask_at_once_share_commits(gated: Gated) -> None:
         for number in range(20):
             writer.ask(first * 1000 + number)
 
+    gated.disk_s = DISK_S
     threads = _in_threads(ask_many, range(16))
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE_S)
     assert len(_stored(gated)) == 320
     assert gated.commits < 200, "most commits served one caller only"
 
