@@ -55,6 +55,7 @@ async function changes(relay, filter) {
 }
 
 const relay = new Relay(url)
+relay.baseEoseTimeout = relay.publishTimeout = 60_000 // its own patience is soon over on a busy machine
 relay.onnotice = (text) => heard.notices.push(text)
 await relay.connect()
 
