@@ -34,6 +34,7 @@ from holdfast.store.sqlite import MEMORY, SqliteEngine
 from holdfast.wire.response import Response
 from holdfast.wire.state import Limits as WireLimits
 from tests.people import Person, raw, secret_of
+from tests.relay.queue_client import eventually
 from tests.relay.running import ANSWER_S, Answered, RunningRelay, command, running
 from tests.relay.scene import IDENTITY
 
@@ -370,7 +371,7 @@ def test_it_counts_what_it_does(friends: RunningRelay) -> None:
     assert friends.metric("holdfast_meshes") >= 1
     assert friends.metric("holdfast_ready") == 1
     assert 10_000_000 < friends.metric("holdfast_resident_memory_bytes") < 500_000_000
-    assert friends.metric("holdfast_connections") == 1
+    eventually(lambda: friends.metric("holdfast_connections") == 1)  # who has just left may still be counted
 
 
 def test_its_log_is_json_and_says_where_the_operator_key_lies(friends: RunningRelay) -> None:
