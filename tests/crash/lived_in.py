@@ -18,6 +18,7 @@ from holdfast.relay import copy
 from tests import ports
 from tests.crash.programs import Program
 from tests.device.company import gather_in_mesh
+from tests.hook.receivers import rows
 
 SENDS = 25
 SETTLE_S = 120.0
@@ -27,6 +28,7 @@ SETTINGS = {
     "ann/hooks.json": '{"poll_s": 0.5, "batch_rows": 30}\n',
     "ann/agents.json": '{"log": true, "transcript_poll_s": 2.5}\n',
 }
+HOOKS = ("SessionStart", "UserPromptSubmit", "Stop")
 COMMAND = agents.command_line("claude", "/usr/bin/python3", Path("/home/ann/.holdfast"))
 
 
@@ -48,7 +50,7 @@ def furnish(place: Path) -> None:
         for number in range(SENDS):
             assert daemon.ask("POST", "/v1/send", {"to": "bob", "message": f"number {number}"}) is not None
         copy.backup(place / "relay", place / "backup")
-        _await(place / "ann" / "agents.jsonl")
+        _until_told(ann.path)
     finally:
         daemon.end(signal.SIGKILL)
         relay.end(signal.SIGKILL)
@@ -69,16 +71,23 @@ def _tell_of_agents(place: Path, ann: Home) -> None:
     Installer(ann.path).install(
         "claude", "hooks", settings, lambda text: entries.with_hooks(text, "claude", ["Stop"], COMMAND)
     )
-    for name in ("SessionStart", "UserPromptSubmit", "Stop"):
+    for name in HOOKS:
         said = {"session_id": "s", "hook_event_name": name, "prompt": "hello", "cwd": "/"}
         assert receive(Call(["--agent", "claude", "--home", str(ann.path), json.dumps(said)])) == "stored"
 
 
-def _await(path: Path) -> None:
+def _until_told(home: Path) -> None:
+    """Until the daemon has no more to write about hooks: a death in the middle of that leaves half a transaction."""
     give_up_at = time.monotonic() + SETTLE_S
-    while not path.exists() or not path.stat().st_size:
-        assert time.monotonic() < give_up_at, f"nothing was written to {path}"
+    while not _is_told(home):
+        assert time.monotonic() < give_up_at, rows(home, "event_name, ended_at, ended_reported")
         time.sleep(0.1)
+
+
+def _is_told(home: Path) -> bool:
+    ended, told = rows(home, "ended_reported"), rows(home, "position", "agent_event", "position")
+    followers = rows(home, "position", "agent_follower", "name")
+    return ended == [1] * len(HOOKS) and followers == told[-1:] != [] and (home / "agents.jsonl").exists()
 
 
 def _leave(ann: Home, bob: Home) -> None:
