@@ -58,6 +58,7 @@ def lake(world: World, without_java: dict[str, str], tmp_path_factory: pytest.Te
         while not (path / "history" / "_delta_log" / f"{1:020d}.json").exists():
             assert first.poll() is None
             time.sleep(0.05)
+        first.send_signal(signal.SIGSTOP)  # it has the lake, and gets no further while the second one starts
         second = subprocess.run(command("run", path, *source_of(world), "--json"), capture_output=True, text=True)
     finally:
         first.send_signal(signal.SIGKILL)

@@ -41,6 +41,8 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Person]:
         ann = founder(Person(folder / "ann"), relay.url)
         ben = member_of(Person(folder / "ben"), ann)
         with ann.daemon(), ben.daemon():
+            for person in (ann, ben):  # who has not looked at the mesh yet knows nobody to write to
+                person.until(lambda client: len(client.peers().peers) == 2)
             with ann.client() as client:
                 for text in TEXTS:
                     client.send("ben", text)
