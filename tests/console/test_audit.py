@@ -77,6 +77,7 @@ def test_the_head_of_a_live_stream_holds_nothing(public: tuple[Window, RelayCons
     window, pages = public
     entered(window, pages, "127.0.0.1:7447")
     assert window.ask("HEAD", "/console/live")[0] == 405
+    assert window.ask("GET", "/console/live", query="since=yesterday")[0] == 400
     assert pages.console.live.open_count == 0
 
 

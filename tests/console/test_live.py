@@ -48,6 +48,25 @@ def test_every_change_is_told_and_the_end_ends_it(monkeypatch: pytest.MonkeyPatc
     ]
 
 
+@pytest.mark.parametrize(("since", "told"), [(3, True), (4, False), (9, True), (None, False)])
+def test_what_came_between_a_page_and_its_stream_is_told(
+    monkeypatch: pytest.MonkeyPatch, since: int | None, told: bool
+) -> None:
+    monkeypatch.setattr(live, "PACE_S", 0.001)
+    monkeypatch.setattr(live, "KEEP_ALIVE_S", 0.001)
+
+    async def change(version: int) -> int:
+        if version >= 0:
+            await asyncio.Event().wait()
+        return 4
+
+    async def look() -> bytes:
+        async with Live(change).open(since=since) as opened:
+            return [await anext(opened.chunks) for _ in range(2)][1]
+
+    assert asyncio.run(look()) == (b"event: changed\ndata: 4\n\n" if told else b": still here\n\n")
+
+
 def test_silence_is_kept_alive_and_whoever_signed_out_hears_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "KEEP_ALIVE_S", 0.001)
     answers = iter([True, True, False])

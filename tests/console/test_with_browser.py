@@ -116,7 +116,7 @@ def test_an_open_action_has_no_barrier(
 
 def test_what_happens_shows_by_itself(seeded: Town, relay_page: Watched, daemon_page: Watched) -> None:
     for watched in (relay_page, daemon_page):
-        with watched.page.expect_response(lambda answer: answer.url.endswith("/live")):
+        with watched.page.expect_response(lambda answer: "/live?since=" in answer.url):
             watched.page.goto(base(watched.page) + "/")
     seq = relay_page.page.locator("#seq")
     before = seq.inner_text()

@@ -26,7 +26,9 @@ class Window:
         self.app = app
         self.cookie = ""
 
-    def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, dict[str, str], str]:
+    def ask(
+        self, method: str, path: str, body: bytes = b"", *, query: str = "", **headers: str
+    ) -> tuple[int, dict[str, str], str]:
         given = {
             "host": "127.0.0.1:7447",
             "cookie": self.cookie,
@@ -37,7 +39,7 @@ class Window:
             "method": method,
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "headers": [(name.encode(), one.encode()) for name, one in given.items()],
             "client": ("127.0.0.1", 1),
             "server": ("127.0.0.1", 7447),

@@ -38,6 +38,7 @@ class Visit(msgspec.Struct, frozen=True):
     request: Request
     session: Session
     form: Mapping[str, Sequence[str]] = {}
+    version: int = 0  # of all that pages show, before this one has read any of it
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -104,7 +105,7 @@ class Console:
         async def handle(request: Request) -> Reply | Stream:
             session = self._session(request.headers)
             if method == "GET":
-                return await view(Visit(request, session))
+                return await view(Visit(request, session, version=await self.live.version()))
             form = _form(request)
             own = frozenset({request.headers.get("host", ""), self._public_url.netloc})
             check_form(session, (form.get("csrf") or [""])[0], request.headers, own)
@@ -131,6 +132,7 @@ class Console:
             "title": self._title(),
             "now": self.clock(),
             "path": visit.request.path,
+            "version": visit.version,
         }
         return self._templates.page(template, {**known, **values})
 
@@ -242,7 +244,11 @@ class Console:
     async def _live(self, visit: Visit) -> Stream:
         if visit.request.method != "GET":
             raise NotAllowed(["GET"])
-        return self.live.open(lambda: self.signing_in.is_in(visit.session))
+        try:
+            since = int(visit.query["since"]) if "since" in visit.query else None
+        except ValueError as error:
+            raise Refused(Refusal.MALFORMED, "since is the version of a page, which is a number") from error
+        return self.live.open(lambda: self.signing_in.is_in(visit.session), since)
 
     async def _static(self, visit: Visit) -> Reply:
         folder = visit.request.parameters.get("folder")

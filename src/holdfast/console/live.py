@@ -39,27 +39,39 @@ class Live:
         self._ending.set()
 
     @asynccontextmanager
-    async def open(self, is_wanted: Callable[[], bool] = lambda: True) -> AsyncIterator[LiveStream]:
-        """A stream for as long as it is wanted: it ends within the time of a keep-alive after somebody signed out."""
+    async def open(
+        self, is_wanted: Callable[[], bool] = lambda: True, since: int | None = None
+    ) -> AsyncIterator[LiveStream]:
+        """A stream for as long as it is wanted: it ends within the time of a keep-alive after somebody signed out.
+
+        `since` is the version that its page shows: what came before the stream was there, or while it was away, is told.
+        """
         if self.open_count >= STREAMS_MAX:
             raise Refused(Refusal.TOO_MANY_STREAMS, f"{STREAMS_MAX} pages are being kept up to date")
         self.open_count += 1
         try:
-            async with aclosing(self._chunks(is_wanted)) as chunks:
+            async with aclosing(self._chunks(is_wanted, since)) as chunks:
                 yield LiveStream(chunks)
         finally:
             self.open_count -= 1
 
-    async def _chunks(self, is_wanted: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
-        version = await self._change(-1)
+    async def version(self) -> int:
+        """The version that a page shows which reads everything after this."""
+        return await self._change(-1)
+
+    async def _chunks(self, is_wanted: Callable[[], bool], since: int | None) -> AsyncGenerator[bytes, None]:
+        version = await self.version()
         yield b": holdfast\n\n"
+        if since is not None and since != version:  # and be it less: a program that was started anew counts anew
+            yield _changed(version)
+            await self._pause()
         while not self._ending.is_set() and is_wanted():
             found = await self._next(version)
             if found is None:
                 yield b": still here\n\n"
             elif found != version:
                 version = found
-                yield b"event: changed\ndata: %d\n\n" % version
+                yield _changed(version)
                 await self._pause()
 
     async def _next(self, version: int) -> int | None:
@@ -78,3 +90,7 @@ class Live:
                 await self._ending.wait()
         except TimeoutError:
             return
+
+
+def _changed(version: int) -> bytes:
+    return b"event: changed\ndata: %d\n\n" % version
