@@ -128,7 +128,8 @@ def test_what_expires_during_the_flush_is_not_sent_any_more_and_the_history_says
         assert [entry.event_id.hex() for entry in friends.entries(Kind.EXPIRED) if entry.event_id] == ids(expiring)
         expected = {"event": "expired", "queue": f"{friends.mesh}/{friends.bob.member}", "messages": 3}
         eventually(lambda: any(expected.items() <= line.items() for line in relay.log()))
-        assert relay.metric('holdfast_swept_rows_total{sweep="expired_deliveries"}') == 3 * len(played)
+        told = sum(len(one.entries(Kind.EXPIRED)) for one in played)
+        assert relay.metric('holdfast_swept_rows_total{sweep="expired_deliveries"}') == told
 
 
 def test_what_was_sent_and_expires_before_its_acknowledgement_stays_expired(tmp_path: Path) -> None:
