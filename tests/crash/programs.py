@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-START_S = 60.0  # for a program to say that it is there, and to end
+START_S = 180.0  # for a program to end when it is told to
 ANSWER_S = 60.0  # for a daemon that is stopped for a while
 
 
