@@ -268,7 +268,7 @@ def test_the_export_streams_what_the_token_opens(friends: RunningRelay) -> None:
 
 
 def test_an_export_that_nobody_reads_stops_and_the_next_one_is_served(tmp_path: Path) -> None:
-    limits = "[limits]\nsend_timeout_s = 0.5\nmessages_burst = 100000\nqueue_messages_max = 100000\n"
+    limits = "[limits]\nsend_timeout_s = 2.0\nmessages_burst = 100000\nqueue_messages_max = 100000\n"
     with running(tmp_path / "relay", limits) as relay:
         relay.found_mesh("alice", "bob")
         for _ in range(5):
