@@ -10,6 +10,8 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 
+PATIENCE_S = 120.0  # of whoever asks the relay in our stead
+
 
 @dataclass
 class Answer:
@@ -71,7 +73,7 @@ def between(relay: tuple[str, int]) -> Iterator[Between]:
 
 
 def _ask(relay: tuple[str, int], path: str, headers: dict[str, str]) -> Answer:
-    connection = http.client.HTTPConnection(*relay, timeout=30)
+    connection = http.client.HTTPConnection(*relay, timeout=PATIENCE_S)
     try:
         connection.request("GET", path, headers={**headers, "Host": f"127.0.0.1:{relay[1]}"})
         response = connection.getresponse()

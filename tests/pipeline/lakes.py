@@ -16,7 +16,7 @@ from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import Table, load, needs_of, table_of
 from tests.relay.running import RunningRelay, running
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def place_of(relay: RunningRelay, folder: Path, patience_s: float = PATIENCE_S) -> Place:
