@@ -176,6 +176,7 @@ def test_every_file_that_is_left_is_in_the_table(left: Left) -> None:
 HARMLESS = ("relay.pid", "-shm", "local-token", ".before-holdfast", "device.db", "relay/relay.db")
 
 
+@pytest.mark.timeout(0 if CYCLES else 900)  # every look opens a file anew, and a disk may be busy
 def test_a_changed_bit_in_any_file_is_noticed_or_harmless(
     left: Left, record_property: Callable[[str, object], None]
 ) -> None:
