@@ -280,6 +280,12 @@ def _unread(relay: str, feed: Feed, home: Followed) -> Iterator[str]:
             yield f"has read the feed of {relay} up to {through}, and lacks version {one.event_id.hex()[:8]} at {seq}"
 
 
+def applied_on(disk: Disk) -> set[str]:
+    """Ids of messages that would count as applied if the power went now."""
+    with _opened(disk, "device.db", after_a_cut=True) as engine, engine.read() as transaction:
+        return {str(one) for (one,) in transaction.rows("SELECT id FROM inbox WHERE applied_at IS NOT NULL")}
+
+
 def read_home(name: str, member: str, disk: Disk) -> HomeFile:
     with _opened(disk, "hooks.db") as engine, engine.read() as transaction:
         hooks = [
@@ -346,10 +352,12 @@ def read_relay(name: str, disk: Disk) -> RelayFile:
 
 
 @contextmanager
-def _opened(disk: Disk, name: str) -> Iterator[SqliteEngine]:
-    """A database on a copy of a disk: to look at it changes nothing."""
+def _opened(disk: Disk, name: str, *, after_a_cut: bool = False) -> Iterator[SqliteEngine]:
+    """A database on a copy of a disk, as it is, or as it would be without what is not synced: to look at it changes nothing."""
     copy = Disk()
     copy.files = {path: file.after_kill() for path, file in disk.files.items()}
+    if after_a_cut:
+        copy.cut()
     engine = SqliteEngine(name, vfs=copy.boot(), exclusive=True)
     try:
         yield engine

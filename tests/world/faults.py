@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holdfast.protocol.refusal import Refused
+from holdfast.relay import queue
 from holdfast.relay.relay import Relay
 from holdfast.store import faults
 from tests.world.machine import HomeMachine, Machine, RelayMachine
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 SECOND = 1_000_000
 AWAY_S = 90.0  # from somebody's last word until it is put out
 SEVERAL = 3  # events that are offered together
+WAITING = "SELECT DISTINCT message_id FROM delivery WHERE state = 'open' AND is_receipt = 0 ORDER BY seq"
+OPERATOR = "0" * 64
 STEPS_MAX = 60  # of a disk until a process ends in the middle of what it writes
 
 
@@ -54,7 +58,13 @@ def _kill(world: "World") -> None:
 
 def _kill_within_a_write(world: "World") -> None:
     machine = _machine(world)
-    machine.at_fuse, machine.fuse = machine.kill, world.luck.randrange(1, STEPS_MAX)
+    machine.fail_at_step(world.luck.randrange(1, STEPS_MAX), machine.kill, is_done=False)
+
+
+def _kill_behind_a_write(world: "World") -> None:
+    """Between two transactions: the process has written something, and comes to nothing more."""
+    machine = _machine(world)
+    machine.fail_at_step(world.luck.randrange(1, STEPS_MAX), machine.kill, is_done=True)
 
 
 def _cut_power(world: "World") -> None:
@@ -62,8 +72,8 @@ def _cut_power(world: "World") -> None:
 
 
 def _cut_power_within_a_write(world: "World") -> None:
-    machine, torn = _machine(world), world.luck.random() < 0.5
-    machine.at_fuse, machine.fuse = lambda: machine.cut_power(torn=torn), world.luck.randrange(1, STEPS_MAX)
+    machine, torn, is_done = _machine(world), world.luck.random() < 0.5, world.luck.random() < 0.3
+    machine.fail_at_step(world.luck.randrange(1, STEPS_MAX), lambda: machine.cut_power(torn=torn), is_done=is_done)
 
 
 def _cut_connections(world: "World") -> None:
@@ -153,10 +163,11 @@ def _rotate_key(world: "World") -> None:
 
 def _revoke(world: "World") -> None:
     """In some worlds a member is put out of its mesh."""
-    if world.seed % 3 == 0 and not world.journal.revoked and world.loop.time() > world.seconds / 3:
+    if world.seed % 3 == 0 and not world.journal.revoked and world.loop.time() > world.seconds / 4:
         mesh = world.luck.choice(world.places.meshes)
         world.journal.revoked[mesh.changing] = world.loop.now()
-        world.homes[mesh.changing].go_away(AWAY_S)  # so that something waits for it
+        world.homes[mesh.changing].go_away(AWAY_S)
+        world.apps[mesh.founder].write_much(mesh.changing)  # so that something waits for it
         put_out = world.apps[mesh.founder].administer
         world.loop.call_later(world.luck.uniform(AWAY_S / 4, AWAY_S), put_out, "revoke", {"who": mesh.changing})
 
@@ -168,6 +179,21 @@ def _sweep(world: "World") -> None:
         world.loop.create_task(_swept(relay.relay), context=relay.life.context)
 
 
+def _take_down(world: "World") -> None:
+    """The operator of a relay decides that nobody shall get a message who has not got it yet."""
+    relay = _relay(world)
+    if relay.is_up and relay.relay is not None and relay.life is not None:
+        world.loop.create_task(_taken_down(relay.relay, world.luck.random()), context=relay.life.context)
+
+
+async def _taken_down(relay: Relay, luck: float) -> None:
+    with suppress(faults.Fault, Refused):
+        waiting = await relay.look(lambda tx: tx.rows(WAITING))
+        if waiting:
+            ((message_id,),) = [waiting[int(luck * len(waiting))]]
+            await relay.decide(lambda tx: queue.moderate(tx, relay.now(), message_id, OPERATOR, "spam"))
+
+
 async def _swept(relay: Relay) -> None:
     with suppress(faults.Fault):
         await relay.sweep()
@@ -176,6 +202,7 @@ async def _swept(relay: Relay) -> None:
 FAULTS: tuple[Fault, ...] = (
     Fault("kill", 20, _kill),
     Fault("kill_within_a_write", 40, _kill_within_a_write),
+    Fault("kill_behind_a_write", 30, _kill_behind_a_write),
     Fault("cut_power", 10, _cut_power),
     Fault("cut_power_within_a_write", 40, _cut_power_within_a_write),
     Fault("cut_connections", 20, _cut_connections),
@@ -185,14 +212,15 @@ FAULTS: tuple[Fault, ...] = (
     Fault("delay_link", 15, _delay_link),
     Fault("repeat_connection", 30, _repeat_connection),
     Fault("fill_disk", 8, _fill_disk),
-    Fault("slow_disk", 8, _slow_disk),
+    Fault("slow_disk", 16, _slow_disk),
     Fault("step_clock", 8, _step_clock),
-    Fault("go_away", 12, _go_away),
+    Fault("go_away", 20, _go_away),
     Fault("back_up", 40, _back_up),
     Fault("restore_relay", 6, _restore_relay),
     Fault("restore_home", 8, _restore_home),
     Fault("rotate_key", 6, _rotate_key),
-    Fault("revoke", 20, _revoke),
+    Fault("revoke", 40, _revoke),
+    Fault("take_down", 12, _take_down),
     Fault("sweep", 8, _sweep),
 )
 

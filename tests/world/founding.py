@@ -47,6 +47,8 @@ async def begin(world: "World") -> None:
     for home in world.homes.values():
         for relay in home.followed[1:]:
             await world.apps[home.name].insist("POST", "/v1/feed/relays", {"relay": relay.url})
+    for machine in world.machines:
+        machine.back_up()  # everybody has something to go back to
 
 
 def is_connected(world: "World") -> bool:

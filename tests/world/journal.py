@@ -24,6 +24,8 @@ class Asked:
     statuses: list[int] = field(default_factory=list)
     accepted_at: int | None = None  # true time of the first yes
     expires_at: int | None = None  # when nobody wants it any more
+    not_before: int | None = None  # when it is to leave
+    cancelled_at: int | None = None  # true time at which its sender was told that it never will
 
     @property
     def is_accepted(self) -> bool:
@@ -55,6 +57,7 @@ class Confirmed:
     home: str
     message: str
     at: int
+    is_kept: bool  # on the disk, when that was said, so that no power cut could take it back
 
 
 @dataclass(frozen=True)

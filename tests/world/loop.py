@@ -22,8 +22,10 @@ STALL_SHARE = 0.02  # of pieces of work over which it does
 class Life:
     """One process of a machine, from its start to its end. What a dead one still does concerns nobody."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, slow_s: Callable[[], float] = lambda: 0.0) -> None:
+        """`slow_s` is what its machine's disk takes longer at the moment, over whatever a thread does."""
         self.name = name
+        self.slow_s = slow_s
         self.is_alive = True
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.context = contextvars.copy_context()
@@ -98,7 +100,8 @@ class WorldLoop(asyncio.SelectorEventLoop):
                 done.set_result(result)
 
         most_s = STALL_S_MAX if self._luck.random() < STALL_SHARE else THREAD_S_MAX
-        self.call_later(self._luck.random() * most_s, work)
+        slow_s = 0.0 if life is None else life.slow_s()
+        self.call_later(self._luck.random() * most_s + slow_s, work)
         return done
 
     def _write_to_self(self) -> None:

@@ -72,7 +72,7 @@ class Machine:
         self.life: Life | None = None
         self.is_wanted = False  # to be started again when it ends
         self.is_full = False  # no write to its disk succeeds
-        self.slow_s = 0.0  # that a write takes longer
+        self.slow_s = 0.0  # that a write takes longer, and what is read beside the loop
         self.fuse = 0  # steps of the disk until something happens
         self.at_fuse: Callable[[], None] = lambda: None
         self.ended: str | None = None  # why it must not be started again
@@ -95,7 +95,7 @@ class Machine:
         """Begin a process."""
         assert not self.is_up
         self.lives += 1
-        life = self.life = Life(f"{self.name}-{self.lives}")
+        life = self.life = Life(f"{self.name}-{self.lives}", slow_s=lambda: self.slow_s)
         self.world.told("start", life.name)
         self.loop.create_task(self._live(life), context=life.context)
 
@@ -153,6 +153,19 @@ class Machine:
         self.is_full = was_full
         self.disk.cut()
         self.world.journal.restored.append(Restored(self.name, made_at, self.loop.now()))
+
+    def fail_at_step(self, number: int, fail: Callable[[], None], *, is_done: bool) -> None:
+        """Have something happen at a step of the disk that comes: instead of it, or as soon as the work is done that it is part of.
+
+        The latter is between two transactions: what was decided is on the disk, and nobody has heard of it.
+        """
+        self.fuse, self.at_fuse = number, fail
+        if is_done:
+            self.at_fuse = lambda: self._fail_soon(fail)
+
+    def _fail_soon(self, fail: Callable[[], None]) -> None:
+        life = self.life
+        self.loop.call_soon(lambda: fail() if life is self.life else None)
 
     def restart_later(self) -> None:
         if self.is_wanted and self.ended is None:

@@ -168,7 +168,7 @@ def _fate_unknown(found: Evidence, journal: Journal) -> Iterator[str]:
         for member, outcome in entry.recipients
         if outcome != "queued"
     ]
-    closed = [(entry, entry.recipient or "", entry.kind.value) for entry in found.relay.of(*CLOSED)]
+    closed = [(entry, entry.recipient, entry.kind.value) for entry in found.relay.of(*CLOSED) if entry.recipient]
     for entry, member, kind in (*skipped, *closed):
         home = found.home_of(entry.sender or "")
         if home is None or home.name in found.out or _is_restored(home.name, journal):
@@ -182,8 +182,31 @@ def _confirmed_but_not_applied(found: Evidence, journal: Journal) -> Iterator[st
     for told in journal.confirmed:
         home = found.homes[told.home]
         is_undone = any(one.machine == told.home and one.made_at <= told.at <= one.at for one in journal.restored)
-        if not is_undone and not any(one.id == told.message and one.is_applied for one in home.inbox):
-            yield f"{told.home} was told that {told.message} is applied, and it is not"
+        is_applied = any(one.id == told.message and one.is_applied for one in home.inbox)
+        if not is_undone and not (told.is_kept and is_applied):
+            yield f"{told.home} was told that {told.message} is applied, and it {'was not yet' if is_applied else 'is not'}"
+
+
+def _sent_though_cancelled(found: Evidence, journal: Journal) -> Iterator[str]:
+    for asked in journal.asked.values():
+        at = asked.cancelled_at
+        is_undone = any(
+            one.machine == asked.home and at is not None and one.made_at <= at <= one.at for one in journal.restored
+        )
+        if at is not None and not is_undone and asked.client_message_id in found.homes[asked.home].by_id:
+            yield f"{asked.home} was told that {asked.client_message_id} is cancelled, and it is in the log"
+
+
+def _delivered_though_kept_back(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Neither what its recipient does not want, or had no room for, nor what an operator took down, is delivered from then on."""
+    kept_back: set[tuple[str | None, str | None]] = set()
+    for entry in found.relay.entries.values():
+        if entry.kind is Kind.ACCEPTED:
+            kept_back |= {(entry.message_id, member) for member, outcome in entry.recipients if outcome != "queued"}
+        elif entry.kind is Kind.MODERATED:
+            kept_back |= {(entry.message_id, member) for member in found.relay.names}
+        elif entry.kind is Kind.DELIVERED and (entry.message_id, entry.recipient) in kept_back:
+            yield f"{entry.client_message_id} came to {_name(found, entry.recipient)}, from whom it was to be kept"
 
 
 def _accepted_twice(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -520,6 +543,8 @@ RULES: tuple[Rule, ...] = (
     Rule(1, "what a home has read of the feed it has", _read_but_gone),
     Rule(6, "only a home that was put out ends for good", _ended_for_nothing),
     Rule(6, "nothing waits for a member that is out", _waits_for_nobody),
+    Rule(2, "what was cancelled is not sent", _sent_though_cancelled),
+    Rule(6, "what is to be kept from somebody does not come to it", _delivered_though_kept_back),
     Rule(6, "every home and every relay have the same documents", _documents_differ),
     Rule(6, "a hook event that was told comes to its end", _hook_lost),
     Rule(5, "a session's hook events are handled in order", _hooks_out_of_order),

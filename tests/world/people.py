@@ -3,13 +3,14 @@
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.device.home import Home
 from holdfast.hook import receiver
 from holdfast.protocol.hook_event import NAMES
 from holdfast.protocol.schedule import SECOND
+from tests.world import evidence
 from tests.world.journal import Asked, Confirmed, Edited, Hooked, Requeued
 from tests.world.loop import Life
 from tests.world.machine import HomeMachine
@@ -29,9 +30,13 @@ EDITS_MAX = 12  # of one stretch of writing
 HOOK_NAMES = ("UserPromptSubmit", "PreToolUse", "PreToolUse", "PostToolUse", "PostToolUse", "Notification", "Stop")
 HOOKS_MAX = 8  # of one stretch of work
 MANY = 14  # messages at once
+IMPATIENT_SHARE = 0.4  # of those who have sent many, and of operators who requeue: all that waits is to be sent anew
 FORCED_SHARE = 0.2  # of requeues that do not wait for the relay's word
-EXPIRING_SHARE = 0.1  # of messages that are of no use after a while
-LASTS_S = (20.0, 200.0)
+EXPIRING_SHARE = 0.25  # of messages that are of no use after a while
+LASTS_S = (5.0, 120.0)
+SCHEDULED_SHARE = 0.1  # of messages that are to leave later
+LATER_S = (1.0, 90.0)
+BLOCK_SHARE = 0.4  # of those who change their mind about somebody: the others take a block back
 LONG_SHARE = 0.1  # of messages that are long
 LONG_CHARACTERS = 6_000
 
@@ -80,6 +85,8 @@ class App:
             (2.0, self._confirm),
             (0.5, self._send_many),
             (0.8, self._requeue),
+            (0.4, self._take_back),
+            (0.3, self._block),
             (2.5, self._edit),
             (0.5, self._edit_much),
             (1.0, self._work_with_an_agent),
@@ -130,25 +137,39 @@ class App:
                 return
             await asyncio.sleep(AGAIN_S)
 
-    async def _send_many(self) -> None:
+    def write_much(self, to: str) -> None:
+        """Write to somebody beside everything else."""
+        self._tasks.append(asyncio.create_task(self._send_many(to)))
+
+    async def _send_many(self, to: str | None = None) -> None:
         """More than fits into a queue, and faster than is allowed."""
-        to = self._destination()
+        to = to or self._destination()
         for _ in range(MANY):
             await self._send(to)
+        if self.luck.random() < IMPATIENT_SHARE:
+            await self._requeue_all(await self._outbox("pending"))
 
     async def _requeue(self) -> None:
-        """An operator has something sent anew that waits or was given up, in the middle of everything."""
-        status = self.luck.choice(("pending", "pending", "inflight", "dead"))
+        """An operator has something sent anew that waits or was given up, or all of it, in the middle of everything."""
+        rows = await self._outbox(self.luck.choice(("pending", "pending", "inflight", "dead")))
+        is_impatient = self.luck.random() < IMPATIENT_SHARE
+        await self._requeue_all(rows if is_impatient or not rows else [self.luck.choice(rows)])
+
+    async def _outbox(self, status: str) -> list[dict[str, Any]]:
         answer = await self.ask("GET", f"/v1/outbox?status={status}&limit=20")
-        rows = answer[1]["items"] if answer is not None and answer[0] == 200 else []
-        if rows:
-            row = self.luck.choice(rows)
-            asked = {"id": row["id"], "force": self.luck.random() < FORCED_SHARE}
-            began = Requeued(row["client_message_id"], self.world.loop.time(), asked["force"])
-            done = await self.ask("POST", "/v1/outbox/requeue", asked)
-            if done is None or done[0] == 200:
-                self.world.journal.requeued.setdefault((self.name, row["id"]), []).append(began)
-            self.world.told("requeued", None if done is None else done[0])
+        return answer[1]["items"] if answer is not None and answer[0] == 200 else []
+
+    async def _requeue_all(self, rows: Sequence[dict[str, Any]]) -> None:
+        """At once, as a script does that waits for no answer, while they may be on their way."""
+        await asyncio.gather(*map(self._requeue_one, rows))
+
+    async def _requeue_one(self, row: dict[str, Any]) -> None:
+        asked = {"id": row["id"], "force": self.luck.random() < FORCED_SHARE}
+        began = Requeued(row["client_message_id"], self.world.loop.time(), asked["force"])
+        done = await self.ask("POST", "/v1/outbox/requeue", asked)
+        if done is None or done[0] == 200:
+            self.world.journal.requeued.setdefault((self.name, row["id"]), []).append(began)
+        self.world.told("requeued", None if done is None else done[0])
 
     async def _send(self, to: str | None = None) -> None:
         self._number += 1
@@ -156,8 +177,16 @@ class App:
         text = f"{MARK} {name} " + "x" * (LONG_CHARACTERS if self.luck.random() < LONG_SHARE else 0)
         now = self.world.loop.now()
         lasts = round(self.luck.uniform(*LASTS_S) * SECOND) if self.luck.random() < EXPIRING_SHARE else None
-        expires_at = None if lasts is None else now + lasts
-        asked = Asked(self.name, name, to or self._destination(), text, now, expires_at=expires_at)
+        later = round(self.luck.uniform(*LATER_S) * SECOND) if self.luck.random() < SCHEDULED_SHARE else 0
+        asked = Asked(
+            self.name,
+            name,
+            to or self._destination(),
+            text,
+            now,
+            expires_at=None if lasts is None else now + later + lasts,
+            not_before=now + later if later else None,
+        )
         self.world.journal.asked[self.name, name] = asked
         await self._ask_for(asked)
 
@@ -169,12 +198,30 @@ class App:
         body = {"to": asked.to, "message": asked.body, "client_message_id": asked.client_message_id, **HIDDEN}
         if asked.expires_at is not None:
             body["expires_at"] = asked.expires_at
+        if asked.not_before is not None:
+            body["not_before"] = asked.not_before
         answer = await self.ask("POST", "/v1/send", body)
         if answer is not None:
             asked.statuses.append(answer[0])
             if answer[0] < 300 and asked.accepted_at is None:
                 asked.accepted_at = self.world.loop.now()
         self.world.told("asked", asked.client_message_id, None if answer is None else answer[0])
+
+    async def _take_back(self) -> None:
+        """Cancel a send whose time has not come."""
+        waiting = [asked for asked in self._mine() if (asked.not_before or 0) > self.world.loop.now()]
+        if waiting:
+            asked = self.luck.choice(waiting)
+            done = await self.ask("POST", "/v1/outbox/cancel", {"id": asked.client_message_id})
+            self.world.told("cancelled", asked.client_message_id, None if done is None else done[0])
+            if done is not None and done[0] == 200:
+                asked.cancelled_at = self.world.loop.now()
+
+    async def _block(self) -> None:
+        """Want nothing more from somebody, or want it again."""
+        others = [name for name in self.world.mesh_of(self.name).members if name != self.name]
+        verb = "block" if self.luck.random() < BLOCK_SHARE else "unblock"
+        self.administer(verb, {"who": self.luck.choice(others)})
 
     def _mine(self) -> list[Asked]:
         return [asked for (home, _), asked in self.world.journal.asked.items() if home == self.name]
@@ -249,8 +296,9 @@ class App:
         ids = [message["id"] for message in answer[1]["messages"]]
         done = await self.ask("POST", "/v1/inbox/ack", {"ids": ids})
         if done is not None and done[0] == 200:
-            applied = [*done[1]["applied"], *done[1]["already"]]
-            self.world.journal.confirmed += [Confirmed(self.name, one, self.world.loop.now()) for one in applied]
+            applied, now = [*done[1]["applied"], *done[1]["already"]], self.world.loop.now()
+            kept = evidence.applied_on(self.machine.disk)  # now: a later confirmation would make up for it
+            self.world.journal.confirmed += [Confirmed(self.name, one, now, one in kept) for one in applied]
 
 
 def name_of(home: Home) -> str:

@@ -31,9 +31,10 @@ class Mesh:
 MESHES = (Mesh("north", "ada", ("bo", "cy"), "cy"), Mesh("south", "ada-south", ("dee",), "dee"))
 FURTHER = {
     "ada": ("south",),
-    "bo": ("west",),
+    "bo": ("south", "west"),
     "ada-south": ("west",),
-}  # relays that keep a home's documents beside its own
+    "dee": ("west",),
+}  # relays that keep a home's documents beside its own; each has two homes of a mesh, so that one may bring what the other lacks
 
 
 @dataclass(frozen=True)

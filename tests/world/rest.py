@@ -36,7 +36,9 @@ def _outbox(world: "World", home: HomeMachine) -> int:
     rows = home.daemon.device.look(
         lambda tx: tx.rows(
             "SELECT destination_ref, count(*) FROM operation_log"
-            " WHERE status IN ('pending', 'inflight') GROUP BY destination_ref"
+            " WHERE status IN ('pending', 'inflight') GROUP BY destination_ref UNION ALL"
+            " SELECT destination_ref, count(*) FROM scheduled_send"
+            " WHERE released_at IS NULL AND cancelled_at IS NULL GROUP BY destination_ref"
         )
     )
     return sum(count for ref, count in rows if ref not in forgotten)
