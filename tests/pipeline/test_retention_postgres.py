@@ -49,7 +49,7 @@ def pruned(spark: SparkSession, postgres: Server, tmp_path_factory: pytest.TempP
             assert checkpoint.move(place, mark) is None
             _swept(relay)
             second = lakes.run(spark, folder / "lake", place, tables=TABLES)
-            (last,) = second.marks.values()  # and not the relay's head, which goes on as messages expire
+            (last,) = second.kept.values()  # and not the relay's head, which goes on as messages expire
             yield Pruned(folder / "lake", pages.read_head(place).anchor_seq, mark.seq, last.seq)
     finally:
         store.use(None)
