@@ -19,6 +19,8 @@ FAULTS_PER_HOUR_MIN = 20
 MUTANTS_MIN = 15
 SEVERAL = 1  # a seed with three relays
 
+pytestmark = pytest.mark.timeout(900)  # worlds take a minute and a half beside other work, and a slow machine longer
+
 
 def _run(*arguments: str, hash_seed: str = "0") -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "tests.world", *arguments]
