@@ -503,6 +503,29 @@ class Sealer:
             ),
         ),
     ),
+    Mutant(
+        name="cancelled_is_only_said",
+        why="a send whose sender took it back, and was told so, leaves when its time has come",
+        changes=(
+            Change(
+                "device/scheduled.py",
+                """    transaction.run(_SQL["cancel"], {"client_message_id": client_message_id, "now": now})
+""",
+                "",
+            ),
+        ),
+    ),
+    Mutant(
+        name="taken_down_waits_on",
+        why="what an operator took down is on record as that, and is delivered all the same",
+        changes=(
+            Change(
+                "relay/queue.py",
+                "    closed = closing.take_down(transaction, now, message_id, reason)\n",
+                "    closed = 0\n",
+            ),
+        ),
+    ),
 )
 BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
 
