@@ -94,36 +94,3 @@ def test_a_log_and_a_relay_that_went_back_under_traffic_lose_nothing_and_say_so(
 
     with running(data, options=ports.options()) as first:
         asyncio.run(meet())
-
-
-def test_a_relay_that_went_back_to_before_its_mesh_was_founded_has_it_again_from_those_who_were_in_it(
-    tmp_path: Path,
-) -> None:
-    """Nobody put them out, so nobody ends; and what was sent to somebody who has not come back yet waits."""
-    ann, bob, data = Home(tmp_path / "ann"), Home(tmp_path / "bob"), tmp_path / "relay"
-
-    async def meet() -> None:
-        _relay_command("backup", tmp_path / "copy", "--data", data)
-        await gather_in_mesh(first.url, [ann, bob])
-        async with at_home(ann) as a:
-            await until(lambda: a.daemon.sightings > 0)
-            await a.send("bob", "which the relay forgot with everything else")
-            await until(lambda: a.statuses() == {"done"})
-        first.stop(signal.SIGKILL)
-        shutil.rmtree(data)
-        _relay_command("restore", tmp_path / "copy", "--data", data)
-        with running(data, options=("--port", str(first.address[1]))):
-            async with at_home(ann) as a:
-                await until(lambda: a.rows(_WHY) == [("pending", "forgotten_by_restore")])
-                async with at_home(bob) as b:
-                    await until(lambda: b.bodies() == ["which the relay forgot with everything else"])
-                    await b.send("ann", "and so am I")
-                    await until(lambda: a.bodies() == ["and so am I"], lambda: a.receipted() == b.receipted() == 1)
-
-    with running(data, options=ports.options()) as first:
-        asyncio.run(meet())
-
-
-_WHY = (
-    "SELECT status, substr(last_error, 1, instr(last_error, ':') - 1) FROM operation_log WHERE destination_kind = 'dm'"
-)

@@ -397,9 +397,6 @@ def test_a_relay_that_does_not_decide_about_a_key_it_forgot_is_asked_again_later
         "nobody answers": httpx.ConnectError("gone"),
         "it has no time": httpx.Response(503, json=problem(Refusal.UNAVAILABLE, "later")),
         "it is too fast": httpx.Response(429, json=problem(Refusal.RATE_LIMITED, "later")),
-        "nobody has brought it the invitation again": httpx.Response(
-            424, json=problem(Refusal.FORGOTTEN_BY_RESTORE, "later")
-        ),
     }
 
     async def ask(device: Device, answer: httpx.Response | httpx.ConnectError) -> bool:

@@ -20,9 +20,7 @@ FATAL = words(
     last_admin subject_unknown clock_reused too_many_conflicts
     """
 )
-PATIENT = words(
-    "rate_limited queue_full waiting_for_key receipt_early unavailable author_not_admitted forgotten_by_restore"
-)
+PATIENT = words("rate_limited queue_full waiting_for_key receipt_early unavailable author_not_admitted")
 OF_ITS_OWN = {
     # status, counts, level, heeds Retry-After, reseals
     "created": ("done", True, "info", False, False),

@@ -31,7 +31,7 @@ TEMPORARY = words(
     clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable
     auth_required bootstrap_expired too_many_subscriptions daemon_busy too_many_streams insufficient_storage
     requeue_of_inflight requeue_unconfirmed too_many_old_keys session_queue_full auth_timeout shutting_down too_many_connections
-    member_already_connected slow_reader slow_writer author_not_admitted forgotten_by_restore
+    member_already_connected slow_reader slow_writer author_not_admitted
     """
 )
 
@@ -57,7 +57,7 @@ STATUS = {
     413: "too_large frame_too_large hook_payload_too_large",
     415: "binary_frame",
     422: "unreadable hook_event_unknown",
-    424: "held_back receipt_early forgotten_by_restore",
+    424: "held_back receipt_early",
     429: """rate_limited queue_full too_many_subscriptions daemon_busy too_many_streams session_queue_full
             too_many_old_keys""",
     500: "outbox_max_age_above_dedupe_window durability_off key_superseded host_changed persistent_in_ci",
@@ -76,7 +76,7 @@ PREFIX = {
     "rate-limited": """rate_limited too_many_subscriptions daemon_busy too_many_streams session_queue_full
                        too_many_connections""",
     "auth-required": "auth_required auth_failed token_invalid token_expired auth_timeout",
-    "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable forgotten_by_restore
+    "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable
                 bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down slow_reader slow_writer too_many_old_keys""",
 }  # and every other one is `invalid`
 

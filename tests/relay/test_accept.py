@@ -17,13 +17,10 @@ from holdfast.protocol.action import (
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
-from holdfast.protocol.schedule import DAY
 from holdfast.relay.database import SCHEMA
-from holdfast.relay.directory import RESTORED_DAYS
 from holdfast.relay.offer import Offer, read
 from holdfast.relay.relay import Relay
 from holdfast.relay.settings import Limits, Settings
-from holdfast.store import history
 from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
@@ -181,42 +178,6 @@ def test_a_message_that_cannot_be_taken_leaves_nothing_and_its_id_free(place: Pl
     refusal, make = REFUSED[name]
     place.settle()
     place.refused(refusal, make(place))
-
-
-FORGOTTEN: dict[str, tuple[Refusal, Any]] = {
-    "a member": (Refusal.DESTINATION_UNKNOWN, lambda p: p.alice.message(Person("nobody"))),
-    "the sender of a message": (
-        Refusal.DESTINATION_UNKNOWN,
-        lambda p: p.alice.receipt(Person("nobody"), "0" * 64),
-    ),
-    "a topic": (Refusal.DESTINATION_UNKNOWN, lambda p: p.alice.post("nothing")),
-    "that somebody got a topic's key": (Refusal.MAY_NOT_POST, lambda p: p.carol.post("news")),
-    "an invitation": (Refusal.INVITE_INVALID, lambda p: Person("nobody").join(b"u" * 32)),
-}
-
-
-@pytest.mark.parametrize("name", FORGOTTEN)
-def test_a_relay_that_was_restored_puts_off_what_names_something_that_it_may_have_forgotten(
-    place: Place, name: str
-) -> None:
-    """Whoever knows it brings it back when it next meets the relay; after a month nobody will."""
-    refusal, make = FORGOTTEN[name]
-    place.settle()
-    make_topic(place, place.bob)
-    place.refused(refusal, make(place))
-    with place.engine.write() as transaction:
-        history.fork(transaction, place.now, b"f" * 16)
-    place.refused(Refusal.FORGOTTEN_BY_RESTORE, make(place))
-    place.now += RESTORED_DAYS * DAY
-    place.refused(refusal, make(place))
-
-
-def test_a_relay_that_was_restored_knows_for_good_who_was_put_out(place: Place) -> None:
-    place.settle()
-    place.expect(201, place.alice.administer(RevokeMember(member=place.bob.member)))
-    with place.engine.write() as transaction:
-        history.fork(transaction, place.now, b"f" * 16)
-    place.refused(Refusal.DESTINATION_UNKNOWN, place.alice.message(place.bob))
 
 
 def test_an_event_from_the_future_is_put_off_and_an_ancient_one_refused(place: Place) -> None:

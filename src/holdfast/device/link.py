@@ -87,7 +87,7 @@ class Link:
                 detail = f"the relay no longer knows this member by {daemon.device.pubkey}"
                 raise Refused(Refusal.KEY_SUPERSEDED, detail) from closed
             if closed.refusal is Refusal.NOT_A_MEMBER and await own_key.introduce_again(daemon.device, daemon.client):
-                detail = "it had forgotten this member, or its key, and knows it again"
+                detail = "it had forgotten this member's key, and knows it again"
                 raise SocketClosed(closed.url, closed.fault, detail) from closed
             raise
 

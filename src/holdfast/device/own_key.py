@@ -12,7 +12,7 @@ from holdfast.device.device import Device
 from holdfast.device.member_keys import Next
 from holdfast.device.publish import Publisher
 from holdfast.protocol import administration, event, keys
-from holdfast.protocol.action import CreateMesh, Join, RotateMemberKey
+from holdfast.protocol.action import RotateMemberKey
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
@@ -42,23 +42,22 @@ async def settle(device: Device, client: RelayClient, publisher: Publisher, mesh
 
 
 async def introduce_again(device: Device, client: RelayClient) -> bool:
-    """To a relay that went back to before it knew this member, or its key: offer how it came there; says whether anything was taken.
+    """To a relay that went back to before this member had its key: offer the rotations that led to it; says whether one was taken.
 
-    That is its founding of the mesh or its joining, and the rotations that led to its key, signed with the keys of then, so
-    that it takes them from us though it does not know us. Raises Unreachable unless it has decided about each: of one that it
-    could not be asked about, or whose invitation is not there again yet, nobody knows whether we are strangers.
+    They are signed with the keys of then, so it takes them from us though it does not know us. Raises Unreachable unless it
+    has decided about each: of one that it could not be asked about nobody knows whether we are strangers.
     """
     taken = False
     for raw in device.look(sending.administration_done):
-        if isinstance(administration.from_event(event.decode(raw)).action, CreateMesh | Join | RotateMemberKey):
+        if isinstance(administration.from_event(event.decode(raw)).action, RotateMemberKey):
             said = await client.publish(raw)
             if said.yes is None and not (isinstance(said.says, Refusal) and REFUSALS[said.says].is_permanent):
                 raise Unreachable(
-                    client.url, FaultKind.CONNECTION_LOST, f"it has not decided who we are ({said.detail})"
+                    client.url, FaultKind.CONNECTION_LOST, f"it has not decided about our key ({said.detail})"
                 )
             taken |= said.yes is not None and not said.yes.duplicate  # what it has and knows us not by helps nobody
     if taken:
-        _log.warning("introduced_again", pubkey=device.pubkey)
+        _log.warning("key_introduced_again", pubkey=device.pubkey)
     return taken
 
 

@@ -41,7 +41,6 @@ class Refusal(StrEnum):
     RECEIPT_UNKNOWN = "receipt_unknown"
     MAX_AGE_PASSED = "max_age_passed"
     UNAVAILABLE = "unavailable"
-    FORGOTTEN_BY_RESTORE = "forgotten_by_restore"
     # to an event of administration, or to a snapshot
     NOT_PERMITTED = "not_permitted"
     COUNTER_NOT_INCREASING = "counter_not_increasing"
@@ -222,8 +221,6 @@ REFUSALS = total({
     Refusal.RECEIPT_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "This member has no such message to receipt, or has done so. Nothing to do."),
     Refusal.MAX_AGE_PASSED: RefusalRow(_EVENT, _PERMANENT, 410, _ERROR, "It waited too long to be offered safely. Requeue it under a new id if it still matters."),
     Refusal.UNAVAILABLE: RefusalRow(_EVENT, _TEMPORARY, 503, _ERROR, "Not now. Try again in a moment."),
-    # Temporary: the homes that had it done offer it again, each when it next meets the relay.
-    Refusal.FORGOTTEN_BY_RESTORE: RefusalRow(_EVENT, _TEMPORARY, 424, _ERROR, "The relay was restored to before it knew this. It is offered again while others bring that back."),
 
     Refusal.NOT_PERMITTED: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "This takes a role that this key or token does not have. Ask an admin or the operator."),
     Refusal.COUNTER_NOT_INCREASING: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A later decision of this signer is already in force. Decide again to override it."),

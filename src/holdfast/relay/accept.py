@@ -27,7 +27,7 @@ from holdfast.relay import accepted as rows
 from holdfast.relay import administration, closing, receipts
 from holdfast.relay.accepted import BLOCKED, FULL, QUEUED, Accepted
 from holdfast.relay.answer import Answer, refusal_answer, refuse
-from holdfast.relay.directory import Directory, Earlier, Recipient, Signer, found_earlier, lacking
+from holdfast.relay.directory import Directory, Earlier, Recipient, Signer, found_earlier
 from holdfast.relay.limiter import Limiter
 from holdfast.relay.offer import Lane, Offer, check_date
 from holdfast.relay.settings import Settings
@@ -170,7 +170,9 @@ class Acceptance:
 
     def _judge_receipt(self, offer: Offer, receipt: Receipt, signer: str) -> Accepted:
         """A receipt goes to whoever sent the messages, outside cap and blocks: that member asked for it by sending."""
-        self._recipient(offer.head.mesh, receipt.destination.ref)
+        recipient = self._directory.recipients.get((offer.head.mesh, receipt.destination.ref))
+        if recipient is None or recipient.status != "active":
+            raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {receipt.destination.ref} is not in the mesh")
         receipted, untaken = receipts.judge(receipt, signer, self._directory.receiptable, self._now)
         return Accepted(
             offer=offer,
@@ -192,7 +194,9 @@ class Acceptance:
 
     def _to_member(self, offer: Offer, envelope: Envelope, sender: str) -> tuple[tuple[str, str], ...]:
         mesh, member = offer.head.mesh, envelope.destination.ref
-        recipient = self._recipient(mesh, member)
+        recipient = self._directory.recipients.get((mesh, member))
+        if recipient is None or recipient.status != "active":
+            raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {member} is not in the mesh")
         if envelope.recipient_key != recipient.pubkey:
             raise Refused(Refusal.STALE_KEY, f"the key of member {member} is now {recipient.pubkey}")
         if (mesh, sender, member) in self._directory.blocks:
@@ -202,27 +206,15 @@ class Acceptance:
         recipient.queue_count += 1
         return ((member, QUEUED),)
 
-    def _recipient(self, mesh: str, member: str) -> Recipient:
-        """An active member; one that was put out is known here, so one that is not may have been forgotten."""
-        recipient = self._directory.recipients.get((mesh, member))
-        if recipient is None:
-            raise self._lacking(Refusal.DESTINATION_UNKNOWN, f"member {member} is not in the mesh")
-        if recipient.status != "active":
-            raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {member} is not in the mesh")
-        return recipient
-
-    def _lacking(self, refusal: Refusal, detail: str) -> Refused:
-        return lacking(self._transaction, self._now, refusal, detail)
-
     def _to_topic(self, offer: Offer, envelope: Envelope, sender: str) -> tuple[tuple[str, str], ...]:
         mesh, topic = offer.head.mesh, envelope.destination.ref
         key_epoch = self._directory.topics.get((mesh, topic))
         if key_epoch is None:
-            raise self._lacking(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
+            raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
         if key_epoch == 0:
             raise Refused(Refusal.WAITING_FOR_KEY, f"topic {topic} has no key yet")
         if (mesh, topic, sender) not in self._directory.may_post:
-            raise self._lacking(Refusal.MAY_NOT_POST, f"member {sender} holds no key of topic {topic}")
+            raise Refused(Refusal.MAY_NOT_POST, f"member {sender} holds no key of topic {topic}")
         if envelope.key_epoch != key_epoch:
             raise Refused(Refusal.STALE_KEY, f"the key epoch of topic {topic} is now {key_epoch}")
         others = (member for member in self._directory.subscribers[mesh, topic] if member != sender)

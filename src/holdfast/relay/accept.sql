@@ -53,10 +53,6 @@ SELECT block.mesh, block.blocked, block.member
 FROM wanted
 JOIN block ON block.mesh = wanted.mesh AND block.blocked = wanted.blocked
 
--- name: restored_at
--- When the store was last restored; the condition is an index's.
-SELECT max(at) FROM history WHERE kind = 'restored'
-
 -- name: add_to_queue
 UPDATE member
 SET queue_count = queue_count + wanted.count,

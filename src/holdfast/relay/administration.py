@@ -40,7 +40,7 @@ from holdfast.protocol.administration import Administration, accept_counter
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import total
 from holdfast.relay import closing, consumers
-from holdfast.relay.directory import Directory, lacking
+from holdfast.relay.directory import Directory
 from holdfast.relay.offer import Offer
 from holdfast.store.engine import Row, Transaction, Value
 from holdfast.store.statements import Statements
@@ -134,9 +134,6 @@ class Office:
         if not self._transaction.run(_SQL["remove_consumer"], {"name": action.consumer}):
             raise Refused(Refusal.SUBJECT_UNKNOWN, f"there is no consumer {action.consumer}")
 
-    def lacking(self, refusal: Refusal, detail: str) -> Refused:
-        return lacking(self._transaction, self.now, refusal, detail)
-
     def active(self, member: str) -> Row:
         """The (status, role, name, key) of a member who is not revoked."""
         found = self.rows("member", member=member)
@@ -218,7 +215,7 @@ def _withdraw_invite(office: Office, action: WithdrawInvite) -> None:
 def _join(office: Office, action: Join) -> None:
     found = office.rows("invite", key=action.invite)
     if not found:
-        raise office.lacking(Refusal.INVITE_INVALID, "there is no such invitation")
+        raise Refused(Refusal.INVITE_INVALID, "there is no such invitation")
     role, expires_at, used_at, withdrawn_at = found[0]
     if used_at is not None:
         raise Refused(Refusal.INVITE_INVALID, "the invitation was used already")

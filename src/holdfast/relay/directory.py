@@ -13,8 +13,6 @@ import msgspec
 from holdfast.protocol.administration import Administration
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.receipt import Receipt
-from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.schedule import DAY
 from holdfast.relay import receipts
 from holdfast.relay.offer import Offer
 from holdfast.relay.receipts import Place, Receiptable
@@ -22,15 +20,6 @@ from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
 
 SQL = Statements(__package__, "accept.sql")
-
-RESTORED_DAYS = 30  # after a restore, for which homes still have the events that bring back what it undid
-
-
-def lacking(transaction: Transaction, now: int, refusal: Refusal, detail: str) -> Refused:
-    """That something is not here; for good, unless a restore not long ago may have undone it, and its home will bring it back."""
-    ((restored_at,),) = transaction.rows(SQL["restored_at"])
-    is_forgotten = restored_at is not None and restored_at > now - RESTORED_DAYS * DAY
-    return Refused(Refusal.FORGOTTEN_BY_RESTORE if is_forgotten else refusal, detail)
 
 
 class Signer(msgspec.Struct, frozen=True):
