@@ -107,6 +107,16 @@ def test_a_run_says_it_before_its_first_batch(place: Place, tmp_path: Path, ever
     assert (found.log_id, found.seq) == (source.head.log_id, 3)
 
 
+def test_a_relay_hears_of_a_reader_before_that_has_read_anything(place: Place, tmp_path: Path) -> None:
+    """And prunes nothing from then on that the lake lacks, however many batches that takes."""
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    pipeline._outcomes(Runner(None, lake, {}), [source_of(place)], None, full=True)  # type: ignore[arg-type]  # likewise
+    found = checkpoint.find(place)
+    assert found is not None
+    assert found.seq == 0
+
+
 def lake_with(path: Path, mark: Mark) -> Lake:
     """One with a complete batch that left it there."""
     lake = Lake(path)

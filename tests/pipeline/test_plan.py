@@ -7,10 +7,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline import checkpoint, plan, watch
+from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Head, Place
 from holdfast.pipeline.plan import Mark, OtherHistory, Plan, Source, SourceTwice
 from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.table import Range
 from holdfast.pipeline.verify import verify
 from holdfast.relay import copy
 from holdfast.relay.database import open_relay
@@ -176,6 +178,28 @@ def test_nothing_is_compared_before_everything_is_read_and_then_all_of_it(
     sources = [Source(origin, Place("http://nowhere", None, 1.0), Head(b"L" * 16, seq, 0)) for origin, seq in ENDS]
     made = plan.make_plan(1, sources, {}, full=full, entries_max=most, uncompared=uncompared)
     assert (made.full, made.is_behind) == planned
+
+
+@pytest.mark.parametrize(
+    ("full", "is_behind", "asked", "left"),
+    [
+        (False, True, "ab", ["relay:a", "relay:b"]),
+        (False, False, "ab", []),
+        (True, False, "ab", []),
+        (False, False, "a", ["relay:b"]),  # it had begun with a source that is not there now
+        (True, False, "a", ["relay:b"]),
+    ],
+)
+def test_what_a_batch_read_and_could_not_ask_about_is_left_uncompared(
+    tmp_path: Path, full: bool, is_behind: bool, asked: str, left: list[str]
+) -> None:
+    place, tables = Place("http://nowhere", None, 1.0), lakes.with_what_they_need("orphan")
+    sources = [Source(f"relay:{one}", place, Head(b"L" * 16, 10, 0)) for one in asked]
+    ranges = tuple(Range(origin, b"L" * 16, 0, until, None) for origin, until in ENDS)
+    lake = Lake(tmp_path / "lake")
+    runner = Runner(None, lake, tables)  # type: ignore[arg-type]  # it computes nothing
+    inputs = Inputs(None, lake, tables, sources, {})  # type: ignore[arg-type]  # likewise
+    assert runner._left_uncompared(Plan(1, ranges, (), full, is_behind), inputs) == left
 
 
 def test_a_lake_that_catches_up_says_so_and_the_batch_that_has_finds_what_is_wrong(

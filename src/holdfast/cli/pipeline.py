@@ -148,10 +148,12 @@ def _runner(
 def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, *, full: bool) -> "Iterator[Outcome]":
     """Batches until everything is read, or for ever; first the relay hears what a run that ended before could not tell it."""
     from holdfast.pipeline import checkpoint, watch
+    from holdfast.pipeline.plan import Mark
 
     kept = runner.kept()
-    for source in sources:
-        checkpoint.repeat(source.place, source.acknowledged, kept.get(source.origin))
+    for source in sources:  # of which nothing is kept yet, that there is a reader: from then on it is waited for
+        nothing = Mark(source.origin, source.head.log_id, 0, None)
+        checkpoint.repeat(source.place, source.acknowledged, kept.get(source.origin, nothing))
     if every_s is None:
         return watch.once(runner, sources, full=full)
     return watch.every(runner, sources, every_s, watch.World())

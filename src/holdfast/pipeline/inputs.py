@@ -54,6 +54,11 @@ class Inputs:
         self._frames: dict[str, DataFrame] = {}
         self._few: set[str] = {*_WITH_THE_DRIVER}
 
+    @property
+    def origins(self) -> set[str]:
+        """Of the sources that can be asked; of a batch that was interrupted another run may have had more."""
+        return {source.origin for source in self._sources}
+
     def call(self, function: Function) -> "DataFrame":
         """A function with its inputs."""
         return function(**{name: self._input(name) for name in parameters(function)})
@@ -123,7 +128,8 @@ class Inputs:
             raise RuntimeError("the history comes before the state")
         does_compare = any(map(compares, self._tables.values()))
         if not (does_compare and self.batch.is_behind):
-            self._looked_at = state.ranges(self.batch.ranges, self._closed_before(), full=self.batch.full)
+            present = [one for one in self.batch.ranges if one.origin in self.origins]
+            self._looked_at = state.ranges(present, self._closed_before(), full=self.batch.full)
         staged = {}
         for name in state.wanted(list(self._tables.values())):
             staged[STATE + name] = self._stage(STATE + name, state.reading(name, self._sources, self._looked_at))

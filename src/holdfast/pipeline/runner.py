@@ -80,6 +80,10 @@ class Runner:
     def last_run(self) -> Run:
         return self._shelf.last_run()
 
+    def uncompared(self) -> frozenset[str]:
+        """The histories that the batches so far were not compared with."""
+        return self._uncompared(self.last_run().number + 1)
+
     def kept(self) -> Mapping[str, Mark]:
         """Up to where each history need not be kept elsewhere."""
         last = self.last_run()
@@ -306,7 +310,7 @@ class Runner:
         balance = shelf.balance(self._shelf, counted, brought, open_rows)
         at = last.at if inputs.batch is None else inputs.batch.at
         listings = self._shelf.listings(inputs.versions)
-        uncompared = self._left_uncompared(agreed)
+        uncompared = self._left_uncompared(agreed, inputs)
         return Facts(
             agreed.number, at, agreed.ranges, heads, inputs.versions, digests, listings, findings, balance, uncompared
         )
@@ -316,20 +320,17 @@ class Runner:
         before = self._certificate_before(number)
         return frozenset() if before is None else frozenset(before.said.get("uncompared", ()))
 
-    def _left_uncompared(self, agreed: Plan) -> list[str]:
-        """The same of the batches before the next one."""
-        known = self._uncompared(agreed.number)
+    def _left_uncompared(self, agreed: Plan, inputs: Inputs) -> list[str]:
+        """The same of the batches before the next one. One that was interrupted may have gone on without a source that it had."""
         if not any(map(compares, self._tables.values())):
             return []
-        if agreed.is_behind:
-            known |= {one.origin for one in agreed.ranges if one.after < one.until}
-        elif agreed.full:
-            known -= {one.origin for one in agreed.ranges}
-        return sorted(known)
+        compared = set() if agreed.is_behind else inputs.origins
+        read = {one.origin for one in agreed.ranges if one.after < one.until}
+        owed = self._uncompared(agreed.number) - (compared if agreed.full else set())
+        return sorted(owed | (read - compared))
 
     def _certificate_before(self, number: int) -> certificate.Certificate | None:
-        found = self._shelf.certificates(number - 1)
-        return found[-1] if found else None
+        return self._shelf.certificate(number - 1)
 
     def _write_certificate(self, facts: Facts, inputs: Inputs) -> None:
         if self._lake.committed(records.CERTIFICATE.name) < facts.number:

@@ -102,6 +102,15 @@ class Shelf:
         rows = self._rows_of(records.CERTIFICATE, live_files(handle), sql)
         return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
 
+    def certificate(self, until: int) -> Certificate | None:
+        """The last one up to a batch."""
+        handle = self.lake.delta(records.CERTIFICATE.name)
+        if handle is None:
+            return None
+        sql = f"SELECT document, pubkey, signature FROM {{rows}} WHERE number <= {until} ORDER BY number DESC LIMIT 1"  # noqa: S608 - a number
+        rows = self._rows_of(records.CERTIFICATE, live_files(handle), sql)
+        return Certificate(rows[0]["document"], rows[0]["pubkey"], rows[0]["signature"]) if rows else None
+
     def files(self, name: str, version: int | None) -> list[Path]:
         try:
             handle = None if version is None else self.lake.delta(name, version)

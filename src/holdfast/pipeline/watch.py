@@ -39,7 +39,8 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
     while True:
         sources = [plan.renewed(source) for source in sources]
         waiting = plan.waiting_entries(sources, runner.last_run().marks)
-        if waiting >= ENTRIES_WAITED_FOR or (waiting > 0 and world.clock() - began_at >= every_s):
+        is_anything = waiting > 0 or not runner.uncompared().isdisjoint(source.origin for source in sources)
+        if waiting >= ENTRIES_WAITED_FOR or (is_anything and world.clock() - began_at >= every_s):
             began_at = world.clock()
             yield runner.run_batch([plan.with_acknowledged(source) for source in sources], full=False)
         else:
