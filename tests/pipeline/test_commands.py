@@ -19,7 +19,9 @@ import typer
 from holdfast.cli import pipeline
 from holdfast.cli.lake_report import lake_report
 from holdfast.cli.output import ExitCode
+from holdfast.pipeline import checkpoint
 from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.plan import Mark
 from holdfast.relay.database import open_relay
 from tests.console.window import entered, public_console
 from tests.pipeline import lakes
@@ -51,6 +53,9 @@ def without_java(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def lake(world: World, without_java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A lake whose first run was killed after its history, and whose second run was told that it was not alone."""
     path = tmp_path_factory.mktemp("lakes") / "lake"
+    # The relay knows of the reader: else it writes down that there is one, and the run that goes on has that to read, too.
+    (source,) = world.sources
+    assert checkpoint.move(world.place, Mark(source.origin, source.head.log_id, 0, None)) is None
     first = subprocess.Popen(
         command("run", path, *source_of(world)), env=without_java, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
