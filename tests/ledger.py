@@ -51,7 +51,7 @@ def _alone() -> Iterator[None]:
 def _keep(name: str, found: Mapping[str, Any]) -> None:
     book = {**read(), name: dict(found)}
     BOOK.write_text(json.dumps(book, indent=1, sort_keys=True) + "\n")
-    write_page(book)
+    write_page(read())  # in the order in which it is kept, as whoever reads it will have it
 
 
 def _sum(known: Mapping[str, Any], run: Mapping[str, Any]) -> dict[str, Any]:
