@@ -94,22 +94,20 @@ class Shelf:
 
     def certificates(self, until: int | None = None) -> list[Certificate]:
         """All of them, or those up to a batch, in order."""
-        handle = self.lake.delta(records.CERTIFICATE.name)
-        if handle is None:
-            return []
-        where = "" if until is None else f"WHERE number <= {until}"
-        sql = f"SELECT document, pubkey, signature FROM {{rows}} {where} ORDER BY number"  # noqa: S608 - a number
-        rows = self._rows_of(records.CERTIFICATE, live_files(handle), sql)
-        return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
+        return self._certificates("ORDER BY number" if until is None else f"WHERE number <= {until} ORDER BY number")
 
     def certificate(self, until: int) -> Certificate | None:
         """The last one up to a batch."""
+        found = self._certificates(f"WHERE number <= {until} ORDER BY number DESC LIMIT 1")
+        return found[0] if found else None
+
+    def _certificates(self, which: str) -> list[Certificate]:
         handle = self.lake.delta(records.CERTIFICATE.name)
         if handle is None:
-            return None
-        sql = f"SELECT document, pubkey, signature FROM {{rows}} WHERE number <= {until} ORDER BY number DESC LIMIT 1"  # noqa: S608 - a number
+            return []
+        sql = f"SELECT document, pubkey, signature FROM {{rows}} {which}"  # noqa: S608 - numbers are all that varies
         rows = self._rows_of(records.CERTIFICATE, live_files(handle), sql)
-        return Certificate(rows[0]["document"], rows[0]["pubkey"], rows[0]["signature"]) if rows else None
+        return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
 
     def files(self, name: str, version: int | None) -> list[Path]:
         try:

@@ -163,7 +163,7 @@ def table_of(parameter: str) -> str | None:
 
 
 def reads_state(one: Table) -> bool:
-    """Whether a table compares what its sources hold now with what they told."""
+    """Whether a table is made of what its sources hold now, beside what they told."""
     return any(_is_state(name) or name in ("state_range", "later_entry") for name in one.inputs)
 
 
