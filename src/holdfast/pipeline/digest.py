@@ -6,7 +6,9 @@ the whole, an append-only table's is kept up to date by adding, and with 1,024 b
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ _ABSENT = b"~"
 _FIRST, _SECOND = b"\x00", b"\x01"
 
 ROWS_AT_ONCE = 20_000
+THREADS = 2
+"""Half of the work is Arrow's, which lets others run meanwhile; the hashes are Python's, and no two are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,8 @@ def of_files(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
     """The digest of the rows in a table's files; `schema` is Arrow's and has the partition column."""
     import pyarrow.dataset as ds  # type: ignore[import-untyped]  # likewise; slow to load, and few have a use for it
 
-    total = Digest()
     if not paths:
-        return total
+        return Digest()
     partitioned = ds.partitioning(flavor="hive", schema=_partition_schema(paths, root, schema))
     found = ds.dataset(
         [str(path) for path in paths],
@@ -60,9 +63,20 @@ def of_files(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
         partitioning=partitioned,
         partition_base_dir=str(root),
     )
-    for batch in found.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=2, fragment_readahead=1):
-        total += of_rows(batch.select(schema.names))
-    return total
+    batches = found.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=2, fragment_readahead=1)
+    return sum(_of_each(batch.select(schema.names) for batch in batches), Digest())
+
+
+def _of_each(batches: Iterable[Any]) -> Iterator[Digest]:
+    """The digests of record batches, of which few are held at a time."""
+    under_way: deque[Future[Digest]] = deque()
+    with ThreadPoolExecutor(THREADS) as threads:
+        for batch in batches:
+            under_way.append(threads.submit(of_rows, batch))
+            if len(under_way) > THREADS:
+                yield under_way.popleft().result()
+        for one in under_way:
+            yield one.result()
 
 
 def _partition_schema(paths: Sequence[Path], root: Path, schema: Any) -> Any:
@@ -76,10 +90,6 @@ def of_rows(batch: Any) -> Digest:
     numbers = np.frombuffer(raw, dtype=">u4").reshape(-1, LANES)
     sums = numbers.sum(axis=0, dtype=np.uint64) % 2 ** (8 * _LANE_BYTES)
     return Digest(batch.num_rows, tuple(int(one) for one in sums))
-
-
-def of_record_batches(batches: Iterable[Any]) -> Digest:
-    return sum((of_rows(batch) for batch in batches), Digest())
 
 
 def _hashed(row: bytes) -> bytes:

@@ -6,10 +6,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 
-def summed(old: DataFrame, brought: DataFrame, key: Sequence[str], counts: Sequence[str]) -> DataFrame:
-    """The counts of the days that a batch touched, after it."""
-    days = F.broadcast(brought.select("day").distinct())
-    kept = old.join(days, on="day", how="left_semi")
+def summed(old: DataFrame, brought: DataFrame, days: DataFrame, key: Sequence[str], counts: Sequence[str]) -> DataFrame:
+    """The counts of the days that a batch touched, after it. `days` has those of all that is brought, which would be counted twice for them."""
+    kept = old.join(F.broadcast(days.distinct()), on="day", how="left_semi")
     both = kept.select(*key, *counts).unionByName(brought.select(*key, *counts))
     return both.groupBy(*key).agg(*(F.sum(name).alias(name) for name in counts))
 

@@ -1,5 +1,7 @@
 """What several tables read out of entries: whose they are, numbers inside details, and the bytes that the chain covers."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
@@ -60,45 +62,43 @@ def key_of(*parts: str | Column) -> Column:
 
 
 def encoded() -> Column:
-    """The bytes of an entry that its chain covers, made by Spark's own functions."""
-    return F.concat(
-        _integer(F.col("seq")),
-        _integer(F.unix_micros("at")),
-        *(_text(F.col(name)) for name in ("kind", "mesh", "message_id", "client_message_id", "sender")),
-        _field(F.col("epoch")),
-        _integer(F.col("sequence")),
-        _text(F.col("recipient")),
-        _list(F.transform("recipients", lambda pair: F.concat(_text(pair["member"]), _text(pair["outcome"])))),
-        _list(F.transform("mentions", _text)),
-        _text(F.col("destination_kind")),
-        _text(F.col("destination_ref")),
-        _field(F.col("event_id")),
-        _integer(F.col("size")),
-        _flag(F.col("was_stored")),
-        _text(F.col("reason")),
-        _field(F.col("detail")),
+    """The bytes of an entry that its chain covers, made by Spark's own functions: as hex, for only texts can be joined, and bytes at the end."""
+    return F.unhex(
+        F.concat(
+            _integer(F.col("seq")),
+            _integer(F.unix_micros("at")),
+            *map(_field, ("kind", "mesh", "message_id", "client_message_id", "sender", "epoch")),
+            _integer(F.col("sequence")),
+            _field("recipient"),
+            _list("recipients", lambda pair: F.concat(_field(pair["member"]), _field(pair["outcome"]))),
+            _list("mentions", _field),
+            *map(_field, ("destination_kind", "destination_ref", "event_id")),
+            _integer(F.col("size")),
+            _flag(F.col("was_stored")),
+            *map(_field, ("reason", "detail")),
+        )
     )
 
 
-def _field(value: Column) -> Column:
-    prefixed = F.concat(F.unhex(F.lpad(F.hex(F.octet_length(value).cast("bigint")), 8, "0")), value)
-    return F.coalesce(prefixed, F.unhex(F.lit(_ABSENT)))
+def _field(value: str | Column) -> Column:
+    """A text or bytes behind their length."""
+    return F.coalesce(F.concat(_length(F.octet_length(value)), F.hex(value)), F.lit(_ABSENT))
 
 
-def _text(value: Column) -> Column:
-    return _field(F.encode(value, "UTF-8"))
+def _length(count: Column) -> Column:
+    return F.lpad(F.hex(count.cast("bigint")), 8, "0")
 
 
 def _integer(value: Column) -> Column:
-    whole = F.unhex(F.concat(F.lit("00000008"), F.lpad(F.hex(value), 16, "0")))
-    return F.coalesce(whole, F.unhex(F.lit(_ABSENT)))
+    return F.coalesce(F.concat(F.lit("00000008"), F.lpad(F.hex(value), 16, "0")), F.lit(_ABSENT))
 
 
 def _flag(value: Column) -> Column:
-    said = F.when(value, F.unhex(F.lit("0000000101"))).when(~value, F.unhex(F.lit("0000000100")))
-    return F.coalesce(said, F.unhex(F.lit(_ABSENT)))
+    return F.coalesce(F.when(value, "0000000101").when(~value, "0000000100"), F.lit(_ABSENT))
 
 
-def _list(items: Column) -> Column:
-    """The items one after another, behind the length of all; joined as hex, because only texts can be joined."""
-    return _field(F.unhex(F.array_join(F.transform(items, F.hex), "")))
+def _list(name: str, item: Callable[[Column], Column]) -> Column:
+    """The items one after another, behind the length of all; most lists are empty."""
+    joined = F.array_join(F.transform(name, item), "")
+    whole = F.concat(_length(F.shiftright(F.length(joined), 1)), joined)
+    return F.when(F.size(name) == 0, "00000000").otherwise(whole)

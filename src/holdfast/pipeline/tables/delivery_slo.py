@@ -45,17 +45,23 @@ def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) ->
 )
 def delivery_slo(old_delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
     """Deliveries per mesh, hour of the accept, whether they had waited, and logarithmic bucket of latency."""
-    return summed(old_delivery_slo, _counted(new_message_fate), KEY, ("count",)).select(*SCHEMA.fieldNames())
+    days = _delivered(new_message_fate).select(F.to_date("accepted_at").alias("day"))
+    counted = _counted(new_message_fate)
+    return summed(old_delivery_slo, counted, days, KEY, ("count",)).select(*SCHEMA.fieldNames())
 
 
 def _counted(new_message_fate: DataFrame) -> DataFrame:
-    delivered = new_message_fate.where(
-        (F.col("outcome") == "delivered") & (F.col("kind") == "message") & F.col("was_stored").isNotNull()
-    )
+    delivered = _delivered(new_message_fate)
     latency = F.unix_micros("closed_at") - F.unix_micros("accepted_at")
     return (
         delivered.withColumn("accepted_hour", F.date_trunc("hour", "accepted_at"))
         .withColumn("day", F.to_date("accepted_hour"))
         .groupBy("day", "mesh", "accepted_hour", "was_stored", bucket(latency).alias("bucket"))
         .count()
+    )
+
+
+def _delivered(new_message_fate: DataFrame) -> DataFrame:
+    return new_message_fate.where(
+        (F.col("outcome") == "delivered") & (F.col("kind") == "message") & F.col("was_stored").isNotNull()
     )

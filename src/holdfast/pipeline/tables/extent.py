@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline import few
-from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import encoded
 from holdfast.protocol.history import Restored, genesis
 
@@ -72,25 +72,31 @@ def logs_are_where_their_entries_end(extent: DataFrame) -> DataFrame:
     writing=Writing.REPLACE,
     invariant=logs_are_where_their_entries_end,
 )
-def extent(old_extent: DataFrame, new_history: DataFrame) -> DataFrame:
+def extent(old_extent: DataFrame, new_history: DataFrame, batch: Batch) -> DataFrame:
     """How far each log is known, and up to where it counts."""
-    is_restored = (F.col("kind") == "restored") & (F.octet_length("detail") == RESTORED_BYTES)
     read = new_history.groupBy("origin", "log_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.max("at").alias("last_at"),
         F.max_by("chain", "seq").alias("last_chain"),
-        F.max(F.when(F.col("seq") == 1, encoded())).alias("first_bytes"),
-        F.max(F.when(F.col("seq") == 1, F.col("chain"))).alias("first_chain"),
-        F.sort_array(F.collect_list(F.when(is_restored, F.struct("seq", "at", "detail")))).alias("forks"),
     )
+    first = new_history.where(F.col("seq") == 1).groupBy("origin", "log_id")
+    begun = first.agg(F.max(encoded()).alias("first_bytes"), F.max("chain").alias("first_chain"))
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
-    for row in read.orderBy("origin").collect():  # a row per log
+    for row in read.join(begun, on=["origin", "log_id"], how="left").collect():  # a row per log
         _note(logs, row.origin, bytes(row.log_id), row)
-        for fork in row.forks:
-            _fork(logs, row.origin, bytes(row.log_id), fork.seq, fork.at, Restored.decode(bytes(fork.detail)))
+    for fork in _forks(new_history) if "restored" in batch.kinds else ():
+        _fork(logs, fork.origin, bytes(fork.log_id), fork.seq, fork.at, Restored.decode(bytes(fork.detail)))
     rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
     return few.listed(new_history.sparkSession, rows, SCHEMA)
+
+
+def _forks(new_history: DataFrame) -> list[Row]:
+    """The entries that tell of a restore, in their order."""
+    is_whole = (F.col("kind") == "restored") & (F.octet_length("detail") == RESTORED_BYTES)
+    return (
+        new_history.where(is_whole).select("origin", "log_id", "seq", "at", "detail").orderBy("origin", "seq").collect()
+    )
 
 
 def logs_of(extent: DataFrame) -> list[Log]:

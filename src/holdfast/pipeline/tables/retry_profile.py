@@ -38,7 +38,8 @@ def profiles_count_what_came(retry_profile: DataFrame, new_sender_fate: DataFram
 )
 def retry_profile(old_retry_profile: DataFrame, new_sender_fate: DataFrame) -> DataFrame:
     """Sends by their end, the number of attempts and the reason of the last that failed."""
-    return summed(old_retry_profile, _counted(new_sender_fate), KEY, COUNTS).select(*SCHEMA.fieldNames())
+    days = new_sender_fate.select("day")
+    return summed(old_retry_profile, _counted(new_sender_fate), days, KEY, COUNTS).select(*SCHEMA.fieldNames())
 
 
 def _counted(new_sender_fate: DataFrame) -> DataFrame:

@@ -44,14 +44,19 @@ def usage_counts_what_came(usage: DataFrame, new_history: DataFrame) -> DataFram
 )
 def usage(old_usage: DataFrame, new_history: DataFrame) -> DataFrame:
     """What each member sent and received in each minute, as a relay worked: what it lost by a restore counts, too."""
-    return summed(old_usage, _counted(new_history), KEY, COUNTS).select(*SCHEMA.fieldNames())
+    days = _of_meshes(new_history).select("day")
+    return summed(old_usage, _counted(new_history), days, KEY, COUNTS).select(*SCHEMA.fieldNames())
 
 
 def _counted(new_history: DataFrame) -> DataFrame:
-    entries = new_history.where(of_relay() & F.col("mesh").isNotNull())
+    entries = _of_meshes(new_history)
     both = _sent(entries).unionByName(_received(entries), allowMissingColumns=True)
     timed = both.withColumn("minute", F.date_trunc("minute", "at")).withColumn("day", F.to_date("minute"))
     return timed.groupBy(*KEY).agg(*(F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in COUNTS))
+
+
+def _of_meshes(new_history: DataFrame) -> DataFrame:
+    return new_history.where(of_relay() & F.col("mesh").isNotNull())
 
 
 def _sent(entries: DataFrame) -> DataFrame:
