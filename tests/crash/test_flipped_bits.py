@@ -119,6 +119,16 @@ def look_at_device(path: Path) -> Any:
 
 
 def make_documents(directory: Path) -> Path:
+    _meet(directory)
+    return directory / "home.db"
+
+
+def make_relays_documents(directory: Path) -> Path:
+    return _meet(directory)
+
+
+def _meet(directory: Path) -> Path:
+    """Two homes of one author who meet at a relay; the database of that."""
     town = Town(directory, "town")
     home, other = (Dwelling(directory, name, town.place.clock) for name in ("home", "other"))
     for one in (home, other):
@@ -130,7 +140,7 @@ def make_documents(directory: Path) -> Path:
     for one in (home, other):
         one.close()
     town.place.engine.close()
-    return directory / "home.db"
+    return town.path
 
 
 def look_at_documents(path: Path) -> Any:
@@ -139,6 +149,18 @@ def look_at_documents(path: Path) -> Any:
     try:
         with engine.read() as transaction:
             return transaction.rows("SELECT event_id, event, d, o, clock, status FROM snapshot ORDER BY event_id")
+    finally:
+        engine.close()
+
+
+def look_at_relays_documents(path: Path) -> Any:
+    """What whoever follows the feed would be sent."""
+    engine = _whole(path)
+    try:
+        with engine.read() as transaction:
+            return transaction.rows(
+                "SELECT seq, event_id, d, o, clock, superseded_seq, event FROM snapshot ORDER BY seq"
+            )
     finally:
         engine.close()
 
@@ -177,6 +199,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], Look, int]] = {
     "the hooks' database": (make_hooks, look_at_hooks, 31 if IS_WHOLE else 1_997),
     "a home's database": (make_device, look_at_device, 61 if IS_WHOLE else 5_987),
     "a home's documents": (make_documents, look_at_documents, 61 if IS_WHOLE else 5_987),
+    "a relay's documents": (make_relays_documents, look_at_relays_documents, 61 if IS_WHOLE else 5_987),
     "home.json": (make_membership, look_at_membership, 1),
     "a member's key": (make_key, look_at_key, 1),
     "a relay's key": (make_relay_key, identity.read_key, 1),

@@ -286,6 +286,26 @@ def test_nobody_at_the_address_is_a_lost_connection() -> None:
     assert closed.value.fault is FaultKind.CONNECTION_LOST
 
 
+def test_a_connection_that_breaks_before_a_word_is_a_lost_connection() -> None:
+    class Cut(SystemNetwork):
+        async def connect(self, factory: Any, host: str, port: int) -> Any:
+            transport, connection = await super().connect(factory, host, port)
+            transport.abort()
+            await asyncio.wait({connection.connection_lost_waiter})
+            return transport, connection
+
+    async def meet() -> None:
+        async with (
+            scripted(for_ever) as url,
+            relay_socket.connected(url, ANN.secret, network=Cut(), clock=lambda: NOW, random=bytes),
+        ):
+            pass
+
+    with pytest.raises(SocketClosed, match="no connection") as closed:
+        asyncio.run(meet())
+    assert closed.value.fault is FaultKind.CONNECTION_LOST
+
+
 def test_something_else_at_the_address_is_not_understood() -> None:
     async def serve_http() -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

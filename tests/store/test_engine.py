@@ -100,6 +100,22 @@ def test_a_sound_database_reports_no_damage(engine: Engine) -> None:
     assert engine.damage() == []
 
 
+def test_a_value_that_its_column_does_not_allow_is_damage_and_looking_for_it_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    engine = SqliteEngine(path)
+    engine.prepare()
+    with engine.write() as transaction:
+        transaction.script("CREATE TABLE lamp (state TEXT NOT NULL CHECK (state <> 'bad')) STRICT")
+        transaction.run("INSERT INTO lamp VALUES ('bed')")
+    engine.close()
+    damaged = path.read_bytes().replace(b"bed", b"bad")
+    path.write_bytes(damaged)
+    engine = SqliteEngine(path, read_only=True)
+    assert engine.damage() == ["CHECK constraint failed in lamp"]
+    engine.close()
+    assert path.read_bytes() == damaged
+
+
 def test_a_reader_sees_one_moment_while_a_writer_goes_on(tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "store.db")
     engine.prepare()

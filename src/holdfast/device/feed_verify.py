@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import msgspec
 
 from holdfast.device import feed_documents
+from holdfast.protocol import event as events
 from holdfast.protocol.clock import VectorClock, dominates
-from holdfast.protocol.event import check_id
 from holdfast.protocol.refusal import Refused
 from holdfast.store.engine import Engine, Row, Transaction
 from holdfast.store.finding import Finding
@@ -56,7 +56,7 @@ def _wrong(d: str, versions: list[Row]) -> Iterator[str]:
     for event_id, o, clock, *_, raw in versions:
         try:
             kept = feed_documents.read_kept(raw)
-            check_id(kept.event)
+            events.verify(kept.event)  # the signature, too: others take the version from us, and check it
             clocks[event_id] = feed_documents.read_clock(clock)
         except (Refused, msgspec.DecodeError) as error:
             yield f"version {event_id.hex()} of {d} cannot be read: {error}"

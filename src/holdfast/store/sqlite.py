@@ -266,7 +266,7 @@ class SqliteEngine:
 
     def _damage(self, pragma: str) -> list[str]:
         try:
-            with self.read() as transaction:
+            with self._looking() as transaction:
                 lines = [str(line) for (line,) in transaction.rows(pragma)]
         except faults.Corrupt as fault:
             return [fault.detail]
@@ -289,6 +289,25 @@ class SqliteEngine:
                 self._reader = self._connect(read_only=True)
             with self._remembering(), self._transaction(self._reader or self._writer, "BEGIN") as transaction:
                 yield transaction
+
+    @contextmanager
+    def _looking(self) -> Iterator[Transaction]:
+        """For a look at the file as such: on a connection that may not write SQLite forgets what columns are checked for.
+
+        So this one may write if we may, and is told not to; nor does it work off the log when it is closed.
+        """
+        if self._alone:
+            with self._read() as transaction:
+                yield transaction
+            return
+        connection = self._connect(read_only=False)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            self._execute(connection, "PRAGMA query_only=ON")
+            with self._transaction(connection, "BEGIN") as transaction:
+                yield transaction
+        finally:
+            connection.close()
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:

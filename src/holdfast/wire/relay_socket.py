@@ -291,8 +291,8 @@ async def _open(url: str, network: Network) -> ClientConnection:
     except TimeoutError as error:
         detail = f"no connection within {CONNECT_TIMEOUT_S:g} s"
         raise SocketClosed(url, FaultKind.TIMEOUT, detail) from error
-    except OSError as error:
-        detail = f"no connection ({error.strerror or error})"
+    except (OSError, ConnectionClosed) as error:  # the latter where it breaks before we have said a word
+        detail = f"no connection ({getattr(error, 'strerror', None) or error})"
         raise SocketClosed(url, FaultKind.CONNECTION_LOST, detail) from error
     except (InvalidHandshake, EOFError) as error:
         detail = f"it does not take the connection ({error})"[:DETAIL_CHARACTERS_MAX]
