@@ -313,6 +313,16 @@ def test_a_lake_that_is_none_is_found(well: Person, tmp_path: Path) -> None:
     assert f"holdfast pipeline report --lake {tmp_path / 'lake'}" in remedy
 
 
+def test_what_a_lake_has_not_compared_yet_is_worth_knowing(well: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def catching_up(lake: Path) -> dict[str, object]:
+        return {"report": {"findings": [], "uncompared": ["relay:ab"]}, "certificates": [{}]}
+
+    monkeypatch.setattr(doctor_checks, "lake_report", catching_up)
+    good, behind = _seen(replace(_patient(well), lake=Path("lake")), "lake")
+    assert (good.state, behind.state) == (State.OK, State.NOTE)
+    assert behind.what == "Not compared yet with what is there now: relay:ab."
+
+
 def test_databases_are_checked_only_where_that_is_asked_for(well: Person) -> None:
     assert _seen(_patient(well), "rules") == []
     found = _seen(replace(_patient(well), is_thorough=True), "rules")

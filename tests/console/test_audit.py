@@ -18,6 +18,7 @@ REPORT: dict[str, Any] = {
     "batch": 3,
     "at": HOUR,
     "scope": "relay and 1 device",
+    "uncompared": [],
     "balance": {"recipients": 10, "delivered": 9, "open": 1},
     "balance_holds": True,
     "violations": 1,
@@ -54,6 +55,18 @@ def test_what_the_lake_proves_is_shown(public: tuple[Window, RelayConsole]) -> N
         assert word in page
     status, _, found = window.ask("GET", "/console/audit/latency")
     assert (status, '"p99":[1.5]' in found) == (200, True)
+
+
+def test_a_lake_that_is_catching_up_is_not_said_to_be_proved(tmp_path: Path) -> None:
+    async def report() -> dict[str, Any]:
+        found = {**REPORT, "violations": 0, "findings": [], "uncompared": ["relay:<b>"]}
+        return {"report": found, "certificates": CERTIFICATES}
+
+    with public_console(tmp_path, report) as (window, pages):
+        entered(window, pages, "127.0.0.1:7447")
+        page = window.ask("GET", "/console/audit")[2]
+    assert "Not compared yet with what is there now: relay:&lt;b&gt;." in page
+    assert "accounted for" not in page
 
 
 def test_a_cookie_of_the_public_address_travels_encrypted_only(public: tuple[Window, RelayConsole]) -> None:

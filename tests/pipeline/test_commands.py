@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+from pyspark.sql import SparkSession
 
 from holdfast.cli import pipeline
 from holdfast.cli.lake_report import lake_report
@@ -101,7 +102,32 @@ def ask(name: str, lake: Path, *options: str) -> Any:
 
 
 def test_verify_finds_every_row_as_certified_without_java(lake: Path) -> None:
-    assert ask("verify", lake) == {"batch": 1, "ok": True, "wrong": []}
+    assert ask("verify", lake) == {"batch": 1, "ok": True, "wrong": [], "uncompared": []}
+
+
+@pytest.fixture(scope="module")
+def behind(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake that has more to read, and has compared nothing yet."""
+    path = tmp_path_factory.mktemp("behind") / "lake"
+    lakes.run(spark, path, world.place, entries_max=4)
+    return path
+
+
+def test_verify_says_what_was_not_compared_yet_and_that_is_no_failure(behind: Path, world: World) -> None:
+    (source,) = world.sources
+    assert ask("verify", behind) == {"batch": 1, "ok": True, "wrong": [], "uncompared": [source.origin]}
+    told = subprocess.run(command("verify", behind), capture_output=True, text=True)
+    good, rest = told.stdout.splitlines()
+    assert (told.returncode, good) == (ExitCode.OK, "✓ every row is as certified, up to batch 1")
+    assert rest == f"· not compared yet with what is there now: {source.origin}"
+
+
+def test_of_a_lake_that_is_not_as_certified_verify_says_nothing_else(behind: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "lake"
+    shutil.copytree(behind, copy)
+    next((copy / "history").glob("day=*/*.parquet")).unlink()
+    told = subprocess.run(command("verify", copy, "--json"), capture_output=True, text=True)
+    assert (told.returncode, json.loads(told.stdout)["uncompared"]) == (ExitCode.VIOLATION, None)
 
 
 def test_verify_of_a_changed_lake_ends_with_4(lake: Path, tmp_path: Path) -> None:

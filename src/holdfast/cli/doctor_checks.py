@@ -353,6 +353,10 @@ def check_lake(patient: Patient) -> Iterator[Finding]:
     yield from (Finding(State.WRONG, f"{one['kind']}: {one['key']}: {one['detail']}.", remedy) for one in violations)
     if not violations:
         yield Finding(State.OK, f"{patient.lake}: {len(told['certificates'])} certificates, no violation.")
+    if uncompared := told["report"]["uncompared"]:
+        what = f"Not compared yet with what is there now: {', '.join(uncompared)}."
+        remedy = "holdfast pipeline run goes on with it; the batch that has caught up compares everything."
+        yield Finding(State.NOTE, what, remedy)
 
 
 def _settled(check: "Check") -> "Check":

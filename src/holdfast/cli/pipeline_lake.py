@@ -169,18 +169,29 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read every row again and compare it with the certificates. Exit code 4 if anything is not as certified."""
+    """Read every row again and compare it with the certificates. Exit code 4 if anything is not as certified.
+
+    Also says which histories the last batch did not compare yet with what is there now: `run` does, when it has caught up.
+    """
     with explained():
         from holdfast.pipeline.verify import verify as check
 
         shelf = open_shelf(lake)
         wrong = check(shelf, pubkey)
         last = shelf.last_run().number
+        uncompared = None if wrong else _uncompared(shelf, last)  # what else is said counts only if all of it is right
     if as_json:
-        print_json({"batch": last, "ok": not wrong, "wrong": wrong})
+        print_json({"batch": last, "ok": not wrong, "wrong": wrong, "uncompared": uncompared})
     for one in [] if as_json else wrong:
         console().print(f"✗ {one}")
     if wrong:
         raise typer.Exit(ExitCode.VIOLATION)
     if not as_json:
         console().print(f"✓ every row is as certified, up to batch {last}")
+        for origin in uncompared or ():
+            console().print(f"· not compared yet with what is there now: {origin}", highlight=False, markup=False)
+
+
+def _uncompared(shelf: "Shelf", number: int) -> list[str]:
+    certified = shelf.certificate(number)
+    return [] if certified is None else certified.uncompared

@@ -51,6 +51,11 @@ class Certificate:
         return said
 
     @property
+    def uncompared(self) -> list[str]:
+        """The histories that were not compared yet with what their places hold; the first certificates did not name them."""
+        return list(self.said.get("uncompared", ()))
+
+    @property
     def hash(self) -> str:
         return hashlib.sha256(self.document.encode()).hexdigest()
 

@@ -27,7 +27,7 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "batch": last.number,
         "at": last.at,
         "scope": said["scope"] if said else None,
-        "uncompared": said.get("uncompared", []) if said else [],
+        "uncompared": certificates[-1].uncompared if certificates else [],
         "balance": said["balance"] if said else certificate.no_balance(),
         "balance_holds": said["balance_holds"] if said else True,
         "certificate": certificates[-1].hash if certificates else None,

@@ -318,7 +318,7 @@ class Runner:
     def _uncompared(self, number: int) -> frozenset[str]:
         """The histories of which batches before this one were not compared with what their places hold."""
         before = self._certificate_before(number)
-        return frozenset() if before is None else frozenset(before.said.get("uncompared", ()))
+        return frozenset() if before is None else frozenset(before.uncompared)
 
     def _left_uncompared(self, agreed: Plan, inputs: Inputs) -> list[str]:
         """The same of the batches before the next one. One that was interrupted may have gone on without a source that it had."""
