@@ -69,6 +69,21 @@ def test_a_lake_that_is_catching_up_is_not_said_to_be_proved(tmp_path: Path) -> 
     assert "accounted for" not in page
 
 
+def test_a_page_of_an_earlier_run_shows_another_version_though_nothing_was_done_since(tmp_path: Path) -> None:
+    async def report() -> dict[str, Any]:
+        return {"report": REPORT, "certificates": CERTIFICATES}
+
+    shown = []
+    for _ in range(2):
+        with public_console(tmp_path, report) as (window, pages):
+            entered(window, pages, "127.0.0.1:7447")
+            page = window.ask("GET", "/console/")[2]
+            shown.append(page.partition("/console/live?since=")[2].partition('"')[0].partition("."))
+    (run, _, number), (next_run, _, next_number) = shown
+    assert number == next_number != ""
+    assert run != next_run
+
+
 def test_a_cookie_of_the_public_address_travels_encrypted_only(public: tuple[Window, RelayConsole]) -> None:
     window, pages = public
     assert "; Secure" not in entered(window, pages, "127.0.0.1:7447")

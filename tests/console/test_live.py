@@ -9,6 +9,8 @@ from holdfast.console import live
 from holdfast.console.live import Live
 from holdfast.protocol.refusal import Refusal, Refused
 
+RUN = "ab12"
+
 
 def counting(versions: list[int]) -> Callable[[int], Awaitable[int]]:
     """Something that has these versions, one after the other, and then nothing new for ever."""
@@ -34,7 +36,7 @@ def test_every_change_is_told_and_the_end_ends_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(live, "PACE_S", 0.001)
 
     async def look() -> list[bytes]:
-        stream = Live(counting([4, 9]))
+        stream = Live(counting([4, 9]), RUN)
         async with stream.open() as opened:
             told = [await anext(opened.chunks) for _ in range(3)]
             stream.end()
@@ -42,15 +44,17 @@ def test_every_change_is_told_and_the_end_ends_it(monkeypatch: pytest.MonkeyPatc
 
     assert asyncio.run(look()) == [
         b": holdfast\n\n",
-        b"event: changed\ndata: 4\n\n",
-        b"event: changed\ndata: 9\n\n",
+        b"event: changed\ndata: ab12.4\n\n",
+        b"event: changed\ndata: ab12.9\n\n",
         b"end",
     ]
 
 
-@pytest.mark.parametrize(("since", "told"), [(3, True), (4, False), (9, True), (None, False)])
+@pytest.mark.parametrize(
+    ("since", "told"), [("ab12.3", True), ("ab12.4", False), ("ab12.9", True), ("cd34.4", True), (None, False)]
+)
 def test_what_came_between_a_page_and_its_stream_is_told(
-    monkeypatch: pytest.MonkeyPatch, since: int | None, told: bool
+    monkeypatch: pytest.MonkeyPatch, since: str | None, told: bool
 ) -> None:
     monkeypatch.setattr(live, "PACE_S", 0.001)
     monkeypatch.setattr(live, "KEEP_ALIVE_S", 0.001)
@@ -61,10 +65,10 @@ def test_what_came_between_a_page_and_its_stream_is_told(
         return 4
 
     async def look() -> bytes:
-        async with Live(change).open(since=since) as opened:
+        async with Live(change, RUN).open(since=since) as opened:
             return [await anext(opened.chunks) for _ in range(2)][1]
 
-    assert asyncio.run(look()) == (b"event: changed\ndata: 4\n\n" if told else b": still here\n\n")
+    assert asyncio.run(look()) == (b"event: changed\ndata: ab12.4\n\n" if told else b": still here\n\n")
 
 
 def test_silence_is_kept_alive_and_whoever_signed_out_hears_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +76,7 @@ def test_silence_is_kept_alive_and_whoever_signed_out_hears_no_more(monkeypatch:
     answers = iter([True, True, False])
 
     async def look() -> tuple[list[bytes], int]:
-        stream = Live(counting([]))
+        stream = Live(counting([]), RUN)
         return await heard(stream, 4, lambda: next(answers)), stream.open_count
 
     assert asyncio.run(look()) == ([b": holdfast\n\n", b": still here\n\n", b": still here\n\n", b"end"], 0)
@@ -82,7 +86,7 @@ def test_there_is_room_for_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "STREAMS_MAX", 1)
 
     async def look() -> None:
-        stream = Live(counting([]))
+        stream = Live(counting([]), RUN)
         async with stream.open():
             with pytest.raises(Refused) as caught:
                 await heard(stream, 1)

@@ -30,6 +30,7 @@ FORM_BYTES_MAX = 262_144  # of what a form sends: the largest message, written a
 FORM_FIELDS_MAX = 600
 OPEN = "open"  # what is done without a session
 FILE_LIFE_S = 31_536_000
+RUN_BYTES = 6
 
 
 class Visit(msgspec.Struct, frozen=True):
@@ -37,8 +38,8 @@ class Visit(msgspec.Struct, frozen=True):
 
     request: Request
     session: Session
+    version: str  # of all that pages show, before this one has read any of it
     form: Mapping[str, Sequence[str]] = {}
-    version: int = 0  # of all that pages show, before this one has read any of it
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -77,7 +78,7 @@ class Console:
         `public_url` is how others reach the program, when that is not what it knows by itself: behind a proxy.
         """
         self.signing_in = SigningIn(clock, random)
-        self.live = Live(change)
+        self.live = Live(change, random(RUN_BYTES).hex())
         self.clock = clock
         self._random = random
         self._counts = counts
@@ -104,14 +105,15 @@ class Console:
 
         async def handle(request: Request) -> Reply | Stream:
             session = self._session(request.headers)
+            version = await self.live.version()
             if method == "GET":
-                return await view(Visit(request, session, version=await self.live.version()))
+                return await view(Visit(request, session, version))
             form = _form(request)
             own = frozenset({request.headers.get("host", ""), self._public_url.netloc})
             check_form(session, (form.get("csrf") or [""])[0], request.headers, own)
             if role is Role.OPERATOR and not session.may_act:
                 raise Refused(Refusal.NOT_PERMITTED, "this session may look, and change nothing")
-            return await view(Visit(request, session, form))
+            return await view(Visit(request, session, version, form))
 
         return _route(method, path, handle, role, is_endless=path == "/live")
 
@@ -244,11 +246,7 @@ class Console:
     async def _live(self, visit: Visit) -> Stream:
         if visit.request.method != "GET":
             raise NotAllowed(["GET"])
-        try:
-            since = int(visit.query["since"]) if "since" in visit.query else None
-        except ValueError as error:
-            raise Refused(Refusal.MALFORMED, "since is the version of a page, which is a number") from error
-        return self.live.open(lambda: self.signing_in.is_in(visit.session), since)
+        return self.live.open(lambda: self.signing_in.is_in(visit.session), visit.query.get("since"))
 
     async def _static(self, visit: Visit) -> Reply:
         folder = visit.request.parameters.get("folder")

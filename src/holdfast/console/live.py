@@ -1,6 +1,7 @@
 """What happens, as it happens: server-sent events that say that something changed; pages then fetch what they show."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 
@@ -14,7 +15,9 @@ KEEP_ALIVE_S = 15.0
 PACE_S = 1.0  # between two words at least: a page need not be fetched more often than one can read it
 
 Change = Callable[[int], Awaitable[int]]
-"""Waits until there is something new after a version, and tells the version then."""
+"""Waits until there is something new after a number, and tells the number then. A program that is started anew counts anew."""
+
+_VERSION = re.compile(r"[0-9a-f]+\.[0-9]+")
 
 
 class LiveStream(msgspec.Struct, frozen=True):
@@ -29,8 +32,10 @@ class LiveStream(msgspec.Struct, frozen=True):
 class Live:
     """The streams of one console."""
 
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: Change, run: str) -> None:
+        """`run` is this run of the program, in hex: another one may count as far, and shows something else."""
         self._change = change
+        self._run = run
         self._ending = asyncio.Event()
         self.open_count = 0
 
@@ -40,12 +45,14 @@ class Live:
 
     @asynccontextmanager
     async def open(
-        self, is_wanted: Callable[[], bool] = lambda: True, since: int | None = None
+        self, is_wanted: Callable[[], bool] = lambda: True, since: str | None = None
     ) -> AsyncIterator[LiveStream]:
         """A stream for as long as it is wanted: it ends within the time of a keep-alive after somebody signed out.
 
         `since` is the version that its page shows: what came before the stream was there, or while it was away, is told.
         """
+        if since is not None and _VERSION.fullmatch(since) is None:
+            raise Refused(Refusal.MALFORMED, "since is the version that a page shows")
         if self.open_count >= STREAMS_MAX:
             raise Refused(Refusal.TOO_MANY_STREAMS, f"{STREAMS_MAX} pages are being kept up to date")
         self.open_count += 1
@@ -55,31 +62,34 @@ class Live:
         finally:
             self.open_count -= 1
 
-    async def version(self) -> int:
+    async def version(self) -> str:
         """The version that a page shows which reads everything after this."""
-        return await self._change(-1)
+        return self._version(await self._change(-1))
 
-    async def _chunks(self, is_wanted: Callable[[], bool], since: int | None) -> AsyncGenerator[bytes, None]:
-        version = await self.version()
+    def _version(self, number: int) -> str:
+        return f"{self._run}.{number}"
+
+    async def _chunks(self, is_wanted: Callable[[], bool], since: str | None) -> AsyncGenerator[bytes, None]:
+        number = await self._change(-1)
         yield b": holdfast\n\n"
-        if since is not None and since != version:  # and be it less: a program that was started anew counts anew
-            yield _changed(version)
+        if since is not None and since != self._version(number):
+            yield self._changed(number)
             await self._pause()
         while not self._ending.is_set() and is_wanted():
-            found = await self._next(version)
+            found = await self._next(number)
             if found is None:
                 yield b": still here\n\n"
-            elif found != version:
-                version = found
-                yield _changed(version)
+            elif found != number:
+                number = found
+                yield self._changed(number)
                 await self._pause()
 
-    async def _next(self, version: int) -> int | None:
-        """The next version; None when there was nothing for so long that one should say so."""
-        waits = [asyncio.ensure_future(self._change(version)), asyncio.ensure_future(self._ending.wait())]
+    async def _next(self, number: int) -> int | None:
+        """The next number; None when there was nothing for so long that one should say so."""
+        waits = [asyncio.ensure_future(self._change(number)), asyncio.ensure_future(self._ending.wait())]
         try:
             done, _ = await asyncio.wait(waits, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-            return (int(waits[0].result()) if waits[0] in done else version) if done else None
+            return (int(waits[0].result()) if waits[0] in done else number) if done else None
         finally:
             for wait in waits:
                 wait.cancel()
@@ -91,6 +101,5 @@ class Live:
         except TimeoutError:
             return
 
-
-def _changed(version: int) -> bytes:
-    return b"event: changed\ndata: %d\n\n" % version
+    def _changed(self, number: int) -> bytes:
+        return f"event: changed\ndata: {self._version(number)}\n\n".encode()
