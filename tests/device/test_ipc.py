@@ -18,7 +18,16 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 import pytest
 from structlog.testing import capture_logs
 
-from holdfast.device import administration, directory, inbox, ipc_documents, ipc_events, ipc_handlers, ipc_queries
+from holdfast.device import (
+    administration,
+    directory,
+    inbox,
+    ipc_documents,
+    ipc_events,
+    ipc_handlers,
+    ipc_queries,
+    ipc_service,
+)
 from holdfast.device import daemon as daemons
 from holdfast.device.exported import EXPORTED
 from holdfast.device.home import Home
@@ -160,6 +169,22 @@ def test_a_daemon_that_cannot_look_at_its_mesh_says_at_once_whom_it_does_not_kno
         house.loop.call_soon_threadsafe(network.is_found_out.set)
         assert str(sending.result()) == "404 destination_unknown"
         assert str(house.ask("POST", "/v1/send", {"to": "dan", "message": "x"})) == "404 destination_unknown"
+
+
+def test_whoever_waits_for_the_first_look_of_a_daemon_that_stops_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemons, "FIRST_LOOK_S", 3600.0)
+    patient = msgspec.structs.replace(ipc_service.LIMITS, drain_timeout_s=PATIENCE_S)
+    monkeypatch.setattr(ipc_service, "LIMITS", patient)
+    with ThreadPoolExecutor(2) as pool:
+        with new_house(tmp_path / "home", network=_Slow()) as house:
+            sending = pool.submit(house.ask, "POST", "/v1/send", {"to": "dan", "message": "x"})
+            administering = pool.submit(house.ask, "POST", "/v1/topic/subscribe", {"topic": "news"})
+            _until(house, lambda: house.service.app.under_way == 2)
+        answers = [sending.result(), administering.result()]
+    assert [str(answer) for answer in answers] == ["503 unavailable"] * 2
+    assert ["the daemon is stopping" in answer.document["detail"] for answer in answers] == [True, True]
 
 
 @pytest.mark.parametrize("header", ["the-id", '"the-id"', ' "the-id" '])

@@ -173,7 +173,8 @@ class Daemon:
             admit=self._admit,
             told=self.changes.tell,
         )
-        self._has_looked = asyncio.Event()  # at its mesh, or found out that it cannot
+        self._has_looked = False  # at its mesh, or found out that it cannot
+        self._first_look_over = asyncio.Event()  # nobody need wait for it any more
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -213,6 +214,10 @@ class Daemon:
     def stop(self) -> None:
         """Let `run` end."""
         self._stopping.set()
+
+    def dismiss(self) -> None:
+        """It is about to stop: whoever waits for its first look at the mesh is told so, and waits no longer."""
+        self._first_look_over.set()
 
     def reload(self) -> list[str]:
         """Read the settings anew and work by them from now on; says which have changed. Bad ones are refused, and change nothing."""
@@ -274,10 +279,16 @@ class Daemon:
 
     async def find_out(self) -> bool:
         """Whoever has just begun knows nobody yet, and whether the relay is there: wait for that a moment. Says whether it was so."""
-        if self._has_looked.is_set():
+        if self._has_looked:
             return False
-        await _sleep(self._has_looked, FIRST_LOOK_S)
+        await _sleep(self._first_look_over, FIRST_LOOK_S)
+        if self._first_look_over.is_set() and not self._has_looked:
+            raise Refused(Refusal.UNAVAILABLE, "the daemon is stopping, and had not looked at its mesh yet")
         return True
+
+    def _looked(self) -> None:
+        self._has_looked = True
+        self._first_look_over.set()
 
     async def settle_key(self) -> None:
         """Before the relay is met: if a rotation got no answer, find out by which key it knows us."""
@@ -312,7 +323,7 @@ class Daemon:
         known = self._directory if is_same else self.device.look(directories.load)
         keys = self.device.look(topic_keys.count)
         self._seen = seen
-        self._has_looked.set()
+        self._looked()
         if (known, keys) == (self._directory, self._keys):
             return  # nothing that could not be sealed can be now
         self._directory, self._keys = known, keys
@@ -329,7 +340,7 @@ class Daemon:
         self._state = msgspec.structs.replace(self._state, last_error=what, last_error_at=self.device.clock())
 
     def _disconnected(self, detail: str) -> None:
-        self._has_looked.set()
+        self._looked()
         self._troubled(detail)
         if self._state.link is LinkState.CONNECTED:
             self._links["disconnections"] += 1

@@ -73,6 +73,7 @@ class Service:
     async def close(self) -> None:
         """Finish what is under way, and let go of everything but the device."""
         self.app.events.end()
+        self.daemon.dismiss()
         for server in (self._tcp, self._unix):
             if server is not None:
                 await server.close()
