@@ -17,7 +17,7 @@ from holdfast.cli import hook
 from holdfast.cli.check import inspect
 from holdfast.device import database
 from holdfast.hook import database as hooks
-from holdfast.hook import doctor, spool
+from holdfast.hook import doctor, owner, spool
 from holdfast.protocol.history import Kind
 from holdfast.protocol.hook_entry import HookDetail
 from holdfast.protocol.schedule import SECOND
@@ -271,7 +271,6 @@ def test_a_notify_of_somebody_else_is_a_conflict(person: AgentUser) -> None:
 
 
 AGO_S = 100  # longer than an event may be open, or its end may take
-AGAIN_S = 55  # until the next attempt
 
 
 def put(home: Path, *event_types: str, session: str) -> None:
@@ -301,19 +300,22 @@ def metrics(home: Path) -> dict[str, float]:
 
 def test_metrics_and_warnings_tell_of_hooks(member: AgentUser) -> None:
     engine = hooks.opened(member.home / "hooks.db", wall_clock)
+    another = owner.Owner(member.home, os.urandom)  # a worker that lives, and keeps what it has
     with engine.write() as transaction:
         transaction.rows(
             "INSERT INTO hook_outbox (event_id, agent, session_id, event_type, event_name, payload, received_at,"
-            " attempts, next_attempt_at) VALUES (:id, 'claude', 'stuck', 'agent_stop', 'Stop', '{}', :at, 1, :again)",
-            {"id": "f" * 32, "at": wall_clock() - AGO_S * SECOND, "again": wall_clock() + AGAIN_S * SECOND},
+            " next_attempt_at, status, lock_owner, lock_token, locked_at) VALUES"
+            " (:id, 'claude', 'stuck', 'agent_stop', 'Stop', '{}', :at, :at, 'locked', :owner, 1, :now)",
+            {"id": "f" * 32, "at": wall_clock() - AGO_S * SECOND, "owner": another.name, "now": wall_clock()},
         )
     engine.close()
-    (member.home / "hooks.json").write_text('{"summary_s": 0.2}')
+    (member.home / "hooks.json").write_text('{"summary_s": 0.2, "lock_cutoff_s": 3600}')
     put(member.home, "session_start", *["tool_use"] * 9, "agent_stop", session="late")
     with member.daemon():
         member.until_handled(11)
         member.until(lambda _: metrics(member.home)["stuck"] == 1)
         found = metrics(member.home)
+    another.release()
     assert (found["worker"], found["processed"], found["coalesced"], found["spooled"]) == (1, 3, 8, 11)
     assert (found["queue_depth"], found["spool_bytes"]) == (0, 0)
     assert found["lag_p99_ms"] >= found["lag_p95_ms"] >= AGO_S * 1000

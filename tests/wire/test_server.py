@@ -2,13 +2,15 @@
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from uvicorn.protocols.utils import ClientDisconnected
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 
@@ -16,15 +18,21 @@ from holdfast.wire.http import PIPELINED_MAX
 from holdfast.wire.network import PortTaken, SystemNetwork
 from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
+from tests.hook import virtual
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
 SHORT_S = 0.2
-IDLE_S = 1.5  # long enough for a healthy client on a busy machine
+IDLE_S = 75.0  # of time that passes only when everybody waits
 GENEROUS_S = 60.0  # how long a test waits for what must come; nothing is asserted about it
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(test, 2 * GENEROUS_S))
+
+
+def run_in_virtual_time(test: Coroutine[Any, Any, None]) -> None:
+    """However slow the machine is, nobody is late for it."""
+    virtual.run(test, virtual.VirtualLoop())
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -67,6 +75,19 @@ async def serving(app: App = echo, **limits: Any) -> AsyncIterator[Server]:
         await server.close()
 
 
+@asynccontextmanager
+async def serving_at_a_path(app: App, **limits: Any) -> AsyncIterator[str]:
+    """On a Unix socket, where what is sent has arrived: nothing is under way while everybody waits."""
+    server = Server(app, Limits(**limits), clock=lambda: 1_800_000_000_000_000)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "socket")
+        await server.start_unix(SystemNetwork(), path)
+        try:
+            yield path
+        finally:
+            await server.close()
+
+
 class Peer:
     """One end of a TCP connection, as raw as it gets."""
 
@@ -98,9 +119,13 @@ class Peer:
 
 
 @asynccontextmanager
-async def dialled(server: Server) -> AsyncIterator[Peer]:
-    host, port = server.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
+async def dialled(server: Server | str) -> AsyncIterator[Peer]:
+    """A connection to a server, or to a path."""
+    if isinstance(server, str):
+        reader, writer = await asyncio.open_unix_connection(server)
+    else:
+        host, port = server.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
     try:
         yield Peer(reader, writer)
     finally:
@@ -220,11 +245,12 @@ def test_an_answer_that_takes_long_is_no_slow_request() -> None:
             await asyncio.sleep(IDLE_S * 1.2)
             await echo(scope, receive, send)
 
-        async with serving(slow, request_timeout_s=SHORT_S, idle_timeout_s=IDLE_S) as server, dialled(server) as peer:
+        limits = {"request_timeout_s": SHORT_S, "idle_timeout_s": IDLE_S}
+        async with serving_at_a_path(slow, **limits) as path, dialled(path) as peer:
             await peer.send(request(b"patience"))
             assert (await peer.response())[2] == b"patience"
 
-    run(test())
+    run_in_virtual_time(test())
 
 
 def test_a_body_over_the_limit_is_refused_by_its_announcement() -> None:
@@ -441,18 +467,18 @@ def test_a_handshake_that_is_none_is_a_problem() -> None:
 def test_a_websocket_that_is_silent_is_pinged_and_one_that_does_not_answer_is_ended() -> None:
     async def test() -> None:
         async with (
-            serving(echo, idle_timeout_s=IDLE_S) as server,
-            websocket(server) as healthy,
-            dialled(server) as half_open,
+            serving_at_a_path(echo, idle_timeout_s=IDLE_S) as path,
+            unix_connect(path, ping_interval=None) as healthy,
+            dialled(path) as half_open,
         ):
             await half_open.send(HANDSHAKE)
             await half_open.reader.readuntil(b"\r\n\r\n")
-            await until(lambda: server.connections == 1)  # it answers no ping
+            await half_open.reader.read()  # to its end: it answers no ping
             await asyncio.sleep(IDLE_S)
             await healthy.send("still here")
             assert await healthy.recv() == "still here"
 
-    run(test())
+    run_in_virtual_time(test())
 
 
 def test_a_websocket_whose_pong_we_do_not_read_is_not_taken_for_silent() -> None:
@@ -463,11 +489,14 @@ def test_a_websocket_whose_pong_we_do_not_read_is_not_taken_for_silent() -> None
             await asyncio.sleep(IDLE_S * 2)
             await _echo_frames(receive, send, accept=False)
 
-        async with serving(late, idle_timeout_s=IDLE_S) as server, websocket(server) as client:
+        async with (
+            serving_at_a_path(late, idle_timeout_s=IDLE_S) as path,
+            unix_connect(path, ping_interval=None) as client,
+        ):
             await client.send("are you there?")
             assert await client.recv() == "are you there?"
 
-    run(test())
+    run_in_virtual_time(test())
 
 
 HANDSHAKE = (
