@@ -7,6 +7,7 @@ files are as the system, or after a power cut the disk, has them.
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -147,9 +148,8 @@ class Machine:
         self.disk.files[name] = File(bytearray(content))
         self._vfs = self.disk.boot()
         was_full, self.is_full = self.is_full, False
-        engine = self.engine(name)
-        prepare(engine)
-        engine.close()
+        with closing(self.engine(name)) as engine:
+            prepare(engine)
         self.is_full = was_full
         self.disk.cut()
         self.world.journal.restored.append(Restored(self.name, made_at, self.loop.now()))
@@ -288,7 +288,11 @@ class RelayMachine(Machine):
 
     async def _work(self, life: Life, stop: asyncio.Event) -> None:
         engine = self.engine("relay.db")
-        relay_database.prepare(engine, self.clock, self.random)
+        try:
+            relay_database.prepare(engine, self.clock, self.random)
+        except BaseException:
+            engine.close()
+            raise
         relay = self.relay = Relay(
             engine, self.settings, self.identity, clock=self.clock, random=self.random, later=self.later
         )

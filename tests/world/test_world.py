@@ -1,17 +1,22 @@
 """Worlds of a few seeds, in the ordinary run: they keep the contract, and the same seed is the same world, byte for byte."""
 
+import asyncio
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import pytest
 
+from holdfast.store.sqlite import SqliteEngine
 from tests.world.faults import FAULTS
+from tests.world.machine import Machine
 from tests.world.mutants import MUTANTS, SEEDS_MAX, prepare
 from tests.world.oracle import RULES
 from tests.world.places import choose
+from tests.world.world import World
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 180
@@ -57,6 +62,26 @@ def test_some_worlds_have_one_relay_and_some_have_several() -> None:
     assert {1, 2, 3} == set(counts)
     assert counts[SEVERAL] == 3
     assert all(choose(seed).followed("ada")[1:] == (("south",) if counts[seed] > 1 else ()) for seed in range(20))
+
+
+def test_a_relay_whose_disk_is_full_when_it_starts_leaves_no_database_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, opened = World(0, tmp_path, SECONDS), []
+    machine = next(iter(world.relays.values()))
+
+    def engine(path: str) -> SqliteEngine:
+        opened.append(Machine.engine(machine, path))
+        return opened[-1]
+
+    monkeypatch.setattr(machine, "engine", engine)
+    machine.is_full = True
+    machine.start()
+    world.loop.run_until_complete(asyncio.sleep(1))
+    world.loop.close()
+    assert not machine.is_up
+    with pytest.raises(apsw.ConnectionClosedError):
+        opened[0]._writer.execute("SELECT 1")
 
 
 def test_faults_fall_often_enough() -> None:
