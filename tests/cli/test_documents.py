@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
-from holdfast.cli.app import COMMANDS
+from holdfast.cli.app import COMMANDS, assembled
 from tests.cli.person import Person, founder
 from tests.relay.running import RunningRelay
 
@@ -88,3 +89,56 @@ def test_every_table_is_in_the_data_model(program: str) -> None:
 def test_every_command_is_in_the_documents() -> None:
     text = "".join(path.read_text() for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")))
     assert [name for name in COMMANDS if f"holdfast {name}" not in text] == []
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCED = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CALL = re.compile(r"(?:^|[$;(] ?|\w=\S* )holdfast ([a-z-].*)")
+OPTION = re.compile(r"(?<!send )(--[a-z][\w-]*)")  # one that a remark names belongs to another command
+AGENTS_OWN = "hook --agent"  # is answered before the commands are loaded
+
+
+def _calls(page: str) -> list[str]:
+    """What stands behind the program's name, wherever a page shows it being called."""
+    shown = [line for block in FENCED.findall(page) for line in block.splitlines()]
+    shown += re.findall(r"`([^`\n]+)`", FENCED.sub("", page))
+    return [found[1] for line in shown if (found := CALL.search(line)) and not found[1].startswith(AGENTS_OWN)]
+
+
+def _wrong(call: str) -> list[str]:
+    """The word that is no command, or the options that the command does not take."""
+    command: Any = typer.main.get_command(assembled([]))
+    words = call.split()
+    while words and hasattr(command, "commands") and not words[0].startswith("-"):
+        names = words.pop(0).split("|")
+        if not all(name in command.commands for name in names):
+            return names
+        command = command.commands[names[0]]
+    known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    return [option for option in OPTION.findall(" ".join(words)) if option not in known]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_and_option_that_a_document_shows_is_there(page: Path) -> None:
+    assert {call: wrong for call in _calls(page.read_text()) if (wrong := _wrong(call))} == {}
+
+
+def test_the_documents_show_commands() -> None:
+    assert len({call for page in PAGES for call in _calls(page.read_text())}) > 100
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_link_of_a_document_leads_somewhere(page: Path) -> None:
+    missing = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", FENCED.sub("", page.read_text())):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if not (link.startswith("https://") or (target.exists() and (not anchor or anchor in _anchors(target)))):
+            missing.append(link)
+    assert missing == []
+
+
+def _anchors(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}

@@ -424,6 +424,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "no mesh yet, JSON": (["NEW", "member", "list", "--json"], 3, "no_mesh"),
     "a second mesh": (["ALICE", "mesh", "create", "Another", "--relay", "RELAY"], 4, "a home has one mesh"),
     "a relay that is not there": (["NEW", "mesh", "create", "x", "--relay", "http://127.0.0.1:1"], 5, "refused"),
+    "a relay without TLS": (["NEW", "mesh", "create", "x", "--relay", "TLS"], 5, "no connection (TLS: "),
     "a name that is not known": (["NEW", "mesh", "create", "x", "--relay", "http://relay.invalid"], 5, "not answer"),
     "a server that is no relay": (["NEW", "mesh", "create", "x", "--relay", "PAGE"], 5, "not a Holdfast relay's"),
     "no address": (["NEW", "mesh", "create", "x", "--relay", "relay"], 2, "not a relay's address"),
@@ -435,7 +436,11 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
         "a member's name has 1 to 64",
     ),
     "no invitation": (["NEW", "mesh", "join", "please"], 2, "an invitation starts with"),
-    "an invitation with a typing error": (["NEW", "mesh", "join", "TYPO"], 2, "checksum"),
+    "an invitation with a typing error": (
+        ["NEW", "mesh", "join", "TYPO"],
+        2,
+        "this invitation cannot be read: its checksum",
+    ),
     "an invitation for no time": (["ALICE", "mesh", "invite", "--hours", "0"], 2, "greater than or equal to 1"),
     "an unknown role": (["ALICE", "mesh", "invite", "--role", "king"], 2, "king"),
     "no such member": (["ALICE", "member", "revoke", "zoe"], 3, "there is no member zoe"),
@@ -456,7 +461,7 @@ def test_a_failure_is_one_clear_message_and_its_exit_code(
     person: Callable[[str], Person], settled: Person, relay: RunningRelay, page: str, name: str
 ) -> None:
     (who, *arguments), code, message = FAILURES[name]
-    places = {"RELAY": relay.url, "PAGE": page, "TYPO": TYPO}
+    places = {"RELAY": relay.url, "PAGE": page, "TYPO": TYPO, "TLS": relay.url.replace("http:", "https:")}
     said = (settled if who == "ALICE" else person("new")).fails(code, *(places.get(word, word) for word in arguments))
     assert message in re.sub(r"[\s│╭╮╰╯─]+", " ", said)
     assert not (person("new").home / "home.json").exists()

@@ -159,7 +159,7 @@ BROKEN: dict[str, tuple[Callable[[Home], object], type[Fault], str]] = {
     "home.json has a word that we do not know": (_rewrite("home.json", colour="red"), Damaged, "colour"),
     "home.json has a member id that is none": (_rewrite("home.json", member="../x"), Damaged, "member"),
     "home.json is of a newer version": (_rewrite("home.json", version=2), Damaged, "version 2"),
-    "the home is a file": (_replace_home_by_a_file, Damaged, "not a directory"),
+    "the home is a file": (_replace_home_by_a_file, faults.FileThere, "a home is a directory"),
 }
 
 

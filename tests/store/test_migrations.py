@@ -93,3 +93,17 @@ def test_processes_that_open_a_new_database_at_once_take_each_step_once(tmp_path
         assert transaction.rows("SELECT count(*) FROM one") == [(1,)]
         assert transaction.rows("SELECT count(*) FROM holdfast_migration") == [(2,)]
     engine.close()
+
+
+def test_a_file_with_nothing_in_it_is_not_called_an_older_one(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch(0o600)
+    with pytest.raises(faults.NotOurs, match="it is empty"):
+        migrations.open_to_read(tmp_path / "empty", _schema(ONE))
+
+
+def test_a_file_that_lacks_a_step_is_an_older_one(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "older")
+    migrations.migrate(engine, _schema(ONE), lambda: 1)
+    engine.close()
+    with pytest.raises(faults.Outdated):
+        migrations.open_to_read(tmp_path / "older", _schema(ONE, TWO))

@@ -95,6 +95,10 @@ def _no_answer(url: str, detail: str) -> str:
     return f"the relay {url} does not answer: {plain(detail)}. Check that it runs and that the address is right."
 
 
+def _no_invitation(error: InvalidInvitation) -> str:
+    return f"this invitation cannot be read: {error}. Copy all of it, or ask for another."
+
+
 def _usage(home: Home, error: Exception) -> Failure:
     return Failure(ExitCode.USAGE, "usage", f"{error}.")
 
@@ -106,7 +110,7 @@ _FAILURES: dict[type[Exception], Callable[[Home, Any], Failure]] = {
     NotThatOne: lambda home, error: _not_that_one(error),
     NotAllowed: lambda home, error: Failure(ExitCode.ERROR, str(Refusal.NOT_PERMITTED), f"{error}."),
     InvalidUrl: _usage,
-    InvalidInvitation: _usage,
+    InvalidInvitation: lambda home, error: Failure(ExitCode.USAGE, "usage", _no_invitation(error)),
     InvalidName: _usage,
     PutOff: lambda home, error: put_off(error, _KEPT if error.kept else _NOT_KEPT),
     Unreachable: lambda home, error: Failure(

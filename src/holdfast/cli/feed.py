@@ -1,6 +1,7 @@
 """`holdfast feed`: a person's documents, the same in all of that person's homes, editable in each though no relay is in reach."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,10 +70,11 @@ def share(
     """Share your author key with another home of yours, sealed. Whoever has it can read and edit everything."""
     with _daemon() as client:
         shared = client.share(member)
+        own = client.health().member_name
     if as_json:
         print_json(msgspec.to_builtins(shared))
     else:
-        console().print("on its way. In that home run holdfast feed init --from, with the name that this home has")
+        console().print(f"on its way. In that home: holdfast feed init --from {shlex.quote(own)}", soft_wrap=True)
 
 
 @app.command()

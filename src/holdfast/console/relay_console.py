@@ -113,7 +113,10 @@ class RelayConsole:
         signed = self._auth.verify(credentials.strip(), request.method, request.urls, request.body)
         is_operator = self._relay.is_operator(signed.pubkey)
         if not is_operator and signed.pubkey not in self._readers:
-            raise Refused(Refusal.AUTH_FAILED, "this key is neither an operator's nor a reader's of this relay")
+            raise Refused(
+                Refusal.AUTH_FAILED,
+                "this key is neither an operator's nor one of the `readers` in this relay's settings",
+            )
         self._auth.spend(signed)
         try:
             wanted = msgspec.json.decode(request.body or b"{}", type=_Wanted)

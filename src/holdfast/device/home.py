@@ -177,7 +177,7 @@ class Home:
         except OSError as error:
             raise files.meaning(error, self.path) from error
         if not stat.S_ISDIR(mode):
-            raise Damaged(str(self.path), "it is not a directory")
+            raise faults.FileThere(str(self.path), "a home is a directory")
         if mode & _OTHERS and create and not any(self.path.iterdir()):
             self.path.chmod(_DIRECTORY_MODE)  # somebody made it for us, and it holds nothing yet
         elif mode & _OTHERS:

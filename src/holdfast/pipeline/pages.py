@@ -289,7 +289,8 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
     code, detail = problem.get("code", "").replace("-", "_"), problem.get("detail", "")
     told = f"{place.url}: {response.status} {code}: {detail}"
     if response.status in (401, 403):
-        return NotAllowed(f"{told}. Mint a token with `holdfast relay token` and hand its file over as token_file.")
+        remedy = "Mint a token with `holdfast relay token`, and give its file: --token-file, or the option token_file."
+        return NotAllowed(f"{told}. {remedy}")
     if code == "range_pruned":
         found = _PRUNED.search(detail)
         if found:

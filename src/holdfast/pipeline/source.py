@@ -122,7 +122,7 @@ def token(token_file: str | None) -> str | None:
     try:
         return Path(token_file).read_text().strip()
     except OSError as error:
-        raise SourceError(f"the token file {token_file} cannot be read: {error.strerror}") from error
+        raise SourceError(f"the token file {token_file} cannot be read: {error.strerror}. Correct the path.") from error
 
 
 def _position(options: Mapping[str, str], name: str) -> int | None:

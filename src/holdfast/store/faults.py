@@ -32,7 +32,7 @@ class Fault(Exception):
 
 class DirectoryMissing(Fault):
     what = "the directory for this file does not exist"
-    remedy = "Create the directory first, or correct the path."
+    remedy = "Correct the path; if a new file is wanted there, create the directory first."
 
 
 class FileMissing(Fault):

@@ -72,6 +72,8 @@ def readable(engine: E, schema: Schema) -> E:
     """A database that was opened to be read, if it is the program's and up to date; else it is closed."""
     try:
         if not current(engine, schema):
+            if version(engine, schema.program) == 0:
+                raise faults.NotOurs(engine.where, "it is empty")
             raise faults.Outdated(engine.where)
     except BaseException:
         engine.close()

@@ -5,6 +5,7 @@ address that its users were given, or it is not the relay they mean.
 """
 
 import os
+import ssl
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
 from types import TracebackType
@@ -526,6 +527,8 @@ def _cause(error: BaseException) -> str:
     """The innermost reason, which says most: connection refused, name not known."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
+    if isinstance(error, ssl.SSLError):  # its numbers are not the system's
+        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)  # asyncio's own words name the call and not the reason
     return str(error) or type(error).__name__
