@@ -128,6 +128,18 @@ def test_what_happens_shows_by_itself(seeded: Town, relay_page: Watched, daemon_
     assert relay_page.page.evaluate("document.body.dataset.same") == "yes"  # nobody loaded the page anew
 
 
+def test_a_page_that_hears_of_no_changes_says_so_until_it_does(context: BrowserContext, daemon_page: Watched) -> None:
+    page = context.new_page()
+    page.route("**/live?since=*", lambda route: route.fulfill(status=401))  # as after the daemon was started anew
+    page.goto(base(daemon_page.page) + "/")
+    stale = page.get_by_role("alert")
+    expect(stale).to_contain_text("not kept up to date")
+    assert barriers(page) == []
+    page.unroute_all()
+    expect(stale).to_be_hidden()
+    page.close()
+
+
 def test_charts_are_drawn(relay_page: Watched) -> None:
     relay_page.page.goto(base(relay_page.page) + "/")
     expect(relay_page.page.locator(".plot canvas")).to_be_visible()

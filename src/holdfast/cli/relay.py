@@ -16,14 +16,6 @@ from holdfast.store import files
 OTHER_FILES = 256  # descriptors beside connections: databases, pipes, those who are told that the relay is full
 
 app = typer.Typer(help="Run a relay, and look after one.", no_args_is_help=True)
-app.command("token")(relay_data.token)
-app.command("stats")(relay_data.stats)
-app.command("queues")(relay_queues.queues)
-app.command("moderate")(relay_queues.moderate)
-app.command("backup")(relay_data.backup)
-app.command("restore")(relay_data.restore)
-app.command("migrate")(relay_store.migrate)
-app.command("fork")(relay_store.fork)
 
 
 @app.command()
@@ -58,6 +50,16 @@ def run(
             serve(data, chosen, lake)
     except lock.RelayRunning as fault:
         raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault
+
+
+app.command("token")(relay_data.token)
+app.command("stats")(relay_data.stats)
+app.command("queues")(relay_queues.queues)
+app.command("moderate")(relay_queues.moderate)
+app.command("backup")(relay_data.backup)
+app.command("restore")(relay_data.restore)
+app.command("migrate")(relay_store.migrate)
+app.command("fork")(relay_store.fork)
 
 
 def allow_connections(connections_max: int) -> None:

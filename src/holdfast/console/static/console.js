@@ -46,6 +46,10 @@
   document.addEventListener("htmx:sseMessage", () => {
     if (drawing === null) { drawing = setTimeout(() => { drawing = null; drawAll(); }, 2000); }
   });
+  // Whoever is told of no changes may show what is no longer so.
+  const stale = document.getElementById("stale");
+  document.addEventListener("htmx:sseError", () => { stale.hidden = false; });
+  document.addEventListener("htmx:sseOpen", () => { stale.hidden = true; });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   let resizing = null;
   window.addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(redraw, 200); });
