@@ -18,7 +18,7 @@ INSTALL := $(PIP) --require-hashes --no-build-isolation
 .PHONY: help demo test test-cluster test-long check format crash fuzz sim sim-mutants sim-search sim-page sim-coverage scale bench setup pipeline lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/runtime $(VENV)/pipeline ## watch messages survive kill -9, and Spark prove it: about two minutes
 	@$(BIN)/python -m holdfast.cli demo
