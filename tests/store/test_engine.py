@@ -211,6 +211,18 @@ def test_commits_are_synced_and_never_less(tmp_path: Path) -> None:
     engine.close()
 
 
+def test_what_a_batch_may_have_to_undo_is_kept_in_memory_and_what_a_migration_sorts_in_files(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    files, memory = [(1,)], [(2,)]
+    for large, expected in ((True, files), (False, memory), (True, files), (False, memory)):
+        with engine.write(large=large) as transaction:
+            transaction.script(
+                f"CREATE TEMP TABLE scratch (id INTEGER); {TABLE}; DROP TABLE temp.scratch; DROP TABLE thing"
+            )
+            assert transaction.rows("PRAGMA temp_store") == expected
+    engine.close()
+
+
 def test_both_connections_distrust_the_file(tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "store.db")
     engine.prepare()

@@ -81,8 +81,11 @@ class Engine(Protocol):
     def prepare(self) -> None:
         """Set what durability needs, or refuse. Called once the database is known to be ours."""
 
-    def write(self) -> AbstractContextManager[Transaction]:
-        """A transaction that may change things: on disk when the block is left, undone when it raises."""
+    def write(self, *, large: bool = False) -> AbstractContextManager[Transaction]:
+        """A transaction that may change things: on disk when the block is left, undone when it raises.
+
+        A `large` one may sort all that there is, which must not need as much memory.
+        """
 
     def read(self) -> AbstractContextManager[Transaction]:
         """A consistent view. Keep it short: it holds back the clean-up of what writers replaced."""

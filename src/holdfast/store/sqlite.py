@@ -103,6 +103,7 @@ class SqliteEngine:
         self._log_pages = log_pages
         self._process = os.getpid()
         self._fatal: faults.Fault | None = None
+        self._scratch = "DEFAULT"
         self._write_turn = threading.RLock()
         self._read_turn = threading.RLock()
         # A memory database and an exclusive lock belong to one connection, which then serves readers too.
@@ -130,8 +131,8 @@ class SqliteEngine:
             self._execute(self._writer, f"PRAGMA wal_autocheckpoint={self._log_pages}")
             self._begin_journal()
 
-    def write(self) -> AbstractContextManager[Transaction]:
-        return self._write()
+    def write(self, *, large: bool = False) -> AbstractContextManager[Transaction]:
+        return self._write("FILE" if large else "MEMORY")
 
     def read(self) -> AbstractContextManager[Transaction]:
         return self._read()
@@ -273,13 +274,20 @@ class SqliteEngine:
         return [] if lines == ["ok"] else lines
 
     @contextmanager
-    def _write(self) -> Iterator[Transaction]:
+    def _write(self, scratch: str) -> Iterator[Transaction]:
         self._stay_in_process()
         with self._write_turn:
             if self._fatal is not None:
                 raise self._fatal.again()
+            self._keep_scratch_in(scratch)
             with self._remembering(), self._transaction(self._writer, "BEGIN IMMEDIATE") as transaction:
                 yield transaction
+
+    def _keep_scratch_in(self, scratch: str) -> None:
+        """Where a statement keeps the pages that it would have to undo: those of one batch need no file of their own."""
+        if self._scratch != scratch:
+            self._execute(self._writer, f"PRAGMA temp_store={scratch}")
+            self._scratch = scratch
 
     @contextmanager
     def _read(self) -> Iterator[Transaction]:
