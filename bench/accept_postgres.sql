@@ -17,7 +17,6 @@ CREATE TABLE message (
 );
 CREATE INDEX message_by_time ON message (accepted_at, seq);
 CREATE INDEX message_by_event ON message (event_id);
-CREATE INDEX message_by_sender ON message (mesh, sender, seq);
 CREATE TABLE delivery (
     mesh text, member text, seq bigint, message_id text NOT NULL, state text NOT NULL, expires_at bigint NOT NULL,
     PRIMARY KEY (mesh, member, seq)

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.console import relay_messages
+from holdfast.console.relay_messages import Query
 from holdfast.console.relay_overview import MINUTE, RATE_MINUTES, Rates, position_before
 from holdfast.protocol.history import Draft, Kind
 from holdfast.relay import database
@@ -35,15 +37,17 @@ def read(engine: SqliteEngine, rates: Rates, now: int) -> dict[str, list[int]]:
     return lines
 
 
-def test_messages_of_a_quiet_mesh_are_found_behind_any_number_of_others(
-    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("sought", [Query(mesh="quiet"), Query(mesh="busy", sender="quiet")], ids=["mesh", "sender"])
+def test_messages_of_somebody_quiet_are_found_behind_any_number_of_others(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch, sought: Query
 ) -> None:
     monkeypatch.setattr(relay_messages, "LOOKED_THROUGH_MAX", 10)
     columns = ("message_id", "mesh", "sender", "client_message_id", "event_id", "seq", "kind", "destination_kind")
     rest = ("destination_ref", "event", "size", "accepted_at")
-    meshes = {5: "quiet", 20: "quiet", 38: "quiet"}
+    quiet = (sought.mesh, sought.sender or "ann")
+    places = dict.fromkeys((5, 20, 38), quiet)
     rows = [
-        (f"id{seq}", meshes.get(seq, "busy"), "ann", f"c{seq}", b"e", seq, 4201, "dm", "ben", b"{}", 2, START)
+        (f"id{seq}", *places.get(seq, ("busy", "ann")), f"c{seq}", b"e", seq, 4201, "dm", "ben", b"{}", 2, START)
         for seq in range(1, 41)
     ]
     with engine.write() as transaction:
@@ -52,8 +56,7 @@ def test_messages_of_a_quiet_mesh_are_found_behind_any_number_of_others(
         found, at, pages = [], None, 0
         with engine.read() as transaction:
             while pages == 0 or at is not None:
-                query = relay_messages.Query(mesh="quiet", order=order, at=at)
-                listed, at = relay_messages.page(transaction, query)
+                listed, at = relay_messages.page(transaction, replace(sought, order=order, at=at))
                 found += [row.seq for row in listed]
                 pages += 1
         assert (sorted(found), pages) == ([5, 20, 38], 5)

@@ -87,7 +87,6 @@ def _goes_along(step: str, name: str) -> bool:
 @pytest.mark.parametrize(
     ("file", "name", "index"),
     [
-        ("relay", "oldest_of_sender", "message_by_sender"),
         ("relay", "newest_of_topic", "message_by_topic"),
         ("relay", "newest_waiting_for", "delivery_queue"),
         ("relay", "oldest_in_queues", "delivery_queue"),

@@ -6,25 +6,19 @@ SELECT seq FROM message WHERE seq < :at AND kind = :kind ORDER BY seq DESC LIMIT
 SELECT seq FROM message WHERE seq > :at AND kind = :kind ORDER BY seq LIMIT :limit
 
 -- name: newest_of_mesh
--- Of a mesh there is no index: so many messages are looked through, and the next page goes on behind them.
-SELECT seq FROM (SELECT seq, mesh, kind FROM message WHERE seq < :at ORDER BY seq DESC LIMIT :looked_through) AS near
-WHERE mesh = :mesh AND kind = :kind ORDER BY seq DESC LIMIT :limit
+-- Of a mesh, or of a sender in it, there is no index: so many messages are looked through, and the next page goes on behind them.
+SELECT seq FROM (SELECT seq, mesh, sender, kind FROM message WHERE seq < :at ORDER BY seq DESC LIMIT :looked_through) AS near
+WHERE mesh = :mesh AND (CAST(:sender AS TEXT) IS NULL OR sender = :sender) AND kind = :kind ORDER BY seq DESC LIMIT :limit
 
 -- name: oldest_of_mesh
-SELECT seq FROM (SELECT seq, mesh, kind FROM message WHERE seq > :at ORDER BY seq LIMIT :looked_through) AS near
-WHERE mesh = :mesh AND kind = :kind ORDER BY seq LIMIT :limit
+SELECT seq FROM (SELECT seq, mesh, sender, kind FROM message WHERE seq > :at ORDER BY seq LIMIT :looked_through) AS near
+WHERE mesh = :mesh AND (CAST(:sender AS TEXT) IS NULL OR sender = :sender) AND kind = :kind ORDER BY seq LIMIT :limit
 
 -- name: newest_looked_through
 SELECT count(*), min(seq) FROM (SELECT seq FROM message WHERE seq < :at ORDER BY seq DESC LIMIT :looked_through) AS near
 
 -- name: oldest_looked_through
 SELECT count(*), max(seq) FROM (SELECT seq FROM message WHERE seq > :at ORDER BY seq LIMIT :looked_through) AS near
-
--- name: newest_of_sender
-SELECT seq FROM message WHERE mesh = :mesh AND sender = :sender AND seq < :at AND kind = :kind ORDER BY seq DESC LIMIT :limit
-
--- name: oldest_of_sender
-SELECT seq FROM message WHERE mesh = :mesh AND sender = :sender AND seq > :at AND kind = :kind ORDER BY seq LIMIT :limit
 
 -- name: newest_of_topic
 SELECT seq FROM message

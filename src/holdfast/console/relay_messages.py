@@ -16,7 +16,7 @@ from holdfast.store.engine import Transaction, Value
 SEQ_MAX = 2**63 - 1
 DELIVERIES_ROWS = 100  # of one message, on one page
 DECISIONS_MAX = 200
-LOOKED_THROUGH_MAX = 20_000  # messages, for those of a mesh; the next page goes on behind them
+LOOKED_THROUGH_MAX = 20_000  # messages, for those of a mesh or a sender; the next page goes on behind them
 EVENT_ID_CHARACTERS = 64
 
 
@@ -64,13 +64,13 @@ def page(transaction: Transaction, query: Query) -> tuple[list[Listed], int | No
     """A page of messages, and where the next one begins."""
     found = [seq for (seq,) in transaction.rows(SQL[_way(query)], _parameters(query))]
     seqs, last = cut(found)
-    if last is None and _sought(query) == "mesh":
+    if last is None and _sought(query) in ("mesh", "sender"):
         last = _looked_through(transaction, query)
     return described(transaction, list(seqs)), last
 
 
 def _looked_through(transaction: Transaction, query: Query) -> int | None:
-    """Where to go on looking for messages of a mesh; None where the end was reached."""
+    """Where to go on looking for messages that no index finds; None where the end was reached."""
     name = "oldest_looked_through" if query.order == "oldest" else "newest_looked_through"
     parameters = _parameters(query)
     ((count, last),) = transaction.rows(SQL[name], {key: parameters[key] for key in ("at", "looked_through")})
@@ -80,7 +80,7 @@ def _looked_through(transaction: Transaction, query: Query) -> int | None:
 _WAYS = {
     "all": ("newest", "oldest"),
     "mesh": ("newest_of_mesh", "oldest_of_mesh"),
-    "sender": ("newest_of_sender", "oldest_of_sender"),
+    "sender": ("newest_of_mesh", "oldest_of_mesh"),
     "recipient": ("newest_of_recipient", "oldest_of_recipient"),
     "topic": ("newest_of_topic", "oldest_of_topic"),
     "waiting": ("newest_in_queues", "oldest_in_queues"),

@@ -32,6 +32,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "neighbours"),
         Migration.load(__package__, "console"),
         Migration.load(__package__, "delivery"),
+        Migration.load(__package__, "sender"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify, feed_check.verify_kept, message_check.verify),
