@@ -1,13 +1,16 @@
 """What the relay counts, for Prometheus: a registry of its own, names that begin with holdfast_."""
 
-from collections import Counter as Tally
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
-from holdfast.wire.metrics import Counts
+from holdfast.wire.metrics import Counts, Tally
 
-_BATCHES = (1, 2, 5, 10, 20, 50, 100)
+_BATCHES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 class Metrics(Counts):
@@ -15,16 +18,12 @@ class Metrics(Counts):
 
     def __init__(self) -> None:
         super().__init__()
-        self._answers = Counter(
-            "holdfast_answers",
-            "Answers to offered events: accepted, duplicate, or the refusal.",
-            ("code",),
-            registry=self.registry,
+        self._answers = Tally(
+            "holdfast_answers", "Answers to offered events: accepted, duplicate, or the refusal.", ("code",)
         )
-        self._answered: dict[str, Counter] = {}  # finding one by its label costs more than counting
-        self._offered = Histogram(
-            "holdfast_offered_events", "Events offered at once.", buckets=_BATCHES, registry=self.registry
-        )
+        self.registry.register(self._answers)
+        self._offered = _Offered()
+        self.registry.register(self._offered)
         self._notices = Counter(
             "holdfast_notices", "WebSocket messages that were no event, by refusal.", ("code",), registry=self.registry
         )
@@ -36,17 +35,15 @@ class Metrics(Counts):
 
     def answers(self, codes: Iterable[str]) -> None:
         """Answers that left together."""
-        found = Tally(codes)
-        for code, count in found.items():
-            if code not in self._answered:
-                self._answered[code] = self._answers.labels(code)
-            self._answered[code].inc(count)
-        self._offered.observe(found.total())
+        events = 0
+        for code in codes:
+            self._answers.add((code,))
+            events += 1
+        self._offered.add(events)
 
     def answered(self) -> dict[str, int]:
         """How often each answer was given since the start."""
-        samples = (sample for family in self._answers.collect() for sample in family.samples)
-        return {sample.labels["code"]: int(sample.value) for sample in samples if sample.name.endswith("_total")}
+        return {str(code): count for (code,), count in self._answers.counts().items()}
 
     def notice(self, code: str) -> None:
         self._notices.labels(code).inc()
@@ -55,3 +52,21 @@ class Metrics(Counts):
         self.sweeps.inc()
         for name, rows in gone.items():
             self._swept.labels(name).inc(rows)
+
+
+class _Offered(Collector):
+    """How many events were offered at once, as a histogram; plain numbers, as in a tally."""
+
+    def __init__(self) -> None:
+        self._requests = [0] * (len(_BATCHES) + 1)
+        self._events = 0
+
+    def add(self, events: int) -> None:
+        self._requests[bisect_left(_BATCHES, events)] += 1
+        self._events += events
+
+    def collect(self) -> Iterable[Metric]:
+        bounds, up_to = (*map(str, _BATCHES), "+Inf"), accumulate(self._requests.copy())
+        family = HistogramMetricFamily("holdfast_offered_events", "Events offered at once.")
+        family.add_metric([], list(zip(bounds, up_to, strict=True)), self._events)
+        return (family,)

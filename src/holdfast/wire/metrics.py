@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,19 +19,14 @@ class Counts:
     def __init__(self) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # or every count would have a second line, with the time of its birth
         self.registry = CollectorRegistry()
-        self._requests = Counter(
-            "holdfast_requests", "HTTP requests by route and status.", ("route", "status"), registry=self.registry
-        )
-        self._counted: dict[tuple[str, int], Counter] = {}  # finding one by its labels costs more than counting
+        self._requests = Tally("holdfast_requests", "HTTP requests by route and status.", ("route", "status"))
+        self.registry.register(self._requests)
         self.faults = Counter("holdfast_faults", "Failures of the world: disk, reader process.", registry=self.registry)
         self.bugs = Counter("holdfast_bugs", "Requests that met a mistake of ours.", registry=self.registry)
         self.watch("resident_memory_bytes", "Memory of the process.", resident_memory_bytes)
 
     def request(self, route: str, status: int) -> None:
-        counted = self._counted.get((route, status))
-        if counted is None:
-            counted = self._counted[route, status] = self._requests.labels(route, str(status))
-        counted.inc()
+        self._requests.add((route, status))
 
     def watch(self, name: str, documentation: str, read: Callable[[], float]) -> None:
         """A gauge that is read when somebody looks."""
@@ -43,6 +38,31 @@ class Counts:
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
+
+
+class Tally(Collector):
+    """A counter with labels for what happens with every request: plain numbers, added up on one thread, read by any."""
+
+    def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
+        self._name = name
+        self._documentation = documentation
+        self._labels = labels
+        self._counts: dict[tuple[object, ...], int] = {}
+
+    def add(self, labels: tuple[object, ...]) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + 1
+
+    def counts(self) -> dict[tuple[object, ...], int]:
+        return self._counts.copy()
+
+    def describe(self) -> Iterable[Metric]:
+        return (CounterMetricFamily(self._name, self._documentation, labels=self._labels),)
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._documentation, labels=self._labels)
+        for labels, count in self.counts().items():
+            family.add_metric([str(label) for label in labels], count)
+        return (family,)
 
 
 class _Counts(Collector):
