@@ -61,6 +61,7 @@ class Directory:
         self.members: Mapping[str, Known] = {found.member: found for found in members}
         self.keys: Mapping[str, KnownKey] = {found.pubkey: found for found in member_keys}
         self.topics: Mapping[str, KnownTopic] = {found.topic: found for found in topics}
+        self._resolved: dict[str, tuple[str, str]] = {}  # as many as there are ways to name somebody who is there
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Directory) and self._content == other._content
@@ -73,6 +74,12 @@ class Directory:
 
     def resolve(self, to: str) -> tuple[str, str]:
         """The destination that a person means: `@topic`, or a member's name, id, npub or key in hex, past keys included."""
+        found = self._resolved.get(to)  # every send asks, and most go to the same few
+        if found is None:
+            found = self._resolved[to] = self._resolve(to)
+        return found
+
+    def _resolve(self, to: str) -> tuple[str, str]:
         if to.startswith(TOPIC_MARK):
             return self._topic(to.removeprefix(TOPIC_MARK))
         named = {found.member: found for found in self._named(to)}
