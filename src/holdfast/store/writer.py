@@ -101,7 +101,7 @@ class Writer(Generic[Q, A]):
         await slots.acquire()
         reply: asyncio.Future[A] = loop.create_future()
 
-        def told(outcome: Outcome[A]) -> None:
+        def told(outcome: "Outcome[A]") -> None:  # in quotes, or the type would be put together anew for every request
             # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
             slots.release()
             if not reply.done():  # whoever asked may have left
