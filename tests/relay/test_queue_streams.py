@@ -328,3 +328,27 @@ def test_a_connection_that_is_falling_apart_can_still_be_told_that_it_is_replace
     assert heard[-2:] == [("QUEUE", "q", "LIVE", place.relay.head().seq), "replaced"]
     assert streams.open == 0
     asyncio.run(place.relay.close())
+
+
+def test_an_older_connection_does_not_take_what_a_newer_one_is_taking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where relays share a store, the last to take a queue has it: one that was cut must not come to that later."""
+    place = Place(tmp_path / "relay.db", Settings()).settle()
+    monkeypatch.setattr(type(place.relay), "is_shared", True)
+    streams = Streams(place.relay)
+    older, newer = streams.connect(), streams.connect()
+
+    async def take() -> tuple[bool, bool, bool]:
+        committed = asyncio.Event()
+        monkeypatch.setattr(place.relay, "decide", lambda _: committed.wait())
+        taking = asyncio.create_task(streams.take(MESH, place.bob.member, newer))
+        await asyncio.sleep(0)
+        meanwhile = [streams.is_outdated(MESH, place.bob.member, one) for one in (older, newer)]
+        committed.set()
+        await taking
+        return meanwhile[0], meanwhile[1], streams.is_outdated(MESH, place.bob.member, older)
+
+    assert asyncio.run(take()) == (True, False, False), "at the end nobody has it: it was not admitted"
+    monkeypatch.undo()
+    asyncio.run(place.relay.close())

@@ -166,7 +166,10 @@ class Reading:
 
     async def _open_queue(self, sub: str, asked: _Asked) -> None:
         standing = await self._standing(asked)
-        number = await self._streams.take(asked.mesh, standing.member)
+        if self._streams.is_outdated(asked.mesh, standing.member, self._number):
+            await self._close(Refusal.REPLACED_BY_NEWER_CONNECTION)
+            return
+        number = await self._streams.take(asked.mesh, standing.member, self._number)
         self._stop(asked.mesh)
         self._stop_sub(sub)
         if len(self._open) >= STREAMS_MAX:

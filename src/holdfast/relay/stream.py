@@ -180,6 +180,7 @@ class Streams:
         self._relay = relay
         self._policy = relay.settings.queue.second_connection
         self._of: dict[tuple[str, str], list[Stream]] = {}
+        self._taking: dict[tuple[str, str], int] = {}  # the connection that is about to have a queue
         self._connections = itertools.count()
         relay.watch_queues(self.wake, self.end)
 
@@ -187,11 +188,24 @@ class Streams:
         """The number of a connection: the later it came, the higher."""
         return next(self._connections)
 
-    async def take(self, mesh: str, member: str) -> int | None:
+    def is_outdated(self, mesh: str, member: str, connection: int) -> bool:
+        """Whether a later connection has the queue, or is about to: one that was cut may come to ask for it only then."""
+        if self._policy != "prefer_newest":
+            return False
+        key = (mesh, member)
+        known = (self._taking.get(key, connection), *(stream.connection for stream in self._of.get(key, ())))
+        return max(known) > connection
+
+    async def take(self, mesh: str, member: str, connection: int) -> int | None:
         """Take a queue away from whoever reads it at another relay; says by which number it was taken."""
         if not self._relay.is_shared or self._policy != "prefer_newest":
             return None
-        return await self._relay.decide(lambda tx: neighbours.take_queue(tx, mesh, member))
+        self._taking[mesh, member] = connection
+        try:
+            return await self._relay.decide(lambda tx: neighbours.take_queue(tx, mesh, member))
+        finally:
+            if self._taking.get((mesh, member)) == connection:
+                del self._taking[mesh, member]
 
     def admit(self, stream: Stream) -> Refusal | None:
         """Let a stream begin; or say why it may not. An older one may have to go for it."""
@@ -199,8 +213,7 @@ class Streams:
         if key in self._of and self._policy == "prefer_oldest":
             return Refusal.MEMBER_ALREADY_CONNECTED
         if self._policy == "prefer_newest":
-            # One that was cut may come to ask for its queue after the one that its member has made since.
-            if any(other.connection > stream.connection for other in self._of.get(key, ())):
+            if self.is_outdated(*key, stream.connection):
                 return Refusal.REPLACED_BY_NEWER_CONNECTION
             self.end(*key, Refusal.REPLACED_BY_NEWER_CONNECTION)
         self._of.setdefault(key, []).append(stream)  # only now: whoever left took its list along
