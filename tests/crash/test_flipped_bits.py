@@ -13,6 +13,8 @@ from holdfast.cli.check import inspect
 from holdfast.device.home import Home
 from holdfast.hook import spool
 from holdfast.hook.receiver import Call, receive
+from holdfast.protocol import event as events
+from holdfast.protocol.refusal import Refused
 from holdfast.relay import closing, identity
 from holdfast.relay.settings import Settings
 from holdfast.store import faults, history
@@ -154,15 +156,19 @@ def look_at_documents(path: Path) -> Any:
 
 
 def look_at_relays_documents(path: Path) -> Any:
-    """What whoever follows the feed would be sent."""
+    """What whoever follows the feed is sent, and looks at before it takes anything."""
     engine = _whole(path)
     try:
         with engine.read() as transaction:
-            return transaction.rows(
-                "SELECT seq, event_id, d, o, clock, superseded_seq, event FROM snapshot ORDER BY seq"
-            )
+            rows = transaction.rows("SELECT seq, author, d, superseded_seq, event FROM snapshot ORDER BY seq")
     finally:
         engine.close()
+    for *_, event in rows:
+        try:
+            events.verify(events.decode(event))
+        except Refused as refused:
+            raise Noticed from refused
+    return rows
 
 
 def make_hooks(directory: Path) -> Path:

@@ -211,18 +211,6 @@ def test_commits_are_synced_and_never_less(tmp_path: Path) -> None:
     engine.close()
 
 
-def test_what_a_batch_may_have_to_undo_is_kept_in_memory_and_what_a_migration_sorts_in_files(tmp_path: Path) -> None:
-    engine = SqliteEngine(tmp_path / "store.db")
-    files, memory = [(1,)], [(2,)]
-    for large, expected in ((True, files), (False, memory), (True, files), (False, memory)):
-        with engine.write(large=large) as transaction:
-            transaction.script(
-                f"CREATE TEMP TABLE scratch (id INTEGER); {TABLE}; DROP TABLE temp.scratch; DROP TABLE thing"
-            )
-            assert transaction.rows("PRAGMA temp_store") == expected
-    engine.close()
-
-
 def test_both_connections_distrust_the_file(tmp_path: Path) -> None:
     engine = SqliteEngine(tmp_path / "store.db")
     engine.prepare()
@@ -277,4 +265,28 @@ def test_the_room_that_rows_took_is_given_back_when_they_go(tmp_path: Path) -> N
     with engine.write() as transaction:
         transaction.run("DELETE FROM thing")
         assert transaction.size_bytes() < large / 4
+    engine.close()
+
+
+def test_nobody_looks_for_damage_in_a_child(tmp_path: Path) -> None:
+    """Closing a file in a child would drop its parent's locks."""
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    child = os.fork()
+    if child == 0:
+        try:
+            engine.damage()
+        except faults.Forked:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    engine.close()
+
+
+def test_what_a_statement_may_have_to_undo_is_in_memory_only_where_that_is_little(tmp_path: Path) -> None:
+    engine = SqliteEngine(tmp_path / "store.db")
+    engine.prepare()
+    for brief, kept_in in ((False, 1), (True, 2), (False, 1), (True, 2)):
+        with engine.write(brief=brief) as transaction:
+            assert transaction.rows("PRAGMA temp_store") == [(kept_in,)]
     engine.close()

@@ -40,7 +40,7 @@ class Gated:
         self.commits = 0
 
     @contextmanager
-    def write(self, *, large: bool = False) -> Iterator[Transaction]:
+    def write(self, *, brief: bool = False) -> Iterator[Transaction]:
         self.entered.set()
         assert self.gate.wait(PATIENCE_S)
         with self._engine.write() as transaction:

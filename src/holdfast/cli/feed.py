@@ -69,8 +69,8 @@ def share(
 ) -> None:
     """Share your author key with another home of yours, sealed. Whoever has it can read and edit everything."""
     with _daemon() as client:
+        own = "" if as_json else client.health().member_name  # before: what was shared must not look as if it was not
         shared = client.share(member)
-        own = client.health().member_name
     if as_json:
         print_json(msgspec.to_builtins(shared))
     else:

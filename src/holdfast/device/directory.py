@@ -18,6 +18,9 @@ from holdfast.wire.client import Mesh
 
 _SQL = Statements(__package__, "directory.sql")
 
+RESOLVED_MAX = 1_024
+"""How many names are remembered with whom they mean."""
+
 TOPIC_MARK = "@"  # what a person writes before the name of a topic
 
 
@@ -61,7 +64,7 @@ class Directory:
         self.members: Mapping[str, Known] = {found.member: found for found in members}
         self.keys: Mapping[str, KnownKey] = {found.pubkey: found for found in member_keys}
         self.topics: Mapping[str, KnownTopic] = {found.topic: found for found in topics}
-        self._resolved: dict[str, tuple[str, str]] = {}  # as many as there are ways to name somebody who is there
+        self._resolved: dict[str, tuple[str, str]] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Directory) and self._content == other._content
@@ -76,7 +79,9 @@ class Directory:
         """The destination that a person means: `@topic`, or a member's name, id, npub or key in hex, past keys included."""
         found = self._resolved.get(to)  # every send asks, and most go to the same few
         if found is None:
-            found = self._resolved[to] = self._resolve(to)
+            found = self._resolve(to)
+            if len(self._resolved) < RESOLVED_MAX:
+                self._resolved[to] = found
         return found
 
     def _resolve(self, to: str) -> tuple[str, str]:

@@ -52,7 +52,10 @@ SELECT DISTINCT object_id FROM operation_log WHERE object_id BETWEEN :first AND 
 
 -- name: prune_blobs
 -- The row stays, and with it the sequence and the id: neither is ever given out again.
-UPDATE operation_log SET blob = NULL WHERE sequence <= :through AND status = 'done' AND blob IS NOT NULL
+UPDATE operation_log SET blob = NULL
+WHERE sequence IN (
+    SELECT sequence FROM operation_log WHERE sequence <= :through AND status = 'done' AND blob IS NOT NULL LIMIT :limit
+)
 
 -- name: count
 SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'inflight')) FROM operation_log

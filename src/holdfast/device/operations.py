@@ -20,6 +20,8 @@ from holdfast.store.world import Random
 
 _SQL = Statements(__package__, "operation_log.sql")
 
+PRUNED_AT_ONCE = 500  # entries of one statement
+
 PAGE_ROWS = 100
 """How many entries one read transaction of a long walk takes; they may hold a megabyte each."""
 
@@ -253,7 +255,10 @@ def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequenc
 
 def prune_blobs(transaction: Transaction, through: int) -> int:
     """Drop the blobs of delivered entries up to a sequence; says how many."""
-    return transaction.run(_SQL["prune_blobs"], {"through": through})
+    pruned = 0
+    while some := transaction.run(_SQL["prune_blobs"], {"through": through, "limit": PRUNED_AT_ONCE}):
+        pruned += some
+    return pruned
 
 
 def max_sequence(transaction: Transaction) -> int | None:

@@ -35,7 +35,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "sender"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
-    walks=(history.verify, feed_check.verify, feed_check.verify_kept, message_check.verify),
+    walks=(history.verify, feed_check.verify, message_check.verify),
 )
 
 

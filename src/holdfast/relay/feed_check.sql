@@ -1,9 +1,6 @@
 -- name: documents
 SELECT author, d, pruned FROM document WHERE (author, d) > (:author, :d) ORDER BY author, d LIMIT :limit
 
--- name: kept
-SELECT seq, event_id, author, d, o, clock, event FROM snapshot WHERE seq > :after AND event IS NOT NULL ORDER BY seq LIMIT :limit
-
 -- name: snapshots
 SELECT snapshot.author, snapshot.d, snapshot.seq, snapshot.superseded_seq, snapshot.clock
 FROM wanted

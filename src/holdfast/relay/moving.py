@@ -184,7 +184,7 @@ class _Within:
     def read(self) -> AbstractContextManager[Transaction]:
         return self._read()
 
-    def write(self, *, large: bool = False) -> AbstractContextManager[Transaction]:
+    def write(self, *, brief: bool = False) -> AbstractContextManager[Transaction]:
         raise NotImplementedError
 
     def prepare(self) -> None:

@@ -81,10 +81,10 @@ class Engine(Protocol):
     def prepare(self) -> None:
         """Set what durability needs, or refuse. Called once the database is known to be ours."""
 
-    def write(self, *, large: bool = False) -> AbstractContextManager[Transaction]:
+    def write(self, *, brief: bool = False) -> AbstractContextManager[Transaction]:
         """A transaction that may change things: on disk when the block is left, undone when it raises.
 
-        A `large` one may sort all that there is, which must not need as much memory.
+        In a `brief` one no statement touches more than fits into memory.
         """
 
     def read(self) -> AbstractContextManager[Transaction]:

@@ -84,7 +84,7 @@ def readable(engine: E, schema: Schema) -> E:
 def migrate(engine: Engine, schema: Schema, clock: Clock) -> None:
     """Bring the database up to date. A crash leaves the steps before the one it hit."""
     while not current(engine, schema):
-        with engine.write(large=True) as transaction:
+        with engine.write() as transaction:
             found = _version(transaction, engine.where, schema.program)
             if found >= len(schema.migrations):
                 return  # another process took the last step while we waited

@@ -66,7 +66,7 @@ class PostgresEngine:
         with self._write_turn:
             self._writing()
 
-    def write(self, *, large: bool = False) -> AbstractContextManager[Transaction]:
+    def write(self, *, brief: bool = False) -> AbstractContextManager[Transaction]:
         return self._write()
 
     def read(self) -> AbstractContextManager[Transaction]:

@@ -131,8 +131,8 @@ class SqliteEngine:
             self._execute(self._writer, f"PRAGMA wal_autocheckpoint={self._log_pages}")
             self._begin_journal()
 
-    def write(self, *, large: bool = False) -> AbstractContextManager[Transaction]:
-        return self._write("FILE" if large else "MEMORY")
+    def write(self, *, brief: bool = False) -> AbstractContextManager[Transaction]:
+        return self._write("MEMORY" if brief else "FILE")
 
     def read(self) -> AbstractContextManager[Transaction]:
         return self._read()
@@ -284,7 +284,7 @@ class SqliteEngine:
                 yield transaction
 
     def _keep_scratch_in(self, scratch: str) -> None:
-        """Where a statement keeps the pages that it would have to undo: those of one batch need no file of their own."""
+        """Where a statement keeps the pages that it would have to undo: those of a batch need no file of their own."""
         if self._scratch != scratch:
             self._execute(self._writer, f"PRAGMA temp_store={scratch}")
             self._scratch = scratch
@@ -302,20 +302,27 @@ class SqliteEngine:
     def _looking(self) -> Iterator[Transaction]:
         """For a look at the file as such: on a connection that may not write SQLite forgets what columns are checked for.
 
-        So this one may write if we may, and is told not to; nor does it work off the log when it is closed.
+        So this one may write if we may, and is told not to.
         """
-        if self._alone:
+        self._stay_in_process()
+        if self._alone or self._has_rollback_journal():
             with self._read() as transaction:
                 yield transaction
             return
         connection = self._connect(read_only=False)
         try:
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._execute(connection, "PRAGMA query_only=ON")
-            with self._transaction(connection, "BEGIN") as transaction:
+            with self._remembering(), self._transaction(connection, "BEGIN") as transaction:
                 yield transaction
         finally:
             connection.close()
+
+    def _has_rollback_journal(self) -> bool:
+        """Whether somebody's transaction is under way, or was when it died: whoever may write would undo it."""
+        try:
+            return os.stat(f"{self.where}-journal").st_size > 0
+        except FileNotFoundError:
+            return False
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
@@ -424,7 +431,7 @@ class _SqliteTransaction:
 @cache  # as many as there are tables, six times
 def _inserting(table: str, columns: tuple[str, ...], size: int) -> str:
     places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
-    # OR FAIL: whoever meets a constraint gives up the transaction, so SQLite need not keep pages to undo this statement alone.
+    # OR FAIL: whoever meets a constraint gives up the transaction, so that nothing of this statement alone has to be undone.
     return f"INSERT OR FAIL INTO {table} ({', '.join(columns)}) VALUES {places}"  # noqa: S608 - names of ours
 
 

@@ -234,7 +234,7 @@ class Writer(Generic[Q, A]):
     def _carry_out(self, batch: "list[_Item[Q, A]]", *, joins: bool = False) -> "list[Outcome[A]]":
         """All in one transaction; if one of them fails, each in its own, so that it fails alone."""
         try:
-            with self._engine.write() as transaction:
+            with self._engine.write(brief=True) as transaction:
                 self._begin_batch(transaction, batch, joins)
                 answers = self._apply(transaction, [item.request for item in batch])
                 if len(answers) != len(batch):

@@ -101,4 +101,4 @@ def _list(name: str, item: Callable[[Column], Column]) -> Column:
     """The items one after another, behind the length of all; most lists are empty."""
     joined = F.array_join(F.transform(name, item), "")
     whole = F.concat(_length(F.shiftright(F.length(joined), 1)), joined)
-    return F.when(F.size(name) == 0, "00000000").otherwise(whole)
+    return F.coalesce(F.when(F.size(name) == 0, "00000000").otherwise(whole), F.lit(_ABSENT))

@@ -1,6 +1,7 @@
 """How far each history is known, and which part of it still counts: a restored log cuts off what lies past its fork."""
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -85,18 +86,23 @@ def extent(old_extent: DataFrame, new_history: DataFrame, batch: Batch) -> DataF
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
     for row in read.join(begun, on=["origin", "log_id"], how="left").collect():  # a row per log
         _note(logs, row.origin, bytes(row.log_id), row)
-    for fork in _forks(new_history) if "restored" in batch.kinds else ():
-        _fork(logs, fork.origin, bytes(fork.log_id), fork.seq, fork.at, Restored.decode(bytes(fork.detail)))
+    _cut_off(logs, _forks(new_history) if "restored" in batch.kinds else [])
     rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
     return few.listed(new_history.sparkSession, rows, SCHEMA)
 
 
 def _forks(new_history: DataFrame) -> list[Row]:
-    """The entries that tell of a restore, in their order."""
+    """The entries that tell of a restore, in the order of time: a later one may go back to an earlier position."""
     is_whole = (F.col("kind") == "restored") & (F.octet_length("detail") == RESTORED_BYTES)
-    return (
-        new_history.where(is_whole).select("origin", "log_id", "seq", "at", "detail").orderBy("origin", "seq").collect()
-    )
+    return new_history.where(is_whole).select("origin", "log_id", "seq", "at", "detail").orderBy("at", "seq").collect()
+
+
+def _cut_off(logs: dict[tuple[str, bytes], Log], forks: Sequence[Row]) -> None:
+    """Cut logs off at the forks that left them, one after the other; what a later fork began was not there yet."""
+    known = [(fork, Restored.decode(bytes(fork.detail))) for fork in forks]
+    for number, (row, fork) in enumerate(known):
+        later = {told.new_log_id for other, told in known[number + 1 :] if other.origin == row.origin}
+        _fork(logs, row.origin, {bytes(row.log_id), *later}, row.seq, row.at, fork)
 
 
 def logs_of(extent: DataFrame) -> list[Log]:
@@ -130,10 +136,10 @@ def _begun(log: Log, logs: dict[tuple[str, bytes], Log]) -> Log:
 
 
 def _fork(
-    logs: dict[tuple[str, bytes], Log], origin: str, log_id: bytes, seq: int, at: datetime, fork: Restored
+    logs: dict[tuple[str, bytes], Log], origin: str, spared: set[bytes], seq: int, at: datetime, fork: Restored
 ) -> None:
     """Cut every other log that was there before the fork; the old one is known from now on, if only by its name."""
     logs.setdefault((origin, fork.old_log_id), Log(origin, fork.old_log_id))
     for key, log in logs.items():
-        if key[0] == origin and key[1] not in (log_id, fork.new_log_id):
+        if key[0] == origin and key[1] not in (*spared, fork.new_log_id):
             logs[key] = log.cut(fork.fork_seq, seq, at)
