@@ -12,7 +12,7 @@ A = b"a" * 32
 
 TAMPERINGS = {
     "device_has_one_epoch": "DELETE FROM device",
-    "only_delivered_entries_lose_their_blob": "PRAGMA ignore_check_constraints=ON; UPDATE operation_log SET blob = NULL",
+    "file": "PRAGMA ignore_check_constraints=ON; UPDATE operation_log SET blob = NULL",
     "every_enqueued_entry_is_in_the_log": "DELETE FROM operation_log WHERE sequence = 1",
     "every_log_entry_was_enqueued_once": (
         "INSERT INTO operation_log (sequence, object_id, blob, digest, status, enqueued_at, next_attempt_at, id,"

@@ -84,7 +84,7 @@ def test_a_file_that_is_no_log_is_refused_unchanged(path: Path, name: str) -> No
 
 
 def test_a_missing_directory_is_said_and_not_made(tmp_path: Path) -> None:
-    with pytest.raises(faults.DirectoryMissing, match="Create the directory"):
+    with pytest.raises(faults.DirectoryMissing, match="create the directory"):
         OperationLog(tmp_path / "no" / "log")
     assert not (tmp_path / "no").exists()
 

@@ -67,11 +67,11 @@ MUTANTS: tuple[Mutant, ...] = (
             Change(
                 "store/writer.py",
                 """        try:
-            with self._engine.write() as transaction:
+            with self._engine.write(brief=True) as transaction:
                 self._begin_batch""",
                 """        answers = None
         try:
-            with self._engine.write() as transaction:
+            with self._engine.write(brief=True) as transaction:
                 self._begin_batch""",
             ),
             Change(

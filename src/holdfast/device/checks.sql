@@ -2,10 +2,6 @@
 -- A device has exactly one current epoch.
 SELECT count(*) FROM device HAVING count(*) <> 1
 
--- name: only_delivered_entries_lose_their_blob
--- A blob is dropped only once the relay has confirmed it.
-SELECT sequence, status FROM operation_log WHERE blob IS NULL AND status <> 'done'
-
 -- name: every_enqueued_entry_is_in_the_log
 -- What the history says was enqueued is in the operation log.
 SELECT entry.seq, entry.sequence
