@@ -93,7 +93,7 @@ scale: $(VENV)/dev ## a million queued messages, a million documents, and the co
 
 BENCHES := hook log flush feed send accept growth
 
-bench: $(VENV)/bench ## how fast it is, beside others that wait for the disk: about twenty minutes; make bench-NAME for one: log accept send flush feed hook growth
+bench: $(VENV)/bench ## how fast it is, beside others that wait for the disk: about half an hour, most of it to fill a store with a million messages; make bench-NAME for one: log accept send flush feed hook growth
 	@for name in $(BENCHES); do $(BIN)/python -m bench.$$name || exit 1; done
 	@$(BIN)/python -m bench.report
 
