@@ -13,9 +13,11 @@ import re
 import shutil
 import sys
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import pipeline_source, pipeline_world, results  # found by the line above
 from bench.pipeline_questions import QUESTIONS, UNLIKE
-from holdfast.pipeline import plan, watch
+from holdfast.pipeline import pages, plan, watch
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import Outcome, Runner
@@ -41,7 +43,7 @@ MANY = 13_300_000
 GOALS_AT = 5_000_000
 """The size that the goals are for."""
 HOMES = 2
-MEMORY_MB = 4_096
+MEMORY_MB = 2_048  # what a run has if nobody says more
 NEW_SHARE = 0.01
 RUNS = 2  # of a question; the faster one counts
 DUCKDB_BOUNDED_MB = 256
@@ -163,23 +165,32 @@ def build(path: Path, token_file: str, relay: str, devices: list[str]) -> dict[s
     lake.step("the start, which is no table's", lambda: None)
     spent.clear()
     began_at = time.monotonic()
-    for outcome in watch.once(Runner(spark, lake, load()), [_before_the_last(one) for one in sources], full=True):
+    for outcome in watch.once(Runner(lambda: spark, lake, load()), _before_the_last(sources), full=True):
         _check(outcome)
     found["entries"] = sum(source.head.seq for source in sources)
     found["build_s"] = round(time.monotonic() - began_at, 1)
     tables_s.update({name: round(seconds, 2) for name, seconds in sorted(spent.items(), key=lambda one: -one[1])})
     for name, full in (("new_s", False), ("nothing_new_s", False), ("compare_all_s", True)):
         began_at = time.monotonic()
-        _check(Runner(spark, lake, load()).run_batch(sources, full=full))
+        for outcome in watch.once(Runner(lambda: spark, lake, load()), sources, full=full):
+            _check(outcome)
         found[name] = round(time.monotonic() - began_at, 1)
     spark.stop()
     return {**found, "tables_s": tables_s}
 
 
-def _before_the_last(source: plan.Source) -> plan.Source:
-    """A history as it was before its last entries came; a device's a little earlier, for it knows nothing that its relay has yet to write."""
-    share = NEW_SHARE * (1.0 if source.origin.startswith(plan.RELAY) else 1.1)
-    return replace(source, head=replace(source.head, seq=round(source.head.seq * (1 - share))))
+def _before_the_last(sources: list[plan.Source]) -> list[plan.Source]:
+    """Histories as they were before their last entries came: of the relay a share, of its devices what they had written at that time."""
+    relay, *devices = sources
+    reached = round(relay.head.seq * (1 - NEW_SHARE))
+    at = _written_at(relay, reached)
+    cuts = [bisect_left(range(1, one.head.seq + 1), at, key=partial(_written_at, one)) for one in devices]
+    return [replace(one, head=replace(one.head, seq=seq)) for one, seq in zip(sources, [reached, *cuts], strict=True)]
+
+
+def _written_at(source: plan.Source, seq: int) -> Any:
+    """When an entry was written."""
+    return pages.read_page(source.place, "history", seq - 1, seq, ("at",)).batches[0].column("at")[0].as_py()
 
 
 def _check(outcome: Outcome) -> None:
