@@ -1,11 +1,11 @@
-"""The bytes that a chain covers, made by Spark: the same as ours for whatever an entry may hold."""
+"""The bytes that a chain covers, made of many entries at once: the same as of one, for whatever an entry may hold."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.tables._entry import encoded
+from holdfast.pipeline.tables._links import entry_bytes
 from holdfast.protocol.history import Draft, Entry, Kind, encode, link
 from tests.pipeline.tables.memory_lake import MemoryLake, Part, entry_frame
 from tests.pipeline.twins.random_world import Log
@@ -41,13 +41,13 @@ DRAFT = st.builds(
 
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(drafts=st.lists(DRAFT, min_size=40, max_size=40))
-def test_spark_makes_the_same_bytes(spark: SparkSession, drafts: list[Draft]) -> None:
+def test_all_at_once_are_the_same_bytes_as_one_by_one(spark: SparkSession, drafts: list[Draft]) -> None:
     entries: list[Entry] = []
     for number, draft in enumerate(drafts, 1):
         entries.append(link(bytes(32), number, 1_780_000_000_000_000 + number, draft))
     frame = entry_frame(spark, [Part("relay:x", b"A" * 16, 0, len(entries), entries)])
-    found = [bytes(row.bytes) for row in frame.orderBy("seq").select(encoded().alias("bytes")).collect()]
-    assert found == [encode(entry.seq, entry.at, entry) for entry in entries]
+    (batch,) = frame.orderBy("seq").toArrow().combine_chunks().to_batches()
+    assert entry_bytes(batch).to_pylist() == [encode(entry.seq, entry.at, entry) for entry in entries]
 
 
 DETAILS = {"none": b"", "no text": b"\xff" * 9, "cut": b"\xf0\x9f" * 60, "no json": b"{" * 72}

@@ -1,7 +1,7 @@
 """Every table against its slow twin, on random histories that are read in random batches."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from random import Random
@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.tables import chain_break as chain_break_module
 from holdfast.protocol.history import Entry, Kind, Restored
 from tests.pipeline.tables.memory_lake import MemoryLake, Part, Rows
 from tests.pipeline.twins import documents, ledgers, twins
 from tests.pipeline.twins.random_world import RandomDevice, RandomRelay
+
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 pytestmark = pytest.mark.timeout(600)  # a session of Spark on a busy machine takes its time
 
@@ -110,9 +111,12 @@ def _restore(random: Random, relay: RandomRelay, devices: list[RandomDevice], ba
 
 
 @pytest.fixture(autouse=True)
-def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Positions are walked by sevens, so that a chain of a few dozen entries crosses many borders."""
-    monkeypatch.setattr(chain_break_module, "BUCKET", 7)
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """Entries are looked at by sevens, so that a chain of a few dozen crosses many borders."""
+    before = spark.conf.get(BATCH_ROWS) or ""
+    spark.conf.set(BATCH_ROWS, "7")
+    yield
+    spark.conf.set(BATCH_ROWS, before)
 
 
 def run(spark: SparkSession, reading: Reading) -> MemoryLake:

@@ -1,6 +1,4 @@
-"""What several tables read out of entries: whose they are, numbers inside details, and the bytes that the chain covers."""
-
-from collections.abc import Callable
+"""What several tables read out of entries: whose they are, and what is inside of details."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -10,8 +8,6 @@ CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 
 BUCKETS = 64
 """Parts that a table without days is divided into; a batch rewrites those that it touches."""
-
-_ABSENT = "FFFFFFFF"
 
 
 def of_relay(origin: str = "origin") -> Column:
@@ -59,46 +55,3 @@ def key_of(*parts: str | Column) -> Column:
     """The key of a finding: its parts joined by slashes, `-` where one is absent."""
     texts = [F.coalesce((F.col(part) if isinstance(part, str) else part).cast("string"), F.lit("-")) for part in parts]
     return F.concat_ws("/", *texts)
-
-
-def encoded() -> Column:
-    """The bytes of an entry that its chain covers, made by Spark's own functions: as hex, for only texts can be joined, and bytes at the end."""
-    return F.unhex(
-        F.concat(
-            _integer(F.col("seq")),
-            _integer(F.unix_micros("at")),
-            *map(_field, ("kind", "mesh", "message_id", "client_message_id", "sender", "epoch")),
-            _integer(F.col("sequence")),
-            _field("recipient"),
-            _list("recipients", lambda pair: F.concat(_field(pair["member"]), _field(pair["outcome"]))),
-            _list("mentions", _field),
-            *map(_field, ("destination_kind", "destination_ref", "event_id")),
-            _integer(F.col("size")),
-            _flag(F.col("was_stored")),
-            *map(_field, ("reason", "detail")),
-        )
-    )
-
-
-def _field(value: str | Column) -> Column:
-    """A text or bytes behind their length."""
-    return F.coalesce(F.concat(_length(F.octet_length(value)), F.hex(value)), F.lit(_ABSENT))
-
-
-def _length(count: Column) -> Column:
-    return F.lpad(F.hex(count.cast("bigint")), 8, "0")
-
-
-def _integer(value: Column) -> Column:
-    return F.coalesce(F.concat(F.lit("00000008"), F.lpad(F.hex(value), 16, "0")), F.lit(_ABSENT))
-
-
-def _flag(value: Column) -> Column:
-    return F.coalesce(F.when(value, "0000000101").when(~value, "0000000100"), F.lit(_ABSENT))
-
-
-def _list(name: str, item: Callable[[Column], Column]) -> Column:
-    """The items one after another, behind the length of all; most lists are empty."""
-    joined = F.array_join(F.transform(name, item), "")
-    whole = F.concat(_length(F.shiftright(F.length(joined), 1)), joined)
-    return F.coalesce(F.when(F.size(name) == 0, "00000000").otherwise(whole), F.lit(_ABSENT))

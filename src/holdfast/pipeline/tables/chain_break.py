@@ -1,7 +1,7 @@
 """Where a history is not the chain that it claims to be, or not the one that its relay signed.
 
-Each entry's bytes are made anew by Spark's own functions and hashed behind the chain of the entry before. Entries are walked in
-buckets of positions, so that no task has to hold a whole log; the last entry of each bucket is carried over to the next.
+Each entry's bytes are made anew and hashed behind the chain of the entry before: where they lie, as far as they lie behind each other
+(`_links`), and here where a part begins, behind the last entry of the part before.
 Where a relay pruned its history it signed the chain there, as it does for devices: what the lake has of it must end so, and what
 a lake has that began later must go on from there.
 """
@@ -14,14 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
-from holdfast.pipeline.tables._entry import encoded, key_of, number_at, of_relay, text_of
+from holdfast.pipeline.tables import _links as links
+from holdfast.pipeline.tables._entry import key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.extent import Log, logs_of
 from holdfast.protocol import keys
 from holdfast.protocol.anchor import digest
-
-BUCKET = 10_000
-"""Positions that are walked by one task at a time."""
 
 CUT_BYTES = 104  # position, chain, signature
 
@@ -94,30 +92,21 @@ def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
 
 
 def _linked(new_history: DataFrame, starts: DataFrame) -> DataFrame:
-    """Each entry with position, time and chain of the one before it."""
-    bucketed = new_history.withColumn("bucket", F.floor(F.col("seq") / BUCKET))
-    inside = Window.partitionBy(*_LOG, "bucket").orderBy("seq")
-    before = [F.lag(name).over(inside).alias(f"previous_{name}") for name in ("seq", "at", "chain")]
-    walked = bucketed.select(*_LOG, "bucket", "seq", "at", "chain", encoded().alias("bytes"), *before)
-    return walked.join(F.broadcast(_carried(bucketed)), on=[*_LOG, "bucket"], how="left").join(
-        F.broadcast(starts), on=_LOG, how="left"
-    )
-
-
-def _carried(bucketed: DataFrame) -> DataFrame:
-    """The last entry of the bucket before, for each bucket; one row for ten thousand entries."""
-    ends = bucketed.groupBy(*_LOG, "bucket").agg(F.max_by(F.struct("seq", "at", "chain"), "seq").alias("end"))
-    order = Window.partitionBy(*_LOG).orderBy("bucket")
-    return ends.select(*_LOG, "bucket", F.lag("end").over(order).alias("carried"))
+    """The ends of parts, and what is wrong inside of them, each with position, time and chain of the one before it."""
+    left = new_history.select(*links.COLUMNS).mapInArrow(links.ends, links.SCHEMA)
+    order = Window.partitionBy(*_LOG).orderBy("seq", "at", "chain")
+    before = [F.lag(name).over(order).alias(f"previous_{name}") for name in ("seq", "at", "chain")]
+    return left.select("*", *before).join(F.broadcast(starts), on=_LOG, how="left")
 
 
 def _breaks(linked: DataFrame) -> DataFrame:
-    previous_seq = F.coalesce("previous_seq", "carried.seq", "after")
-    previous_at = F.coalesce("previous_at", "carried.at")
-    previous_chain = F.coalesce("previous_chain", "carried.chain", "start")
+    previous_seq = F.coalesce("previous_seq", "after")
+    previous_chain = F.coalesce("previous_chain", "start")
     hashed = F.unhex(F.sha2(F.concat(previous_chain, F.col("bytes")), 256))
-    is_gap, is_back = F.col("seq") != previous_seq + 1, F.col("at") < previous_at
-    is_other = hashed != F.col("chain")
+    begins = F.col("bytes").isNotNull()
+    is_gap = begins & (F.col("seq") != previous_seq + 1)
+    is_back = F.col("is_back") | (begins & (F.col("at") < F.col("previous_at")))
+    is_other = F.col("is_other") | (begins & (hashed != F.col("chain")))
     said = F.array(
         _said(is_gap, "position_gap", F.concat(F.lit("follows position "), previous_seq)),
         _said(is_back, "time_goes_back", F.lit("is earlier than the entry before it")),

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
-from holdfast.pipeline.tables._entry import encoded
+from holdfast.pipeline.tables import _links as links
 from holdfast.protocol.history import Restored, genesis
 
 SCHEMA = StructType(
@@ -81,14 +81,29 @@ def extent(old_extent: DataFrame, new_history: DataFrame, batch: Batch) -> DataF
         F.max("at").alias("last_at"),
         F.max_by("chain", "seq").alias("last_chain"),
     )
-    first = new_history.where(F.col("seq") == 1).groupBy("origin", "log_id")
-    begun = first.agg(F.max(encoded()).alias("first_bytes"), F.max("chain").alias("first_chain"))
+    begun = _begun_by(new_history)
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
-    for row in read.join(begun, on=["origin", "log_id"], how="left").collect():  # a row per log
-        _note(logs, row.origin, bytes(row.log_id), row)
+    for row in read.collect():  # a row per log
+        log_id = bytes(row.log_id)
+        _note(logs, row.origin, log_id, row, begun.get((row.origin, log_id), (None, None)))
     _cut_off(logs, _forks(new_history) if "restored" in batch.kinds else [])
     rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
     return few.listed(new_history.sparkSession, rows, SCHEMA)
+
+
+def _begun_by(new_history: DataFrame) -> dict[tuple[str, bytes], tuple[bytes | None, bytes | None]]:
+    """The bytes and the chain of the first entry of each log that begins; of a damaged one, of the greater that claim to be it."""
+    first = new_history.where(F.col("seq") == 1).select(*links.COLUMNS).toArrow().combine_chunks().to_batches()
+    rows = [
+        row
+        for batch in first
+        for row in zip(
+            *(batch.column(name).to_pylist() for name in ("origin", "log_id")),
+            zip(links.entry_bytes(batch).to_pylist(), batch.column("chain").to_pylist(), strict=True),
+            strict=True,
+        )
+    ]
+    return {(origin, log_id): told for origin, log_id, told in sorted(rows)}
 
 
 def _forks(new_history: DataFrame) -> list[Row]:
@@ -111,11 +126,17 @@ def logs_of(extent: DataFrame) -> list[Log]:
     return [Log(**{name: _plain(value) for name, value in row.items()}) for row in rows]
 
 
-def _note(logs: dict[tuple[str, bytes], Log], origin: str, log_id: bytes, row: Row) -> None:
+def _note(
+    logs: dict[tuple[str, bytes], Log],
+    origin: str,
+    log_id: bytes,
+    row: Row,
+    first: tuple[bytes | None, bytes | None],
+) -> None:
     known = logs.get((origin, log_id), Log(origin, log_id))
     if known.first_seq is None:
-        first = {name: _plain(row[name]) for name in ("first_seq", "first_bytes", "first_chain")}
-        known = replace(known, **first)
+        first_bytes, first_chain = first
+        known = replace(known, first_seq=row.first_seq, first_bytes=first_bytes, first_chain=first_chain)
     last = {name: _plain(row[name]) for name in ("last_seq", "last_at", "last_chain")}
     logs[origin, log_id] = replace(known, **last)
 

@@ -3,7 +3,6 @@
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import (
-    ArrayType,
     BinaryType,
     BooleanType,
     LongType,
@@ -50,7 +49,7 @@ SCHEMA = StructType(
     ]
 )
 
-KEY = ["origin", "message_id", "recipient"]
+KEY = ["message_id", "recipient", "origin"]  # what differs most comes first: rows are sorted by these
 _OPENED = [field.name for field in OPENED]
 _CLOSED = [field.name for field in CLOSED]
 
@@ -74,7 +73,7 @@ def fate(
     reopened = _reopened(old_fate_reopened, old_message_fate, logs_of(old_extent), extent)
     waiting = held.unionByName(_accepted(new_history)).unionByName(reopened)
     met = waiting.join(_closings(new_history), on=KEY, how="full_outer")
-    return _overtaken(_shown(met)).select(*SCHEMA.fieldNames())
+    return _shown(met).select(*SCHEMA.fieldNames())
 
 
 def _accepted(new_history: DataFrame) -> DataFrame:
@@ -108,12 +107,12 @@ _CLOSING_ORDER = ("closed_seq", *(name for name in _SAID if name != "closed_seq"
 
 
 def _closings(new_history: DataFrame) -> DataFrame:
-    """The closings of one delivery in their order: the first counts, and there should be no other."""
+    """Closings with their place in the order of those of one delivery: the first counts, and there should be no other."""
     named = {"closed_seq": "seq", "closed_log_id": "log_id", "closed_at": "at", "outcome": "kind"}
     closing = F.struct(*(F.col(named.get(name, name)).alias(name) for name in _CLOSING_ORDER))
     is_closing = of_relay() & F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
-    told = new_history.where(is_closing).groupBy(*KEY)
-    return told.agg(F.sort_array(F.collect_list(closing)).alias("closings"))
+    told = new_history.where(is_closing).select(*KEY, closing.alias("closing"))
+    return told.withColumn("nth", F.row_number().over(Window.partitionBy(*KEY).orderBy("closing")))
 
 
 def _with_cut(rows: DataFrame, extent: DataFrame) -> DataFrame:
@@ -169,25 +168,21 @@ def _closing_type() -> StructType:
 
 def _shown(met: DataFrame) -> DataFrame:
     """Each row with its state, made in one pass; closings that found nothing open become rows of their own."""
-    is_open, is_given = F.col("accepted_seq").isNotNull(), F.col("given").isNotNull()
-    closings = F.coalesce("closings", F.array().cast(met.schema["closings"].dataType))
-    first, rest = F.get(closings, 0), F.slice(closings, 2, F.greatest(F.size(closings) - 1, F.lit(0)))
+    is_open, is_given, is_told = (F.col(name).isNotNull() for name in ("accepted_seq", "given", "closing"))
+    is_first = F.coalesce("nth", F.lit(1)) == 1
     left = F.when(F.col("was_closed"), "reopened").otherwise("open")
     nothing = F.lit(None).cast(_closing_type())
     own = (
-        F.when(~is_open, F.array().cast(_states()))
-        .when(is_given, F.array(_state(F.lit("closed"), F.col("given"))))
-        .when(F.size(closings) == 0, F.array(_state(left, nothing)))
-        .when(F.col("was_closed"), F.array().cast(_states()))
-        .otherwise(F.array(_state(F.lit("closed"), first)))
+        F.when(is_given, _state(F.lit("closed"), F.col("given")))
+        .when(~is_told, _state(left, nothing))
+        .when(~F.col("was_closed"), _state(F.lit("closed"), F.col("closing")))
     )
-    loose = F.transform(
-        F.when(is_open & ~is_given, rest).otherwise(closings), lambda one: _state(F.lit("unmatched"), one)
-    )
-    told = met.select("*", F.explode(F.concat(own, loose)).alias("told"))
-    is_loose = F.col("told.state") == "unmatched"
+    is_loose = is_told & (~is_open | is_given | ~is_first)
+    states = F.array(F.when(is_open & is_first, own), F.when(is_loose, _state(F.lit("unmatched"), F.col("closing"))))
+    told = met.select("*", F.explode(F.array_compact(states)).alias("told"))
+    is_unmatched = F.col("told.state") == "unmatched"
     opened = [
-        (F.col(name) if name in KEY else F.when(~is_loose, F.col(name)).otherwise(_from_closing(name))).alias(name)
+        (F.col(name) if name in KEY else F.when(~is_unmatched, F.col(name)).otherwise(_from_closing(name))).alias(name)
         for name in _OPENED
     ]
     closed = [F.col(f"told.closing.{name}").alias(name) for name in _CLOSED]
@@ -199,22 +194,9 @@ def _shown(met: DataFrame) -> DataFrame:
     )
 
 
-def _states() -> ArrayType:
-    return ArrayType(StructType([StructField("state", StringType()), StructField("closing", _closing_type())]))
-
-
 def _state(state: Column, closing: Column) -> Column:
     return F.struct(state.alias("state"), closing.alias("closing"))
 
 
 def _from_closing(name: str) -> Column:
     return F.col(f"told.closing.{name}") if name in _SAID else F.lit(None)
-
-
-def _overtaken(rows: DataFrame) -> DataFrame:
-    """Rows that stay open though their recipient acknowledged something younger: a queue is taken in order."""
-    is_taken = (F.col("state") == "closed") & (F.col("outcome") == "delivered") & (F.col("kind") == "message")
-    recipient = Window.partitionBy("origin", "mesh", "recipient")
-    latest_seq = F.max(F.when(is_taken, F.col("accepted_seq"))).over(recipient)
-    is_overtaken = (F.col("state") == "open") & F.coalesce(F.col("accepted_seq") < latest_seq, F.lit(False))
-    return rows.withColumn("passed_over", F.col("passed_over") | is_overtaken)

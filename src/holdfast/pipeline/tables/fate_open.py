@@ -8,6 +8,7 @@ from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables.fate import KEY, OPENED, PASSED_OVER
 
 SCHEMA = StructType([*OPENED, PASSED_OVER])
+_QUEUE = ["origin", "mesh", "recipient"]
 
 
 def nothing_is_open_and_closed(fate_open: DataFrame, new_message_fate: DataFrame) -> DataFrame:
@@ -26,4 +27,12 @@ def nothing_is_open_and_closed(fate_open: DataFrame, new_message_fate: DataFrame
 )
 def fate_open(new_fate: DataFrame) -> DataFrame:
     """Every delivery that the history has opened and not closed."""
-    return new_fate.where(F.col("state") == "open").select(*SCHEMA.fieldNames())
+    waiting = new_fate.where(F.col("state") == "open").join(_taken(new_fate), on=_QUEUE, how="left")
+    is_overtaken = F.coalesce(F.col("accepted_seq") < F.col("taken_seq"), F.lit(False))
+    return waiting.withColumn("passed_over", F.col("passed_over") | is_overtaken).select(*SCHEMA.fieldNames())
+
+
+def _taken(new_fate: DataFrame) -> DataFrame:
+    """The youngest message that each recipient acknowledged in this batch: a queue is taken in order, so what is older was passed over."""
+    is_taken = (F.col("state") == "closed") & (F.col("outcome") == "delivered") & (F.col("kind") == "message")
+    return new_fate.where(is_taken).groupBy(*_QUEUE).agg(F.max("accepted_seq").alias("taken_seq"))

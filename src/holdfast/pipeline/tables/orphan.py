@@ -29,7 +29,7 @@ from holdfast.pipeline.tables.chain_break import alive
 from holdfast.pipeline.tables.extent import logs_of
 from holdfast.pipeline.tables.sequence import ACCEPTS
 
-_MESSAGE = ["origin", "message_id"]
+_MESSAGE = ["message_id", "origin"]  # what differs most comes first: rows are sorted by these
 
 # What is compared of a row. A table has some of it; the rest is null on both sides.
 _COMPARED: dict[str, DataType] = {

@@ -45,7 +45,7 @@ SCHEMA = StructType(
     ]
 )
 
-KEY = ["origin", "sequence"]
+KEY = ["sequence", "origin"]  # what differs most comes first: rows are sorted by these
 _ENQUEUED = [field.name for field in ENQUEUED]
 _TRIED = [field.name for field in TRIED]
 _SETTLED = [field.name for field in SETTLED]
@@ -59,32 +59,41 @@ def sender(old_sender_open: DataFrame, extent: DataFrame, new_history: DataFrame
     cuts = extent.where(F.col("valid_until").isNotNull()).select("origin", "log_id", "valid_until", "cut_seq", "cut_at")
     held = old_sender_open.join(F.broadcast(cuts), on=["origin", "log_id"], how="left")
     is_cut = F.coalesce(F.col("enqueued_seq") > F.col("valid_until"), F.lit(False))
-    waiting = held.where(~is_cut).select(*KEY, *_ENQUEUED, *_TRIED).unionByName(_enqueued(entries))
+    waiting = held.where(~is_cut).select(*KEY, F.struct(*_ENQUEUED, *_TRIED).alias("opening"))
     rolled_back = held.where(is_cut).select(*KEY, *_ENQUEUED, *_TRIED, *_rolled_back(), F.lit(False).alias("is_late"))
-    opens = waiting.groupBy(*KEY).agg(_in_order("opens", *_ENQUEUED, *_TRIED))
-    met = opens.join(_settled(entries), on=KEY, how="full_outer").join(_tries(entries), on=KEY, how="left")
+    told = _told(entries).unionByName(waiting, allowMissingColumns=True).groupBy(*KEY)
+    met = told.agg(_in_order("opening", "opens"), _in_order("settling", "settlings"), _in_order("try", "tries"))
     return _shown(_paired(met)).unionByName(_tagged(rolled_back, "closed"))
 
 
-def _in_order(name: str, *columns: str | Column) -> Column:
-    """Rows of one send as an array, by their position, which comes first in each."""
-    return F.sort_array(F.collect_list(F.struct(*columns))).alias(name)
+def _in_order(one: str, many: str) -> Column:
+    """What is told of one send as an array, by position, which comes first in each."""
+    return F.sort_array(F.collect_list(one)).alias(many)
 
 
 def _paired(met: DataFrame) -> DataFrame:
     """The first opening with the first settlement, and so on: a send opens again only after it was settled."""
-    whole = met
-    for name in ("opens", "settlings", "tries"):
-        whole = whole.withColumn(name, F.coalesce(name, F.array().cast(met.schema[name].dataType)))
     pairs = F.explode(F.arrays_zip("opens", "settlings"))
-    return whole.select(*KEY, "tries", pairs.alias("pair")).select(*KEY, "tries", "pair.*")
+    return met.select(*KEY, "tries", pairs.alias("pair")).select(*KEY, "tries", "pair.*")
 
 
-def _enqueued(entries: DataFrame) -> DataFrame:
-    """What is to be sent from here on: what was written down, and what a restored relay has lost."""
-    is_lost = (F.col("kind") == "attempted") & F.col("reason").eqNullSafe("rolled_back")
-    return entries.where((F.col("kind") == "enqueued") | is_lost).select(
+def _told(entries: DataFrame) -> DataFrame:
+    """Each entry as what it says of its send: that it is to be sent, that it was tried, that it is settled. One may say two of these."""
+    kind = F.col("kind")
+    is_lost = (kind == "attempted") & F.col("reason").eqNullSafe("rolled_back")  # by a restored relay
+    return entries.where(kind.isin("enqueued", "attempted", *_SETTLING)).select(
         *KEY,
+        F.when((kind == "enqueued") | is_lost, _opening()).alias("opening"),
+        F.when(kind.isin(*_SETTLING), _settling()).alias("settling"),
+        F.when(kind == "attempted", F.struct("seq", "at", number_at("detail", 1).alias("number"), "reason")).alias(
+            "try"
+        ),
+    )
+
+
+def _opening() -> Column:
+    """What is to be sent from here on."""
+    return F.struct(
         F.col("seq").alias("enqueued_seq"),
         F.col("at").alias("enqueued_at"),
         *("log_id", "mesh", "epoch", "client_message_id", "destination_kind", "destination_ref", "size"),
@@ -93,14 +102,8 @@ def _enqueued(entries: DataFrame) -> DataFrame:
     )
 
 
-def _tries(entries: DataFrame) -> DataFrame:
-    """The attempts of each send that this batch tells of."""
-    tried = entries.where(F.col("kind") == "attempted").withColumn("number", number_at("detail", 1))
-    return tried.groupBy(*KEY).agg(_in_order("tries", "seq", "at", "number", "reason"))
-
-
-def _settled(entries: DataFrame) -> DataFrame:
-    settling = F.struct(
+def _settling() -> Column:
+    return F.struct(
         F.col("seq").alias("closed_seq"),
         F.col("at").alias("closed_at"),
         F.col("kind").alias("status"),
@@ -109,8 +112,6 @@ def _settled(entries: DataFrame) -> DataFrame:
         "reason",
         *("mesh", "epoch", "client_message_id", "destination_kind", "destination_ref"),
     )
-    told = entries.where(F.col("kind").isin(*_SETTLING))
-    return told.groupBy(*KEY).agg(F.sort_array(F.collect_list(settling)).alias("settlings"))
 
 
 def _rolled_back() -> list[Column]:

@@ -1,0 +1,144 @@
+"""Whether entries hash to their chains, found out where they lie.
+
+Entries lie in the order of their positions, so nearly each follows from the one before it in the same record batch. Only what does
+not has to be compared across batches: it leaves here with its bytes, and with it the last entry of whatever is whole.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
+
+COLUMNS = (
+    *(
+        "origin",
+        "log_id",
+        "seq",
+        "at",
+        "kind",
+        "mesh",
+        "message_id",
+        "client_message_id",
+        "sender",
+        "epoch",
+        "sequence",
+    ),
+    *("recipient", "recipients", "mentions", "destination_kind", "destination_ref", "event_id", "size", "was_stored"),
+    *("reason", "detail", "chain"),
+)
+"""What is read of an entry."""
+
+END = ("origin", "log_id", "seq", "at", "chain")
+SCHEMA = "origin string, log_id binary, seq bigint, at timestamp, chain binary, bytes binary, is_back boolean, is_other boolean"
+"""What is left of entries: `bytes` of those that begin a part, the rest of those inside one."""
+
+_ABSENT = -1  # instead of a length
+_INTEGER_BYTES = 8
+_BYTES = pa.large_binary()
+
+
+def ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of each record batch the entries that begin or end a part without gaps, and those inside one that are not what they should be."""
+    for batch in batches:
+        if batch.num_rows:
+            yield _ends(batch)
+
+
+def _ends(batch: pa.RecordBatch) -> pa.RecordBatch:
+    seq, at = (_numbers(pc.cast(batch.column(name), pa.int64())) for name in ("seq", "at"))
+    raw, chains = entry_bytes(batch), pc.fill_null(batch.column("chain"), b"").to_pylist()
+    follows = np.zeros(batch.num_rows, dtype=bool)
+    follows[1:] = _as_before(batch.column("origin")) & _as_before(batch.column("log_id")) & (seq[1:] == seq[:-1] + 1)
+    is_back = follows.copy()
+    is_back[1:] &= at[1:] < at[:-1]
+    hashed = map(_hashed, [b"", *chains], raw.to_pylist())
+    is_other = follows & np.fromiter((one != chain for one, chain in zip(hashed, chains, strict=True)), dtype=bool)
+    is_last = np.append(~follows[1:], True)
+    found = pa.RecordBatch.from_arrays(
+        [
+            *(batch.column(name) for name in END),
+            pc.if_else(pa.array(~follows), raw, pa.scalar(None, _BYTES)).cast(pa.binary()),
+            pa.array(is_back),
+            pa.array(is_other),
+        ],
+        names=[*END, "bytes", "is_back", "is_other"],
+    )
+    return found.filter(pa.array(~follows | is_last | is_back | is_other))
+
+
+def _numbers(values: pa.Array) -> Any:
+    """As NumPy has them; where a damaged entry has none, one that follows nothing."""
+    return pc.fill_null(values, _ABSENT).to_numpy(zero_copy_only=False)
+
+
+def _hashed(previous: bytes, raw: bytes) -> bytes:
+    return hashlib.sha256(previous + raw).digest()
+
+
+def _as_before(column: pa.Array) -> Any:
+    """Of every value but the first, whether it is the one before."""
+    same = pc.equal(column.slice(1), column.slice(0, len(column) - 1))
+    return pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+
+
+def entry_bytes(batch: pa.RecordBatch) -> pa.Array:
+    """The bytes of entries that their chains cover, as `protocol.history.encode` makes them of one."""
+    column = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return _joined(
+        *_integer(column["seq"]),
+        *_integer(pc.cast(column["at"], pa.int64())),
+        *(part for name in COLUMNS[4:10] for part in _field(column[name])),
+        *_integer(column["sequence"]),
+        *_field(column["recipient"]),
+        *_list(column["recipients"]),
+        *_list(column["mentions"]),
+        *(part for name in ("destination_kind", "destination_ref", "event_id") for part in _field(column[name])),
+        *_integer(column["size"]),
+        *_flag(column["was_stored"]),
+        *_field(column["reason"]),
+        *_field(column["detail"]),
+    )
+
+
+def _joined(*parts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+
+
+def _field(values: pa.Array) -> list[pa.Array]:
+    """Texts or bytes behind their lengths; nothing behind an absent one."""
+    raw = values.cast(_BYTES)
+    lengths = pc.fill_null(pc.cast(pc.binary_length(raw), pa.int64()), _ABSENT)
+    return [_big_endian(lengths, ">i4"), pc.fill_null(raw, b"")]
+
+
+def _integer(values: pa.Array) -> list[pa.Array]:
+    is_there = pc.is_valid(values)
+    lengths = pc.if_else(is_there, pa.scalar(_INTEGER_BYTES, pa.int64()), pa.scalar(_ABSENT, pa.int64()))
+    raw = _big_endian(pc.fill_null(values, 0), ">i8")
+    return [_big_endian(lengths, ">i4"), pc.if_else(is_there, raw, pa.scalar(b"", _BYTES))]
+
+
+def _flag(values: pa.Array) -> list[pa.Array]:
+    return _field(pc.if_else(values, pa.scalar(b"\x01"), pa.scalar(b"\x00")))
+
+
+def _list(values: pa.Array) -> list[pa.Array]:
+    """The items of each list one after another, behind the length of all."""
+    items = values.flatten()
+    parts = items.flatten() if pa.types.is_struct(items.type) else [items]
+    joined = _joined(*(piece for part in parts for piece in _field(part)))
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64())
+    whole = pc.binary_join(pa.LargeListArray.from_arrays(offsets, joined), pa.scalar(b"", _BYTES))
+    return _field(pc.if_else(pc.is_valid(values), whole, pa.scalar(None, _BYTES)))
+
+
+def _big_endian(numbers: pa.Array, kind: str) -> pa.Array:
+    made = numbers.to_numpy(zero_copy_only=False).astype(kind)
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(made.itemsize), len(made), [None, pa.py_buffer(made.tobytes())]
+    )
+    return fixed.cast(_BYTES)
