@@ -49,7 +49,7 @@ def run(
     lake = Lake(path, step)
     lake.create()
     with lake.hold():
-        runner = Runner(spark, lake, tables or load(), batch_entries_max=entries_max)
+        runner = Runner(lambda: spark, lake, tables or load(), batch_entries_max=entries_max)
         return runner.run_batch(sources or plan.find_sources(relay, devices), full=full)
 
 

@@ -1,6 +1,7 @@
 """What a batch reads of histories that were restored, cut off, pruned or exchanged."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,11 @@ def test_a_lake_that_catches_up_says_so_and_the_batch_that_has_finds_what_is_wro
             certified = lakes.shelf_of(lake, tables).certificates(number)[-1].said
             assert outcome.uncompared == certified["uncompared"]
             said.append((outcome.is_full, certified["uncompared"], kinds, list(outcome.kept)))
+            here = replace(source, head=replace(source.head, seq=min(4 * number, source.head.seq)))
+            is_done = Runner(lambda: spark, Lake(lake), tables).standing([here]) is not None
+            assert is_done == (not outcome.uncompared), (
+                "what is left uncompared is something to do, if there is nothing to read"
+            )
     behind: tuple[bool, list[str], list[str], list[str]] = (False, [source.origin], [], [])
     assert said == [behind, behind, (True, [], ["dedupe_missing"], [source.origin])]
 
@@ -269,4 +275,4 @@ def _runner(
     lake = Lake(tmp_path / "lake")
     lake.create()
     place: Place = lakes.place_of(relay, tmp_path)
-    return Runner(spark, lake, TOYS, batch_entries_max=entries_max), plan.find_sources(place, [])
+    return Runner(lambda: spark, lake, TOYS, batch_entries_max=entries_max), plan.find_sources(place, [])

@@ -263,7 +263,7 @@ def test_a_table_whose_function_changed_is_computed_anew_and_with_it_what_is_mad
     silent = replace(changed["marked"], function=lambda new_history: new_history.where("false").select("seq", "kind"))
     tables = in_order({**changed, "marked": silent})
     lake = Lake(lake_path)
-    outcome = Runner(spark, lake, tables).backfill(["marked"])
+    outcome = Runner(lambda: spark, lake, tables).backfill(["marked"])
     assert (outcome.number, outcome.entries, outcome.violations) == (2, 0, 0)
     found = lakes.contents(lake_path, tables)
     assert (found["marked"], found["counted"]) == ([], [])
@@ -271,7 +271,7 @@ def test_a_table_whose_function_changed_is_computed_anew_and_with_it_what_is_mad
     with pytest.raises(Killed):
         lakes.run(spark, lake_path, place, tables=tables, step=Steps("commit history", after=True))
     with pytest.raises(BatchUnderWay, match="complete it first"):
-        Runner(spark, Lake(lake_path), tables).backfill(["marked"])
+        Runner(lambda: spark, Lake(lake_path), tables).backfill(["marked"])
 
 
 def test_a_lake_that_is_set_aside_begins_again_with_its_key(spark: SparkSession, place: Place, lake_path: Path) -> None:

@@ -122,7 +122,7 @@ def test_what_only_a_relays_lake_can_answer_is_said(lake: Path) -> None:
 
 def test_an_index_is_no_relays_lake(spark: SparkSession, lake: Path) -> None:
     with pytest.raises(LakeOther, match="search_message"):
-        Runner(spark, Lake(lake), load()).run_batch([], full=True)
+        Runner(lambda: spark, Lake(lake), load()).run_batch([], full=True)
 
 
 @pytest.mark.usefixtures("spark")

@@ -21,11 +21,14 @@ from holdfast.cli.at_lake import LakePath, explained
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.pages import Place
     from holdfast.pipeline.plan import Source
     from holdfast.pipeline.runner import Outcome, Runner
     from holdfast.pipeline.session import SessionSettings
+    from holdfast.pipeline.shelf import Shelf
     from holdfast.pipeline.table import Table
 
 app = typer.Typer(help="Read all histories into a lake, and prove that nothing was lost.", no_args_is_help=True)
@@ -66,6 +69,7 @@ def run(
     with explained():
         from holdfast.pipeline import plan, session, shelf
         from holdfast.pipeline.lake import Lake
+        from holdfast.pipeline.shelf import Shelf
         from holdfast.pipeline.table import load
 
         places = [
@@ -76,13 +80,12 @@ def run(
         opened.create()
         shelf.check_relays(opened)
         with opened.hold():
-            sources = plan.find_sources(places[0], places[1:])
-            rows = sum(source.head.seq for source in sources) if every_s is None else None
+            sources, tables, is_full = plan.find_sources(places[0], places[1:]), load(), full is not False
+            rows = None if every_s is not None else _rows(Shelf(opened, tables), sources, full=is_full)
             settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb, rows=rows)
             with _progress(as_json) as tell:
-                tell("starting Spark")
-                runner = _runner(opened, settings, load(), tell)
-                outcomes = _outcomes(runner, sources, every_s, full=full is not False)
+                runner = _runner(opened, settings, tables, tell)
+                outcomes = _outcomes(runner, sources, every_s, full=is_full)
                 violations = _follow(outcomes, opened, sources[0], on_violation, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
@@ -105,6 +108,7 @@ def index(
     with explained():
         from holdfast.pipeline import plan, session, shelf
         from holdfast.pipeline.lake import Lake
+        from holdfast.pipeline.shelf import Shelf
         from holdfast.pipeline.table import load_search
 
         opened = Lake(lake)
@@ -113,11 +117,11 @@ def index(
         with opened.hold():
             shelf.make_own(opened)
             sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
-            rows = sum(source.head.seq for source in sources) if every_s is None else None
+            tables = load_search()
+            rows = None if every_s is not None else _rows(Shelf(opened, tables), sources, full=False)
             with _progress(as_json) as tell:
-                tell("starting Spark")
                 settings = session.SessionSettings(memory_mb=memory_mb, rows=rows, more=_hidden(opened))
-                runner = _runner(opened, settings, load_search(), tell)
+                runner = _runner(opened, settings, tables, tell)
                 outcomes = _outcomes(runner, sources, every_s, full=False)
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
@@ -133,16 +137,28 @@ def _hidden(lake: "Lake") -> dict[str, str]:
     return {"spark.local.dir": str(room)}
 
 
+def _rows(shelf: "Shelf", sources: "list[Source]", *, full: bool) -> int:
+    """About how many rows a run works on: what waits, or everything, where all of it is compared."""
+    from holdfast.pipeline import plan
+
+    return plan.waiting_entries(sources, {} if full else shelf.last_run().marks)
+
+
 def _runner(
     lake: "Lake", settings: "SessionSettings", tables: "dict[str, Table]", tell: Callable[[str], None]
 ) -> "Runner":
+    """What runs batches; Spark is started by the first one."""
     from holdfast.pipeline import session
     from holdfast.pipeline.runner import Runner
     from holdfast.pipeline.source import register
 
-    spark = session.open_session(settings, lake.private)
-    register(spark)
-    return Runner(spark, lake, tables, tell=tell)
+    def open_spark() -> "SparkSession":
+        tell("starting Spark")
+        spark = session.open_session(settings, lake.private)
+        register(spark)
+        return spark
+
+    return Runner(open_spark, lake, tables, tell=tell)
 
 
 def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, *, full: bool) -> "Iterator[Outcome]":
@@ -168,7 +184,8 @@ def _follow(
     violations, began_at = 0, time.monotonic()
     for outcome in outcomes:
         seconds = time.monotonic() - began_at
-        metrics.write(lake, outcome, seconds)
+        if outcome.is_new:
+            metrics.write(lake, outcome, seconds)
         problem = None if relay is None else checkpoint.move(relay.place, outcome.kept.get(relay.origin))
         _say(outcome, seconds, problem, as_json=as_json)
         if outcome.violations > violations and on_violation:
@@ -185,7 +202,12 @@ def _say(outcome: "Outcome", seconds: float, problem: str | None, *, as_json: bo
         return
     verdict = f"✗ {outcome.violations} violations" if outcome.violations else "✓ no violation"
     verdict += ", still to be compared" if outcome.uncompared else ""
-    line = f"batch {outcome.number}: {outcome.entries:,} entries, {outcome.balance['open']:,} open, {verdict} ({seconds:.1f} s)"
+    what = (
+        f"batch {outcome.number}: {outcome.entries:,} entries"
+        if outcome.is_new
+        else f"nothing new since batch {outcome.number}"
+    )
+    line = f"{what}, {outcome.balance['open']:,} open, {verdict} ({seconds:.1f} s)"
     console().print(line + (f"; {problem}" if problem else ""))
 
 

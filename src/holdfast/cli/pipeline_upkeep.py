@@ -113,5 +113,5 @@ def _backfilled(shelf: "Shelf", computed: "dict[str, Table]", tables: list[str],
     from holdfast.pipeline.runner import Runner
 
     rows = sum(mark.seq for mark in shelf.last_run().marks.values())
-    spark = session.open_session(session.SessionSettings(memory_mb=memory_mb, rows=rows), shelf.lake.private)
-    return Runner(spark, shelf.lake, computed).backfill(tables)
+    settings = session.SessionSettings(memory_mb=memory_mb, rows=rows)
+    return Runner(lambda: session.open_session(settings, shelf.lake.private), shelf.lake, computed).backfill(tables)

@@ -59,16 +59,22 @@ def _is_taken(one: Table) -> bool:
     return reads_state(one) and not one.finds
 
 
+def lacking(tables: Mapping[str, Table], last: Run) -> list[Table]:
+    """The tables that a batch should have left and did not."""
+    return [one for one in tables.values() if one.is_stored and one.name not in last.versions]
+
+
 def fill(
     spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run, rebuild: Collection[str] = ()
 ) -> Run:
     """The last complete batch with every table: those that it lacks or that are to be made anew are computed now, once."""
     versions = {name: version for name, version in last.versions.items() if name not in rebuild}
-    lacking = [one for one in tables.values() if one.is_stored and one.name not in versions]
-    if last.number == 0 or not lacking:
+    known = replace(last, versions=versions)
+    wanted = lacking(tables, known)
+    if last.number == 0 or not wanted:
         return last
-    inputs = _Everything(spark, lake, tables, replace(last, versions=versions))
-    for table in _with_what_passes(tables, lacking):
+    inputs = _Everything(spark, lake, tables, known)
+    for table in _with_what_passes(tables, wanted):
         if table.name in rebuild:
             _rebuild(table, inputs, lake, last.number)
         else:
@@ -110,9 +116,9 @@ def _fill(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
     inputs.versions[table.name] = FIRST_VERSION
 
 
-def _with_what_passes(tables: Mapping[str, Table], lacking: Sequence[Table]) -> list[Table]:
+def _with_what_passes(tables: Mapping[str, Table], lacked: Sequence[Table]) -> list[Table]:
     """What is lacking and the tables between, which are never kept, in the order in which they are computed."""
-    wanted = {table.name for table in lacking}
+    wanted = {table.name for table in lacked}
     for table in reversed(list(tables.values())):
         if table.name in wanted and not reads_state(table):
             wanted |= {name for name in needs_of(tables, table) if not tables[name].is_stored}

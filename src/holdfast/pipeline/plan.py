@@ -20,8 +20,8 @@ from holdfast.store import faults, notes
 RELAY = "relay:"
 DEVICE = "device:"
 
-BATCH_ENTRIES_MAX = 1_000_000
-"""How many entries one batch reads at most, over all histories; the rest is left to the next one."""
+BATCH_ENTRIES_MAX = 5_000_000
+"""How many entries one batch reads at most, over all histories; the rest is left to the next one. A batch costs some seconds whatever it reads."""
 
 SEARCH_ENTRIES = 100_000
 """How many entries are looked through at once for the one that tells of a restoration."""

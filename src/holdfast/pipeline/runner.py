@@ -6,7 +6,9 @@ had, and tables that have it already are left as they are; one that was interrup
 
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +44,7 @@ class BatchUnderWay(faults.Fault):
 
 @dataclass(frozen=True)
 class Outcome:
-    """A batch that is complete."""
+    """A batch that is complete, or how the last one left the lake, which then has no new entries."""
 
     number: int
     at: int
@@ -53,6 +55,7 @@ class Outcome:
     is_full: bool
     uncompared: Sequence[str]  # histories that were not compared yet with what their places hold
     kept: Mapping[str, Mark]
+    is_new: bool = True
 
 
 Tell = Callable[[str], None]
@@ -63,19 +66,25 @@ class Runner:
 
     def __init__(
         self,
-        spark: "SparkSession",
+        open_spark: "Callable[[], SparkSession]",
         lake: Lake,
         tables: Mapping[str, Table],
         *,
         batch_entries_max: int = plan.BATCH_ENTRIES_MAX,
         tell: Tell = lambda what: None,
     ) -> None:
-        self._spark = spark
+        self._open_spark = open_spark
         self._lake = lake
         self._tables = tables
         self._batch_entries_max = batch_entries_max
         self._tell = tell
         self._shelf = Shelf(lake, tables)
+        self._aside = ThreadPoolExecutor(1, "digest")  # while Spark goes on with what comes next
+        self._digests: dict[str, Future[Digest]] = {}
+
+    @cached_property
+    def _spark(self) -> "SparkSession":
+        return self._open_spark()
 
     def last_run(self) -> Run:
         return self._shelf.last_run()
@@ -91,10 +100,7 @@ class Runner:
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
-        last = self._shelf.last_run()
-        others = sorted(set(last.versions) - set(self._shelf.tables))
-        if others:
-            raise LakeOther(str(self._lake.path), ", ".join(others))
+        last = self._known_run()
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
         whole = agreed.full or agreed.rebuild
         session.fit(self._spark, sum(mark.seq for mark in last.marks.values()) * bool(whole) + agreed.entries)
@@ -111,6 +117,42 @@ class Runner:
         if agreed.number % VACUUM_EVERY_BATCHES == 0:
             upkeep.vacuum(self._lake, self._shelf.tables, self._shelf.last_run())
         return outcome
+
+    def standing(self, sources: Sequence[Source]) -> Outcome | None:
+        """How the lake stands, where a batch that compares what it touches would leave it so; None if there is something to do."""
+        last = self._known_run()
+        if last.number == 0 or self._lake.committed("history") > last.number:
+            return None
+        made = self._plan(last, sources, full=False)
+        are_there = all(one.origin in last.marks for one in sources)
+        if not are_there or made.entries or made.full or made.rebuild or backfill.lacking(self._tables, last):
+            return None
+        before = self._certificate_before(last.number + 1)
+        return None if before is None or self._news(made, last) else self._stands(last, before)
+
+    def _stands(self, last: Run, before: certificate.Certificate) -> Outcome:
+        """What the last complete batch came to, without what it read."""
+        findings = self._shelf.findings(last.versions)
+        return Outcome(
+            number=last.number,
+            at=last.at,
+            entries=0,
+            balance=before.said["balance"],
+            violations=_violations(findings),
+            findings=len(findings),
+            is_full=False,
+            uncompared=before.uncompared,
+            kept=_kept(last.marks, before.uncompared),
+            is_new=False,
+        )
+
+    def _known_run(self) -> Run:
+        """The last complete batch, of a lake whose tables are ours."""
+        last = self._shelf.last_run()
+        others = sorted(set(last.versions) - set(self._shelf.tables))
+        if others:
+            raise LakeOther(str(self._lake.path), ", ".join(others))
+        return last
 
     def backfill(self, named: Collection[str]) -> Outcome:
         """A batch that reads nothing and computes tables anew: those named, those with other columns, what is made of them."""
@@ -130,6 +172,13 @@ class Runner:
                     str(self._lake.path), f"history has batch {committed}, the last complete one is {last.number}"
                 )
             return kept
+        made = self._plan(last, sources, full=full, rebuild=rebuild)
+        self._lake.step("write plan", lambda: files.replace(path, made.encode()))
+        return made
+
+    def _plan(self, last: Run, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Plan:
+        """A batch after the last complete one."""
+        number = last.number + 1
         made = plan.make_plan(
             number,
             sources,
@@ -138,9 +187,7 @@ class Runner:
             entries_max=self._batch_entries_max,
             uncompared=self._uncompared(number),
         )
-        made = replace(made, rebuild=backfill.to_rebuild(self._lake, self._tables, last, rebuild))
-        self._lake.step("write plan", lambda: files.replace(path, made.encode()))
-        return made
+        return replace(made, rebuild=backfill.to_rebuild(self._lake, self._tables, last, rebuild))
 
     def _write_history(self, inputs: Inputs, agreed: Plan, sources: Sequence[Source]) -> None:
         table = self._tables["history"]
@@ -196,7 +243,9 @@ class Runner:
         if handle is None:
             raise RuntimeError(f"{table.name} was not committed")
         inputs.versions[table.name] = handle.version()
-        inputs.added[table.name] = self._lake.batch_files(handle, number)
+        inputs.added[table.name] = added = self._lake.batch_files(handle, number)
+        if table.name in certificate.PROVED:
+            self._digests[table.name] = self._aside.submit(self._shelf.digest, table.name, added)
 
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
         """Check the rules, certify, and make the batch the last complete one."""
@@ -214,14 +263,13 @@ class Runner:
             "versions": [{"table": name, "version": version} for name, version in inputs.versions.items()],
         }
         self._write_record(records.RUN, agreed.number, [row])
-        violations = sum(1 for one in findings if one["is_violation"])
         marks = {head["origin"]: Mark(**head) for head in heads}
         return Outcome(
             number=agreed.number,
             at=facts.at,
             entries=agreed.entries,
             balance=facts.balance,
-            violations=violations,
+            violations=_violations(findings),
             findings=len(findings),
             is_full=agreed.full,
             uncompared=facts.uncompared,
@@ -230,15 +278,16 @@ class Runner:
 
     def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs) -> None:
         if self._lake.committed(records.BREACH.name) < agreed.number:
-            known = {
-                (row["kind"], row["key"])
-                for row in self._shelf.query("breach", last.versions.get("breach"), "SELECT kind, key FROM {rows}")
-            }
-            rows = [_loss_row(loss) for loss in agreed.losses] + self._broken_records(last) + self._broken_rules(inputs)
-            self._write_record(
-                records.BREACH, agreed.number, [row for row in rows if (row["kind"], row["key"]) not in known]
-            )
+            rows = self._news(agreed, last, self._broken_rules(inputs))
+            self._write_record(records.BREACH, agreed.number, rows)
         self._note(records.BREACH, inputs, agreed.number)
+
+    def _news(self, agreed: Plan, last: Run, broken: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+        """What is wrong with the histories' ends, with our own notes and with rows, as far as no batch has told it."""
+        rows = [_loss_row(loss) for loss in agreed.losses] + self._broken_records(last) + list(broken)
+        told = self._shelf.query("breach", last.versions.get("breach"), "SELECT kind, key FROM {rows}")
+        known = {(row["kind"], row["key"]) for row in told}
+        return [row for row in rows if (row["kind"], row["key"]) not in known]
 
     def _broken_records(self, last: Run) -> list[dict[str, Any]]:
         """What is wrong with our own notes of the batches before."""
@@ -298,10 +347,10 @@ class Runner:
         for name in certificate.PROVED:
             if name in self._tables:
                 old = said["digests"].get(name, {"rows": 0, "digest": Digest().text()})
-                is_new = name in agreed.rebuild
-                before_it = Digest() if is_new else Digest.of_text(old["rows"], old["digest"])
-                added = self._shelf.files(name, inputs.versions[name]) if is_new else inputs.added[name]
-                digests[name] = before_it + self._shelf.digest(name, added)
+                if name in agreed.rebuild:
+                    digests[name] = self._shelf.digest(name, self._shelf.files(name, inputs.versions[name]))
+                else:
+                    digests[name] = Digest.of_text(old["rows"], old["digest"]) + self._digests[name].result()
         open_rows = self._shelf.rows("fate_open", inputs.versions.get("fate_open"))
         counted, brought = said["balance"], dict(inputs.added)
         if "message_fate" in agreed.rebuild:
@@ -350,6 +399,10 @@ class Runner:
     def _write_record(self, table: Table, number: int, rows: list[dict[str, Any]]) -> None:
         staged = self._lake.stage_rows(table, records.arrow_rows(table, rows))
         self._lake.commit(table, number, staged)
+
+
+def _violations(findings: Sequence[Mapping[str, Any]]) -> int:
+    return sum(1 for one in findings if one["is_violation"])
 
 
 def _planned(path: Path) -> Plan | None:

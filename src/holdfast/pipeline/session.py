@@ -44,6 +44,7 @@ _SERVERS_OWN = ("spark.sql.catalogImplementation", "spark.sql.codegen.cache.maxE
 """Fixed when a process of Spark starts, so the business of whoever starts a Connect server."""
 
 _HADOOP = "spark.hadoop."
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 TEST_PROFILE = {
     "spark.sql.shuffle.partitions": "1",
@@ -61,6 +62,9 @@ TEST_PROFILE = {
 
 SMALL_ROWS = 50_000
 """Up to so many rows, getting ready to work in parallel takes longer than the work."""
+
+ROWS_PER_PARTITION = 250_000
+"""About so many rows are sorted or joined at once, so that a large batch needs no more memory than a small one; what turns out to be little is put together again."""
 
 _FITTED = {
     "spark.sql.adaptive.enabled": ("false", "true"),
@@ -91,6 +95,10 @@ _SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSiz
 
 The room for compiled code would be so small then that it is thrown away and made again all the time.
 """
+
+
+_LONG_LIFE = "-XX:+UseParallelGC"
+"""Nobody waits for an answer meanwhile, so what counts is the work that gets done."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,8 @@ def fit(session: "SparkSession", rows: int) -> None:
             session.conf.set(name, many)
         else:
             session.conf.unset(name)  # goes back to what the session was opened with
+    parts = max(int(session.conf.get("spark.sql.shuffle.partitions") or 1), rows // ROWS_PER_PARTITION)
+    session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", str(parts))
 
 
 def _ship(session: "SparkSession", settings: SessionSettings, cache: Path) -> None:
@@ -199,8 +209,9 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
         "spark.driver.maxResultSize": f"{settings.memory_mb // 2}m",
         "spark.sql.warehouse.dir": str(cache / "warehouse"),
     }
-    if settings.rows is not None and settings.rows <= SMALL_ROWS:
-        options["spark.driver.extraJavaOptions"] = _SHORT_LIFE
+    if _JAVA_OPTIONS not in settings.more:
+        is_short = settings.rows is not None and settings.rows <= SMALL_ROWS
+        options[_JAVA_OPTIONS] = _SHORT_LIFE if is_short else _LONG_LIFE
     if settings.master.startswith("local["):
         options["spark.driver.host"] = "127.0.0.1"  # nothing else needs to reach it
         options["spark.driver.bindAddress"] = "127.0.0.1"

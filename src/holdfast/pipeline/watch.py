@@ -24,7 +24,11 @@ class World:
 
 
 def once(runner: Runner, sources: Sequence[Source], *, full: bool) -> Iterator[Outcome]:
-    """Read everything that the histories have now; at least one batch, so that the state is compared."""
+    """Read everything that the histories have now. Where there is nothing to read, compare or compute, no batch is made."""
+    standing = None if full else runner.standing(sources)
+    if standing is not None:
+        yield standing
+        return
     targets = {source.origin: source for source in sources}
     while True:
         yield runner.run_batch(sources, full=full)
