@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from holdfast.pipeline import plan, watch
+from holdfast.pipeline.certificate import KEY_FILE, KeyExposed
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.plan import Source
@@ -125,6 +126,36 @@ def test_no_batch_and_half_a_batch_are_something_to_do(
     with pytest.raises(Killed):
         lakes.run(spark, lake_path, place, tables=TOYS, step=Steps("commit history", after=True))
     assert runner(lake_path).standing([source]) is None
+
+
+@pytest.mark.parametrize("name", ["history", "counted", "daily"])
+def test_a_table_that_was_put_back_is_something_to_do(
+    spark: SparkSession, place: Place, source: Source, lake_path: Path, name: str
+) -> None:
+    for _ in range(2):
+        lakes.run(spark, lake_path, place, tables=TOYS)
+    assert runner(lake_path).standing([source]) is not None
+    (lake_path / name / "_delta_log" / f"{2:020d}.json").unlink()
+    assert runner(lake_path).standing([source]) is None
+
+
+def test_a_key_that_others_may_read_is_refused(
+    spark: SparkSession, place: Place, source: Source, lake_path: Path
+) -> None:
+    lakes.run(spark, lake_path, place, tables=TOYS)
+    (Lake(lake_path).private / KEY_FILE).chmod(0o644)
+    with pytest.raises(KeyExposed):
+        runner(lake_path).standing([source])
+
+
+def test_rows_are_those_that_wait_or_all_where_all_are_worked_on(
+    spark: SparkSession, place: Place, source: Source, lake_path: Path
+) -> None:
+    lakes.run(spark, lake_path, place, tables=TOYS)
+    longer = [_longer(source)]
+    assert runner(lake_path).rows(longer, full=False) == 1
+    assert runner(lake_path).rows(longer, full=True) == source.head.seq + 1
+    assert runner(lake_path, _with_another_table()).rows(longer, full=False) == source.head.seq + 1
 
 
 def test_a_certificate_that_is_gone_is_something_to_do(

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from holdfast.pipeline.plan import Source
     from holdfast.pipeline.runner import Outcome, Runner
     from holdfast.pipeline.session import SessionSettings
-    from holdfast.pipeline.shelf import Shelf
     from holdfast.pipeline.table import Table
 
 app = typer.Typer(help="Read all histories into a lake, and prove that nothing was lost.", no_args_is_help=True)
@@ -69,7 +69,6 @@ def run(
     with explained():
         from holdfast.pipeline import plan, session, shelf
         from holdfast.pipeline.lake import Lake
-        from holdfast.pipeline.shelf import Shelf
         from holdfast.pipeline.table import load
 
         places = [
@@ -80,11 +79,10 @@ def run(
         opened.create()
         shelf.check_relays(opened)
         with opened.hold():
-            sources, tables, is_full = plan.find_sources(places[0], places[1:]), load(), full is not False
-            rows = None if every_s is not None else _rows(Shelf(opened, tables), sources, full=is_full)
-            settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb, rows=rows)
+            sources, is_full = plan.find_sources(places[0], places[1:]), full is not False
+            settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb)
             with _progress(as_json) as tell:
-                runner = _runner(opened, settings, tables, tell)
+                runner = _runner(opened, settings, load(), tell, None if every_s else (sources, is_full))
                 outcomes = _outcomes(runner, sources, every_s, full=is_full)
                 violations = _follow(outcomes, opened, sources[0], on_violation, as_json=as_json)
     if violations:
@@ -108,7 +106,6 @@ def index(
     with explained():
         from holdfast.pipeline import plan, session, shelf
         from holdfast.pipeline.lake import Lake
-        from holdfast.pipeline.shelf import Shelf
         from holdfast.pipeline.table import load_search
 
         opened = Lake(lake)
@@ -117,11 +114,9 @@ def index(
         with opened.hold():
             shelf.make_own(opened)
             sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
-            tables = load_search()
-            rows = None if every_s is not None else _rows(Shelf(opened, tables), sources, full=False)
             with _progress(as_json) as tell:
-                settings = session.SessionSettings(memory_mb=memory_mb, rows=rows, more=_hidden(opened))
-                runner = _runner(opened, settings, tables, tell)
+                settings = session.SessionSettings(memory_mb=memory_mb, more=_hidden(opened))
+                runner = _runner(opened, settings, load_search(), tell, None if every_s else (sources, False))
                 outcomes = _outcomes(runner, sources, every_s, full=False)
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
@@ -137,28 +132,27 @@ def _hidden(lake: "Lake") -> dict[str, str]:
     return {"spark.local.dir": str(room)}
 
 
-def _rows(shelf: "Shelf", sources: "list[Source]", *, full: bool) -> int:
-    """About how many rows a run works on: what waits, or everything, where all of it is compared."""
-    from holdfast.pipeline import plan
-
-    return plan.waiting_entries(sources, {} if full else shelf.last_run().marks)
-
-
 def _runner(
-    lake: "Lake", settings: "SessionSettings", tables: "dict[str, Table]", tell: Callable[[str], None]
+    lake: "Lake",
+    settings: "SessionSettings",
+    tables: "dict[str, Table]",
+    tell: Callable[[str], None],
+    once: "tuple[list[Source], bool] | None",
 ) -> "Runner":
-    """What runs batches; Spark is started by the first one."""
+    """What runs batches. The first one starts Spark, which for a run that ends with what there is `once` is made for so much."""
     from holdfast.pipeline import session
     from holdfast.pipeline.runner import Runner
     from holdfast.pipeline.source import register
 
     def open_spark() -> "SparkSession":
         tell("starting Spark")
-        spark = session.open_session(settings, lake.private)
+        rows = None if once is None else runner.rows(once[0], full=once[1])
+        spark = session.open_session(replace(settings, rows=rows), lake.private)
         register(spark)
         return spark
 
-    return Runner(open_spark, lake, tables, tell=tell)
+    runner = Runner(open_spark, lake, tables, tell=tell)
+    return runner
 
 
 def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, *, full: bool) -> "Iterator[Outcome]":
@@ -184,8 +178,7 @@ def _follow(
     violations, began_at = 0, time.monotonic()
     for outcome in outcomes:
         seconds = time.monotonic() - began_at
-        if outcome.is_new:
-            metrics.write(lake, outcome, seconds)
+        metrics.write(lake, outcome, seconds)
         problem = None if relay is None else checkpoint.move(relay.place, outcome.kept.get(relay.origin))
         _say(outcome, seconds, problem, as_json=as_json)
         if outcome.violations > violations and on_violation:

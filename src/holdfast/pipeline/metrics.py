@@ -13,7 +13,7 @@ _METRICS = {
     "findings": "all findings",
     "open": "deliveries that are open",
     "uncompared": "histories that were not compared yet with what their places hold",
-    "batch_seconds": "how long the last batch took",
+    "batch_seconds": "how long the last batch took, or to see that there is nothing for one",
 }
 
 

@@ -121,14 +121,29 @@ class Runner:
     def standing(self, sources: Sequence[Source]) -> Outcome | None:
         """How the lake stands, where a batch that compares what it touches would leave it so; None if there is something to do."""
         last = self._known_run()
-        if last.number == 0 or self._lake.committed("history") > last.number:
+        is_whole = all(self._lake.committed(name) == last.number for name in last.versions)
+        if last.number == 0 or not is_whole:
             return None
         made = self._plan(last, sources, full=False)
-        are_there = all(one.origin in last.marks for one in sources)
-        if not are_there or made.entries or made.full or made.rebuild or backfill.lacking(self._tables, last):
+        if made.full or self._is_to_compute(made, last) or not all(_is_read(one, last) for one in made.ranges):
             return None
+        certificate.lake_key(self._lake.private)  # which refuses one that others may read
         before = self._certificate_before(last.number + 1)
         return None if before is None or self._news(made, last) else self._stands(last, before)
+
+    def rows(self, sources: Sequence[Source], *, full: bool) -> int:
+        """About how many rows are worked on: those that wait, or all, where all are compared or tables are computed anew."""
+        last = self._known_run()
+        made = self._plan(last, sources, full=full)
+        return plan.waiting_entries(sources, {} if made.full or self._is_to_compute(made, last) else last.marks)
+
+    def open(self) -> None:
+        """Start Spark now: what is wrong with that is then said before anything waits for it."""
+        _ = self._spark
+
+    def _is_to_compute(self, made: Plan, last: Run) -> bool:
+        """Whether a table is to be computed from all that the lake has read."""
+        return bool(made.rebuild or (last.number and backfill.lacking(self._tables, last)))
 
     def _stands(self, last: Run, before: certificate.Certificate) -> Outcome:
         """What the last complete batch came to, without what it read."""
@@ -399,6 +414,12 @@ class Runner:
     def _write_record(self, table: Table, number: int, rows: list[dict[str, Any]]) -> None:
         staged = self._lake.stage_rows(table, records.arrow_rows(table, rows))
         self._lake.commit(table, number, staged)
+
+
+def _is_read(one: Range, last: Run) -> bool:
+    """Whether the lake has all of a range."""
+    mark = last.marks.get(one.origin)
+    return mark is not None and mark.log_id == one.log_id and one.after == one.until
 
 
 def _violations(findings: Sequence[Mapping[str, Any]]) -> int:

@@ -63,9 +63,6 @@ TEST_PROFILE = {
 SMALL_ROWS = 50_000
 """Up to so many rows, getting ready to work in parallel takes longer than the work."""
 
-ROWS_PER_PARTITION = 250_000
-"""About so many rows are sorted or joined at once, so that a large batch needs no more memory than a small one; what turns out to be little is put together again."""
-
 _FITTED = {
     "spark.sql.adaptive.enabled": ("false", "true"),
     "spark.sql.codegen.wholeStage": ("false", "true"),
@@ -76,7 +73,7 @@ _FITTED = {
     "spark.sql.shuffle.partitions": ("1", None),
     "spark.sql.leafNodeDefaultParallelism": ("1", None),  # of rows that the driver has read
 }
-"""What a session is set to for few rows, and for many; None is what it had."""
+"""What a session is set to for few rows, and for many; None is Spark's own choice, which makes many small parts and puts together what turns out to be little."""
 
 _LOOKED_UP = (
     "functions",
@@ -188,9 +185,7 @@ def fit(session: "SparkSession", rows: int) -> None:
         elif many is not None:
             session.conf.set(name, many)
         else:
-            session.conf.unset(name)  # goes back to what the session was opened with
-    parts = max(int(session.conf.get("spark.sql.shuffle.partitions") or 1), rows // ROWS_PER_PARTITION)
-    session.conf.set("spark.sql.adaptive.coalescePartitions.initialPartitionNum", str(parts))
+            session.conf.unset(name)
 
 
 def _ship(session: "SparkSession", settings: SessionSettings, cache: Path) -> None:
@@ -211,7 +206,10 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
     }
     if _JAVA_OPTIONS not in settings.more:
         is_short = settings.rows is not None and settings.rows <= SMALL_ROWS
-        options[_JAVA_OPTIONS] = _SHORT_LIFE if is_short else _LONG_LIFE
+        if is_short or settings.master.startswith(
+            "local["
+        ):  # elsewhere a driver has little to do, and options of its own
+            options[_JAVA_OPTIONS] = _SHORT_LIFE if is_short else _LONG_LIFE
     if settings.master.startswith("local["):
         options["spark.driver.host"] = "127.0.0.1"  # nothing else needs to reach it
         options["spark.driver.bindAddress"] = "127.0.0.1"

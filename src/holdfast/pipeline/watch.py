@@ -39,6 +39,7 @@ def once(runner: Runner, sources: Sequence[Source], *, full: bool) -> Iterator[O
 
 def every(runner: Runner, sources: Sequence[Source], every_s: float, world: World) -> Iterator[Outcome]:
     """A batch whenever there is something, and enough of it, or `every_s` have passed."""
+    runner.open()
     began_at = world.clock() - every_s
     while True:
         sources = [plan.renewed(source) for source in sources]

@@ -1,7 +1,7 @@
 """Whether entries hash to their chains, found out where they lie.
 
 Entries lie in the order of their positions, so nearly each follows from the one before it in the same record batch. Only what does
-not has to be compared across batches: it leaves here with its bytes, and with it the last entry of whatever is whole.
+not has to be compared across batches: where a part without gaps begins, and where it ends.
 """
 
 import hashlib
@@ -31,42 +31,55 @@ COLUMNS = (
 )
 """What is read of an entry."""
 
-END = ("origin", "log_id", "seq", "at", "chain")
-SCHEMA = "origin string, log_id binary, seq bigint, at timestamp, chain binary, bytes binary, is_back boolean, is_other boolean"
-"""What is left of entries: `bytes` of those that begin a part, the rest of those inside one."""
+SCHEMA = (
+    "origin string, log_id binary, seq bigint, at timestamp, chain binary, bytes binary, "
+    "last_seq bigint, last_at timestamp, last_chain binary, is_back boolean, is_other boolean"
+)
+"""What is left of entries: a row for each part, which is its first entry with its bytes and where it ends; and what is wrong inside of parts."""
 
+_LOG = ("origin", "log_id")
+_PLACE = ("seq", "at", "chain")
 _ABSENT = -1  # instead of a length
 _INTEGER_BYTES = 8
 _BYTES = pa.large_binary()
 
 
-def ends(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of each record batch the entries that begin or end a part without gaps, and those inside one that are not what they should be."""
+def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Of each record batch the parts without gaps that it consists of, and the entries inside of them that are not what they should be."""
     for batch in batches:
         if batch.num_rows:
-            yield _ends(batch)
+            yield _parts(batch)
 
 
-def _ends(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _parts(batch: pa.RecordBatch) -> pa.RecordBatch:
     seq, at = (_numbers(pc.cast(batch.column(name), pa.int64())) for name in ("seq", "at"))
     raw, chains = entry_bytes(batch), pc.fill_null(batch.column("chain"), b"").to_pylist()
-    follows = np.zeros(batch.num_rows, dtype=bool)
-    follows[1:] = _as_before(batch.column("origin")) & _as_before(batch.column("log_id")) & (seq[1:] == seq[:-1] + 1)
-    is_back = follows.copy()
+    begins = np.ones(batch.num_rows, dtype=bool)
+    begins[1:] = ~(_as_before(batch.column("origin")) & _as_before(batch.column("log_id")) & (seq[1:] == seq[:-1] + 1))
+    is_back = ~begins
     is_back[1:] &= at[1:] < at[:-1]
     hashed = map(_hashed, [b"", *chains], raw.to_pylist())
-    is_other = follows & np.fromiter((one != chain for one, chain in zip(hashed, chains, strict=True)), dtype=bool)
-    is_last = np.append(~follows[1:], True)
-    found = pa.RecordBatch.from_arrays(
-        [
-            *(batch.column(name) for name in END),
-            pc.if_else(pa.array(~follows), raw, pa.scalar(None, _BYTES)).cast(pa.binary()),
-            pa.array(is_back),
-            pa.array(is_other),
-        ],
-        names=[*END, "bytes", "is_back", "is_other"],
-    )
-    return found.filter(pa.array(~follows | is_last | is_back | is_other))
+    is_other = ~begins & np.fromiter((one != chain for one, chain in zip(hashed, chains, strict=True)), dtype=bool)
+    wrong = np.flatnonzero(is_back | is_other)
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], batch.num_rows) - 1
+    told = np.concatenate([first, wrong])
+    rows = batch.take(pa.array(told))
+    ends = batch.take(pa.array(np.concatenate([last, np.zeros_like(wrong)])))
+    is_part = pa.array(np.arange(len(told)) < len(first))
+    columns = [
+        *(rows.column(name) for name in (*_LOG, *_PLACE)),
+        _where(is_part, raw.take(pa.array(told)).cast(pa.binary())),
+        *(_where(is_part, ends.column(name)) for name in _PLACE),
+        pa.array(is_back[told]),
+        pa.array(is_other[told]),
+    ]
+    names = [*_LOG, *_PLACE, "bytes", *(f"last_{name}" for name in _PLACE), "is_back", "is_other"]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _where(is_so: pa.Array, values: pa.Array) -> pa.Array:
+    return pc.if_else(is_so, values, pa.scalar(None, values.type))
 
 
 def _numbers(values: pa.Array) -> Any:

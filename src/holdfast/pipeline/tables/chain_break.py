@@ -92,20 +92,21 @@ def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
 
 
 def _linked(new_history: DataFrame, starts: DataFrame) -> DataFrame:
-    """The ends of parts, and what is wrong inside of them, each with position, time and chain of the one before it."""
-    left = new_history.select(*links.COLUMNS).mapInArrow(links.ends, links.SCHEMA)
-    order = Window.partitionBy(*_LOG).orderBy("seq", "at", "chain")
-    before = [F.lag(name).over(order).alias(f"previous_{name}") for name in ("seq", "at", "chain")]
-    return left.select("*", *before).join(F.broadcast(starts), on=_LOG, how="left")
+    """Parts, each with the end of those before it, and what is wrong inside of them. Of parts that overlap all but one begin in a wrong place."""
+    left = new_history.select(*links.COLUMNS).mapInArrow(links.parts, links.SCHEMA)
+    end = F.when(F.col("last_seq").isNotNull(), F.struct("last_seq", "last_at", "last_chain"))
+    order = Window.partitionBy(*_LOG).orderBy("seq", F.col("last_seq").desc_nulls_last(), "at", "chain", "bytes")
+    before = F.max(end).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    return left.select("*", before.alias("before")).join(F.broadcast(starts), on=_LOG, how="left")
 
 
 def _breaks(linked: DataFrame) -> DataFrame:
-    previous_seq = F.coalesce("previous_seq", "after")
-    previous_chain = F.coalesce("previous_chain", "start")
+    previous_seq = F.coalesce("before.last_seq", "after")
+    previous_chain = F.coalesce("before.last_chain", "start")
     hashed = F.unhex(F.sha2(F.concat(previous_chain, F.col("bytes")), 256))
     begins = F.col("bytes").isNotNull()
     is_gap = begins & (F.col("seq") != previous_seq + 1)
-    is_back = F.col("is_back") | (begins & (F.col("at") < F.col("previous_at")))
+    is_back = F.col("is_back") | (begins & (F.col("at") < F.col("before.last_at")))
     is_other = F.col("is_other") | (begins & (hashed != F.col("chain")))
     said = F.array(
         _said(is_gap, "position_gap", F.concat(F.lit("follows position "), previous_seq)),

@@ -49,7 +49,8 @@ SCHEMA = StructType(
     ]
 )
 
-KEY = ["message_id", "recipient", "origin"]  # what differs most comes first: rows are sorted by these
+KEY = ["origin", "message_id", "recipient"]
+_BY = ["message_id", "recipient", "origin"]  # the same, what differs most first: rows are sorted by these
 _OPENED = [field.name for field in OPENED]
 _CLOSED = [field.name for field in CLOSED]
 
@@ -72,7 +73,7 @@ def fate(
     )
     reopened = _reopened(old_fate_reopened, old_message_fate, logs_of(old_extent), extent)
     waiting = held.unionByName(_accepted(new_history)).unionByName(reopened)
-    met = waiting.join(_closings(new_history), on=KEY, how="full_outer")
+    met = waiting.join(_closings(new_history), on=_BY, how="full_outer")
     return _shown(met).select(*SCHEMA.fieldNames())
 
 
@@ -112,7 +113,7 @@ def _closings(new_history: DataFrame) -> DataFrame:
     closing = F.struct(*(F.col(named.get(name, name)).alias(name) for name in _CLOSING_ORDER))
     is_closing = of_relay() & F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
     told = new_history.where(is_closing).select(*KEY, closing.alias("closing"))
-    return told.withColumn("nth", F.row_number().over(Window.partitionBy(*KEY).orderBy("closing")))
+    return told.withColumn("nth", F.row_number().over(Window.partitionBy(*_BY).orderBy("closing")))
 
 
 def _with_cut(rows: DataFrame, extent: DataFrame) -> DataFrame:

@@ -45,7 +45,7 @@ SCHEMA = StructType(
     ]
 )
 
-KEY = ["sequence", "origin"]  # what differs most comes first: rows are sorted by these
+KEY = ["origin", "sequence"]
 _ENQUEUED = [field.name for field in ENQUEUED]
 _TRIED = [field.name for field in TRIED]
 _SETTLED = [field.name for field in SETTLED]
@@ -61,7 +61,7 @@ def sender(old_sender_open: DataFrame, extent: DataFrame, new_history: DataFrame
     is_cut = F.coalesce(F.col("enqueued_seq") > F.col("valid_until"), F.lit(False))
     waiting = held.where(~is_cut).select(*KEY, F.struct(*_ENQUEUED, *_TRIED).alias("opening"))
     rolled_back = held.where(is_cut).select(*KEY, *_ENQUEUED, *_TRIED, *_rolled_back(), F.lit(False).alias("is_late"))
-    told = _told(entries).unionByName(waiting, allowMissingColumns=True).groupBy(*KEY)
+    told = _told(entries).unionByName(waiting, allowMissingColumns=True).groupBy("sequence", "origin")
     met = told.agg(_in_order("opening", "opens"), _in_order("settling", "settlings"), _in_order("try", "tries"))
     return _shown(_paired(met)).unionByName(_tagged(rolled_back, "closed"))
 
