@@ -44,7 +44,6 @@ _SERVERS_OWN = ("spark.sql.catalogImplementation", "spark.sql.codegen.cache.maxE
 """Fixed when a process of Spark starts, so the business of whoever starts a Connect server."""
 
 _HADOOP = "spark.hadoop."
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 TEST_PROFILE = {
     "spark.sql.shuffle.partitions": "1",
@@ -92,10 +91,6 @@ _SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSiz
 
 The room for compiled code would be so small then that it is thrown away and made again all the time.
 """
-
-
-_LONG_LIFE = "-XX:+UseParallelGC"
-"""Nobody waits for an answer meanwhile, so what counts is the work that gets done."""
 
 
 @dataclass(frozen=True)
@@ -204,12 +199,8 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
         "spark.driver.maxResultSize": f"{settings.memory_mb // 2}m",
         "spark.sql.warehouse.dir": str(cache / "warehouse"),
     }
-    if _JAVA_OPTIONS not in settings.more:
-        is_short = settings.rows is not None and settings.rows <= SMALL_ROWS
-        if is_short or settings.master.startswith(
-            "local["
-        ):  # elsewhere a driver has little to do, and options of its own
-            options[_JAVA_OPTIONS] = _SHORT_LIFE if is_short else _LONG_LIFE
+    if settings.rows is not None and settings.rows <= SMALL_ROWS:
+        options["spark.driver.extraJavaOptions"] = _SHORT_LIFE
     if settings.master.startswith("local["):
         options["spark.driver.host"] = "127.0.0.1"  # nothing else needs to reach it
         options["spark.driver.bindAddress"] = "127.0.0.1"
