@@ -12,23 +12,9 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 
-COLUMNS = (
-    *(
-        "origin",
-        "log_id",
-        "seq",
-        "at",
-        "kind",
-        "mesh",
-        "message_id",
-        "client_message_id",
-        "sender",
-        "epoch",
-        "sequence",
-    ),
-    *("recipient", "recipients", "mentions", "destination_kind", "destination_ref", "event_id", "size", "was_stored"),
-    *("reason", "detail", "chain"),
-)
+from holdfast.pipeline.tables.history import SCHEMA as HISTORY
+
+COLUMNS = tuple(name for name in HISTORY.fieldNames() if name != "day")
 """What is read of an entry."""
 
 SCHEMA = (
@@ -38,6 +24,7 @@ SCHEMA = (
 """What is left of entries: a row for each part, which is its first entry with its bytes and where it ends; and what is wrong inside of parts."""
 
 _LOG = ("origin", "log_id")
+_NAMES = ("kind", "mesh", "message_id", "client_message_id", "sender", "epoch")
 _PLACE = ("seq", "at", "chain")
 _ABSENT = -1  # instead of a length
 _INTEGER_BYTES = 8
@@ -103,7 +90,7 @@ def entry_bytes(batch: pa.RecordBatch) -> pa.Array:
     return _joined(
         *_integer(column["seq"]),
         *_integer(pc.cast(column["at"], pa.int64())),
-        *(part for name in COLUMNS[4:10] for part in _field(column[name])),
+        *(part for name in _NAMES for part in _field(column[name])),
         *_integer(column["sequence"]),
         *_field(column["recipient"]),
         *_list(column["recipients"]),
