@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ENTRIES_PER_MESSAGE = 4.5
@@ -90,11 +90,10 @@ def timed(command: list[str]) -> tuple[float, dict[str, int], str]:
 def _family(pid: int) -> list[int]:
     found = [pid]
     for one in found:
-        for task in Path(f"/proc/{one}/task").glob("*/children"):  # each thread has its own
-            try:
-                found += map(int, task.read_text().split())
-            except OSError:
-                continue
+        with suppress(OSError):  # it may have ended meanwhile
+            for task in Path(f"/proc/{one}/task").glob("*/children"):  # each thread has its own
+                with suppress(OSError):
+                    found += map(int, task.read_text().split())
     return found
 
 

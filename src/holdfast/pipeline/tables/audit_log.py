@@ -1,5 +1,10 @@
 """Who decided what: administration, moderation, requeues, and logs that were restored or let go of a part."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType, TimestampType
@@ -45,33 +50,43 @@ def decisions_are_named(new_audit_log: DataFrame) -> DataFrame:
 )
 def audit_log(new_history: DataFrame) -> DataFrame:
     """One row per decision of a person or of a program about what the others may do, see or lose."""
-    admin = new_history.where(of_relay() & (F.col("kind") == "admin"))
+    decisions = _decisions()
+    rows = new_history.where(reduce(or_, (one.is_so for one in decisions))).select(
+        *(F.to_date("at").alias("day"), "origin", "log_id", "seq", "at", "mesh"),
+        *(_of_whichever(decisions, name).alias(name) for name in ("actor", "action", "subject", "detail")),
+    )
+    return rows.select(*SCHEMA.fieldNames())
+
+
+@dataclass(frozen=True)
+class _Decision:
+    """Entries that tell of a decision, and where in them it stands."""
+
+    is_so: Column
+    action: Column
+    actor: Column
+    subject: Column
+    detail: Column
+
+
+def _of_whichever(decisions: Sequence[_Decision], name: str) -> Column:
+    return F.coalesce(*(F.when(one.is_so, getattr(one, name).cast("string")) for one in decisions))
+
+
+def _decisions() -> list[_Decision]:
+    """What tells of which; an entry is at most one of them."""
+    kind, nothing = F.col("kind"), F.lit(None)
+    is_admin = of_relay() & (kind == "admin")
     is_reader = F.col("destination_kind").eqNullSafe("consumer")  # who reads the export, and how far it has come
-    asked, readers = _asked(admin.where(~is_reader)), admin.where(is_reader)
-    moderated = new_history.where(of_relay() & (F.col("kind") == "moderated") & F.col("recipient").isNull())
-    kept = new_history.where(F.col("kind").isin("restored", "pruned"))
-    requeued = new_history.where(of_device() & (F.col("kind") == "aborted"))
-    rows = (
-        asked.unionByName(_row(moderated, "moderate", F.col("destination_ref"), F.col("message_id"), F.col("reason")))
-        .unionByName(_row(readers, "register_consumer", F.lit(None), F.col("destination_ref"), F.lit(None)))
-        .unionByName(_row(kept, F.col("kind"), F.lit(None), F.lit(None), F.col("reason")))
-        .unionByName(_row(requeued, "requeue", device_member(), F.col("client_message_id"), utf8("detail")))
-    )
-    return rows.withColumn("day", F.to_date("at")).select(*SCHEMA.fieldNames())
-
-
-def _asked(admin: DataFrame) -> DataFrame:
-    told = admin.withColumn("text", utf8("detail")).withColumn("asked", F.from_json("text", _ASKED))
-    subject = F.coalesce(*(f"asked.{name}" for name in ("member", "topic", "author", "invite", "name")))
-    return _row(told, F.coalesce("asked.action", F.lit("unknown")), F.col("sender"), subject, F.col("text"))
-
-
-def _row(entries: DataFrame, action: str | Column, actor: Column, subject: Column, detail: Column) -> DataFrame:
-    named = F.lit(action) if isinstance(action, str) else action
-    return entries.select(
-        *("origin", "log_id", "seq", "at", "mesh"),
-        actor.cast("string").alias("actor"),
-        named.alias("action"),
-        subject.cast("string").alias("subject"),
-        detail.cast("string").alias("detail"),
-    )
+    is_moderated = of_relay() & (kind == "moderated") & F.col("recipient").isNull()
+    text, asked = utf8("detail"), F.from_json(utf8("detail"), _ASKED)
+    subject = F.coalesce(*(asked[name] for name in ("member", "topic", "author", "invite", "name")))
+    action = F.coalesce(asked["action"], F.lit("unknown"))
+    heir = F.col("client_message_id")
+    return [
+        _Decision(is_admin & ~is_reader, action, F.col("sender"), subject, text),
+        _Decision(is_admin & is_reader, F.lit("register_consumer"), nothing, F.col("destination_ref"), nothing),
+        _Decision(is_moderated, F.lit("moderate"), F.col("destination_ref"), F.col("message_id"), F.col("reason")),
+        _Decision(kind.isin("restored", "pruned"), kind, nothing, nothing, F.col("reason")),
+        _Decision(of_device() & (kind == "aborted"), F.lit("requeue"), device_member(), heir, text),
+    ]

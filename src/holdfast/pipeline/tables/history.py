@@ -48,15 +48,26 @@ SCHEMA = StructType(
 )
 
 
+_WORD = 64
+"""Positions whose presence one number tells: to gather them all, each by itself, would take longer than most tables."""
+
+
 def positions_are_dense(new_history: DataFrame, batch: Batch) -> DataFrame:
     """Of every log a batch has exactly the positions that it set out to read, each once."""
     read = [(one.origin, one.log_id, one.after + 1, one.until) for one in batch.ranges if one.after < one.until]
     wanted = few.listed(new_history.sparkSession, read, "origin string, log_id binary, first_seq long, last_seq long")
-    found = new_history.groupBy("origin", "log_id").agg(
-        F.min("seq").alias("found_first_seq"),
-        F.max("seq").alias("found_last_seq"),
+    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.col("seq").bitwiseAND(_WORD - 1).cast("int"))
+    words = new_history.groupBy("origin", "log_id", F.col("seq").bitwiseAND(-_WORD).alias("word")).agg(
+        F.min("seq").alias("first"),
+        F.max("seq").alias("last"),
         F.count("seq").alias("entries"),
-        F.count_distinct("seq").alias("positions"),
+        F.bit_or(bit).alias("bits"),
+    )
+    found = words.groupBy("origin", "log_id").agg(
+        F.min("first").alias("found_first_seq"),
+        F.max("last").alias("found_last_seq"),
+        F.sum("entries").alias("entries"),
+        F.sum(F.bit_count("bits")).alias("positions"),
     )
     width = F.col("last_seq") - F.col("first_seq") + 1
     is_whole = (

@@ -25,7 +25,9 @@ SCHEMA = StructType(
         StructField("missed", LongType(), nullable=False),  # closed for this member in any other way
     ]
 )
+_SENDS = ("accepted", "receipt")
 _MISSES = ("expired", "dropped", "quarantined", "moderated")
+_ENDS = ("delivered", *_MISSES)
 
 
 def usage_counts_what_came(usage: DataFrame, new_history: DataFrame) -> DataFrame:
@@ -39,7 +41,7 @@ def usage_counts_what_came(usage: DataFrame, new_history: DataFrame) -> DataFram
     writing=Writing.TOUCHED,
     partition_by="day",
     sort_by=("origin", "mesh", "member", "minute"),
-    kinds=("accepted", "receipt", "delivered", *_MISSES),
+    kinds=(*_SENDS, *_ENDS),
     invariant=usage_counts_what_came,
 )
 def usage(old_usage: DataFrame, new_history: DataFrame) -> DataFrame:
@@ -49,35 +51,24 @@ def usage(old_usage: DataFrame, new_history: DataFrame) -> DataFrame:
 
 
 def _counted(new_history: DataFrame) -> DataFrame:
-    entries = _of_meshes(new_history)
-    both = _sent(entries).unionByName(_received(entries), allowMissingColumns=True)
-    timed = both.withColumn("minute", F.date_trunc("minute", "at")).withColumn("day", F.to_date("minute"))
-    return timed.groupBy(*KEY).agg(*(F.coalesce(F.sum(name), F.lit(0)).cast("bigint").alias(name) for name in COUNTS))
+    """What a batch brought: an entry counts for whoever sent it or, where it ends a delivery, for the recipient."""
+    kind = F.col("kind")
+    member = F.when(kind.isin(*_SENDS), F.col("sender")).when(kind.isin(*_ENDS), F.col("recipient"))
+    entries = _of_meshes(new_history).withColumn("member", member).where(F.col("member").isNotNull())
+    timed = entries.withColumn("minute", F.date_trunc("minute", "at")).withColumn("day", F.to_date("minute"))
+    is_message = kind == "accepted"
+    counted = {
+        "sent": F.count_if(is_message),
+        "sent_bytes": F.sum(F.when(is_message, F.col("size"))),
+        "recipients": F.sum(F.when(is_message, F.size("recipients").cast("bigint"))),
+        "receipts": F.count_if(kind == "receipt"),
+        "received": F.count_if(kind == "delivered"),
+        "missed": F.count_if(kind.isin(*_MISSES)),
+    }
+    return timed.groupBy(*KEY).agg(
+        *(F.coalesce(one, F.lit(0)).cast("bigint").alias(name) for name, one in counted.items())
+    )
 
 
 def _of_meshes(new_history: DataFrame) -> DataFrame:
     return new_history.where(of_relay() & F.col("mesh").isNotNull())
-
-
-def _sent(entries: DataFrame) -> DataFrame:
-    taken = entries.where(F.col("kind").isin("accepted", "receipt") & F.col("sender").isNotNull())
-    is_message = F.col("kind") == "accepted"
-    return taken.select(
-        *("origin", "mesh", "at"),
-        F.col("sender").alias("member"),
-        is_message.cast("bigint").alias("sent"),
-        F.when(is_message, F.col("size")).alias("sent_bytes"),
-        F.when(is_message, F.size("recipients").cast("bigint")).alias("recipients"),
-        (~is_message).cast("bigint").alias("receipts"),
-    )
-
-
-def _received(entries: DataFrame) -> DataFrame:
-    closed = entries.where(F.col("kind").isin("delivered", *_MISSES) & F.col("recipient").isNotNull())
-    is_received = F.col("kind") == "delivered"
-    return closed.select(
-        *("origin", "mesh", "at"),
-        F.col("recipient").alias("member"),
-        is_received.cast("bigint").alias("received"),
-        (~is_received).cast("bigint").alias("missed"),
-    )
