@@ -22,7 +22,7 @@ from holdfast.pipeline.source import register
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-RUNS = 3
+RUNS = 7  # Java is slow at first, whatever it reads
 PREPARED_ROWS = 1_000_000
 """What is read from files has at least so many rows, a small history many times over: else starting to read is all that is measured."""
 PAGE_ROWS = 100_000

@@ -68,7 +68,7 @@ TEST_PROFILE = {
 """For data of a test's size: setting up parallel work would take longer than the work."""
 
 
-SMALL_ROWS = 50_000
+SMALL_ROWS = 100_000
 """Up to so many rows, getting ready to work in parallel takes longer than the work."""
 
 _FITTED = {
