@@ -49,6 +49,15 @@ VACUUM_HOURS = 24
 PRIVATE = ".holdfast"
 """The directory in the lake that is no table: key, lock, plan, staging."""
 
+_UNLIKE = (
+    *("message_id", "client_message_id", "event_id", "receipt_event_id", "chain", "detail", "sequence"),
+    *("seq", "accepted_seq", "closed_seq", "enqueued_seq"),
+)
+"""Columns that Spark writes without a dictionary of their values: with one, a history was no smaller (95 MB instead of 92 for
+1.3 million entries), and to look every value up was a fifth of what writing it took."""
+
+_FORM = {f"parquet.enable.dictionary#{name}": "false" for name in _UNLIKE}
+
 _UNFIT = re.compile(r"[\[\]{}*?%,^|\\\x00-\x1f\ud800-\udfff]")
 
 _APPEND_ONLY = "delta.appendOnly"
@@ -198,7 +207,7 @@ class Lake:
         ordered = [*([table.partition_by] if table.partition_by else []), *table.sort_by]
         if ordered:
             chosen = chosen.sortWithinPartitions(*ordered)
-        writer = chosen.write.option("maxRecordsPerFile", ROWS_PER_FILE_MAX)
+        writer = chosen.write.options(maxRecordsPerFile=ROWS_PER_FILE_MAX, **_FORM)
         if table.partition_by:
             writer = writer.partitionBy(table.partition_by)
         self.step(f"write {table.name}", lambda: writer.parquet(str(target)))
@@ -220,7 +229,7 @@ class Lake:
     def stage_frame(self, name: str, frame: "DataFrame") -> Path:
         """Let Spark write rows that only this batch needs, so that they are read once and stay the same."""
         target = self._staged(name)
-        self.step(f"write {name}", lambda: frame.write.parquet(str(target)))
+        self.step(f"write {name}", lambda: frame.write.options(**_FORM).parquet(str(target)))
         return target
 
     def stage_few(self, name: str, rows: Any) -> Path:

@@ -19,24 +19,17 @@ if TYPE_CHECKING:
 MASTER = "local[*]"
 MEMORY_MB = 2_048
 
-_UNLIKE = (
-    *("message_id", "client_message_id", "event_id", "receipt_event_id", "chain", "detail", "sequence"),
-    *("seq", "accepted_seq", "closed_seq", "enqueued_seq"),
-)
-"""Columns whose values seldom come twice in a file: to look each up in a list of those before it is a fifth of what writing takes, for nothing."""
-
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is a form that only Spark reads well
     "spark.sql.python.filterPushdown.enabled": "true",  # without it a source that takes filters fails every query
     "spark.sql.parquet.compression.codec": "zstd",
-    **{f"spark.hadoop.parquet.enable.dictionary#{name}": "false" for name in _UNLIKE},
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
     "spark.sql.constraintPropagation.enabled": "false",  # it takes longer to plan with than it saves on small batches
     "spark.sql.codegen.cache.maxEntries": "5000",  # a batch has hundreds of expressions; 100 are kept by default, and all are compiled anew
     "spark.sql.maxPlanStringLength": "10000",
-    # Files are named one by one, and to look at each takes less than a job that looks at all of them, as for 33 or more by default.
+    # A lake names its files one by one. To look at each takes less than a job that looks at all, which is the default for more than 32.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # five more calls into Java for every expression
     # Without its native library Hadoop starts a process for the mode of every file and directory it makes, checksum files and

@@ -51,11 +51,12 @@ def decisions_are_named(new_audit_log: DataFrame) -> DataFrame:
 def audit_log(new_history: DataFrame) -> DataFrame:
     """One row per decision of a person or of a program about what the others may do, see or lose."""
     decisions = _decisions()
-    rows = new_history.where(reduce(or_, (one.is_so for one in decisions))).select(
+    told = new_history.where(reduce(or_, (one.is_so for one in decisions)))
+    asked = F.when(F.col("kind") == "admin", F.from_json(utf8("detail"), _ASKED))
+    return told.withColumn("asked", asked).select(
         *(F.to_date("at").alias("day"), "origin", "log_id", "seq", "at", "mesh"),
         *(_of_whichever(decisions, name).alias(name) for name in ("actor", "action", "subject", "detail")),
     )
-    return rows.select(*SCHEMA.fieldNames())
 
 
 @dataclass(frozen=True)
@@ -79,14 +80,13 @@ def _decisions() -> list[_Decision]:
     is_admin = of_relay() & (kind == "admin")
     is_reader = F.col("destination_kind").eqNullSafe("consumer")  # who reads the export, and how far it has come
     is_moderated = of_relay() & (kind == "moderated") & F.col("recipient").isNull()
-    text, asked = utf8("detail"), F.from_json(utf8("detail"), _ASKED)
-    subject = F.coalesce(*(asked[name] for name in ("member", "topic", "author", "invite", "name")))
-    action = F.coalesce(asked["action"], F.lit("unknown"))
-    heir = F.col("client_message_id")
+    action = F.coalesce("asked.action", F.lit("unknown"))
+    subject = F.coalesce(*(f"asked.{name}" for name in ("member", "topic", "author", "invite", "name")))
+    send, text = F.col("client_message_id"), utf8("detail")
     return [
         _Decision(is_admin & ~is_reader, action, F.col("sender"), subject, text),
         _Decision(is_admin & is_reader, F.lit("register_consumer"), nothing, F.col("destination_ref"), nothing),
         _Decision(is_moderated, F.lit("moderate"), F.col("destination_ref"), F.col("message_id"), F.col("reason")),
         _Decision(kind.isin("restored", "pruned"), kind, nothing, nothing, F.col("reason")),
-        _Decision(of_device() & (kind == "aborted"), F.lit("requeue"), device_member(), heir, text),
+        _Decision(of_device() & (kind == "aborted"), F.lit("requeue"), device_member(), send, text),
     ]

@@ -76,32 +76,34 @@ def logs_are_where_their_entries_end(extent: DataFrame) -> DataFrame:
 def extent(old_extent: DataFrame, new_history: DataFrame, batch: Batch) -> DataFrame:
     """How far each log is known, and up to where it counts."""
     read = new_history.groupBy("origin", "log_id").agg(
-        F.min("seq").alias("first_seq"), F.max("seq").alias("last_seq"), F.max("at").alias("last_at")
+        F.min("seq").alias("first_seq"),
+        F.max("seq").alias("last_seq"),
+        F.max("at").alias("last_at"),
+        F.max_by("chain", "seq").alias("last_chain"),
     )
-    rows = read.collect()  # a row per log
-    ends = _entries_at(new_history, {1, *(row.last_seq for row in rows)})
+    begun = _begun_by(new_history)
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
-    for row in rows:
-        log = (row.origin, bytes(row.log_id))
-        _note(logs, *log, row, ends.get((*log, 1)), ends[(*log, row.last_seq)])
+    for row in read.collect():  # a row per log
+        log_id = bytes(row.log_id)
+        _note(logs, row.origin, log_id, row, begun.get((row.origin, log_id), (None, None)))
     _cut_off(logs, _forks(new_history) if "restored" in batch.kinds else [])
-    found = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
-    return few.listed(new_history.sparkSession, found, SCHEMA)
+    rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
+    return few.listed(new_history.sparkSession, rows, SCHEMA)
 
 
-def _entries_at(new_history: DataFrame, seqs: set[int]) -> dict[tuple[str, bytes, int], tuple[bytes, bytes]]:
-    """The bytes and the chain of entries at some positions; of a damaged log, of the greater that claim to be there."""
-    found = new_history.where(F.col("seq").isin(*seqs)).select(*links.COLUMNS).toArrow().combine_chunks().to_batches()
+def _begun_by(new_history: DataFrame) -> dict[tuple[str, bytes], tuple[bytes | None, bytes | None]]:
+    """The bytes and the chain of the first entry of each log that begins; of a damaged one, of the greater that claim to be it."""
+    first = new_history.where(F.col("seq") == 1).select(*links.COLUMNS).toArrow().combine_chunks().to_batches()
     rows = [
         row
-        for batch in found
+        for batch in first
         for row in zip(
-            zip(*(batch.column(name).to_pylist() for name in ("origin", "log_id", "seq")), strict=True),
+            *(batch.column(name).to_pylist() for name in ("origin", "log_id")),
             zip(links.entry_bytes(batch).to_pylist(), batch.column("chain").to_pylist(), strict=True),
             strict=True,
         )
     ]
-    return dict(sorted(rows))
+    return {(origin, log_id): told for origin, log_id, told in sorted(rows)}
 
 
 def _forks(new_history: DataFrame) -> list[Row]:
@@ -129,14 +131,14 @@ def _note(
     origin: str,
     log_id: bytes,
     row: Row,
-    first: tuple[bytes, bytes] | None,
-    last: tuple[bytes, bytes],
+    first: tuple[bytes | None, bytes | None],
 ) -> None:
     known = logs.get((origin, log_id), Log(origin, log_id))
     if known.first_seq is None:
-        first_bytes, first_chain = first or (None, None)
+        first_bytes, first_chain = first
         known = replace(known, first_seq=row.first_seq, first_bytes=first_bytes, first_chain=first_chain)
-    logs[origin, log_id] = replace(known, last_seq=row.last_seq, last_at=row.last_at, last_chain=last[1])
+    last = {name: _plain(row[name]) for name in ("last_seq", "last_at", "last_chain")}
+    logs[origin, log_id] = replace(known, **last)
 
 
 def _plain(value: Any) -> Any:
