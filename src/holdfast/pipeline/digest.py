@@ -6,9 +6,6 @@ the whole, an append-only table's is kept up to date by adding, and with 1,024 b
 """
 
 import hashlib
-import json
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -68,17 +65,6 @@ def of_files(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
     )
     batches = found.to_batches(batch_size=ROWS_AT_ONCE, batch_readahead=2, fragment_readahead=1)
     return sum(_of_each(batch.select(schema.names) for batch in batches), Digest())
-
-
-def of_files_aside(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
-    """The same by a process of its own. Hashes of short rows never let go of Python's lock: here they would hold up whoever plans."""
-    asked = {"paths": [str(path) for path in paths], "root": str(root), "schema": schema.serialize().to_pybytes().hex()}
-    command = [sys.executable, "-P", "-m", __name__]  # -P: not from where we happen to stand
-    done = subprocess.run(command, input=json.dumps(asked).encode(), stdout=subprocess.PIPE, check=False)  # noqa: S603 - our own
-    if done.returncode != 0:
-        return of_files(paths, root, schema)  # whatever is wrong is told from here
-    found = json.loads(done.stdout)
-    return Digest.of_text(found["rows"], found["digest"])
 
 
 def _of_each(batches: Iterable[Any]) -> Iterator[Digest]:
@@ -154,15 +140,3 @@ def _list_bytes(column: Any) -> Any:
 
 def _with_absent(raw: Any, column: Any) -> Any:
     return pc.if_else(pc.is_valid(column), raw, pa.scalar(None, pa.large_binary()))
-
-
-def main() -> None:
-    """Answer one question of `of_files_aside`."""
-    asked = json.load(sys.stdin)
-    schema = pa.ipc.read_schema(pa.BufferReader(bytes.fromhex(asked["schema"])))
-    found = of_files([Path(path) for path in asked["paths"]], Path(asked["root"]), schema)
-    json.dump({"rows": found.rows, "digest": found.text()}, sys.stdout)
-
-
-if __name__ == "__main__":
-    main()

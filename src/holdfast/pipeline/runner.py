@@ -260,7 +260,7 @@ class Runner:
         inputs.versions[table.name] = handle.version()
         inputs.added[table.name] = added = self._lake.batch_files(handle, number)
         if table.name in certificate.PROVED:
-            self._digests[table.name] = self._aside.submit(self._shelf.digest_aside, table.name, added)
+            self._digests[table.name] = self._aside.submit(self._shelf.digest, table.name, added)
 
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
         """Check the rules, certify, and make the batch the last complete one."""

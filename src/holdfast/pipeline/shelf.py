@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 from duckdb import StatementType
 
-from holdfast.pipeline import catalog, certificate, content, digest, few, records
+from holdfast.pipeline import catalog, certificate, content, digest, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
@@ -142,15 +142,7 @@ class Shelf:
         return self._rows_of(self.tables[name], paths, sql)
 
     def digest(self, name: str, paths: Sequence[Path]) -> Digest:
-        return digest.of_files(*self._proved(name, paths))
-
-    def digest_aside(self, name: str, paths: Sequence[Path]) -> Digest:
-        """The same while others go on: of many rows in a process of its own."""
-        compute = digest.of_files if few.are_few(paths) else digest.of_files_aside
-        return compute(*self._proved(name, paths))
-
-    def _proved(self, name: str, paths: Sequence[Path]) -> tuple[Sequence[Path], Path, Any]:
-        return paths, self.lake.root(name), records.arrow_schema(self.tables[name])
+        return digest.of_files(paths, self.lake.root(name), records.arrow_schema(self.tables[name]))
 
     def listings(self, versions: Mapping[str, int]) -> dict[str, str]:
         """Which files the tables have that are not proved row by row, as a digest for each."""
