@@ -26,6 +26,12 @@ _SOURCE_ERROR = re.compile(
     + r"): (.+)"
 )
 
+_OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
+_MORE_MEMORY = (
+    "Spark has run out of memory. Give it more with --memory-mb (2048 if nobody says so) and run again: whatever was finished "
+    "is kept, and the run goes on from there."
+)
+
 
 def told(error: Exception) -> tuple[bool, str, str] | None:
     """Whether somebody is away, the kind of a failure, and its message; None for what is nobody's but ours."""
@@ -53,4 +59,8 @@ def _from_spark(error: Exception) -> tuple[bool, str, str]:
         if found:
             kind = found[1] or found[3]
             return kind == pages.Unreachable.__name__, kind, (found[2] or found[4]).strip()
+    if (
+        _OUT_OF_MEMORY in f"{error}{getattr(error, '_stackTrace', '')}"
+    ):  # whatever it was doing is said first, and says nothing
+        return False, "memory", _MORE_MEMORY
     return False, "spark", str(error).partition("\n")[0]
