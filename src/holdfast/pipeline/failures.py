@@ -59,8 +59,7 @@ def _from_spark(error: Exception) -> tuple[bool, str, str]:
         if found:
             kind = found[1] or found[3]
             return kind == pages.Unreachable.__name__, kind, (found[2] or found[4]).strip()
-    if (
-        _OUT_OF_MEMORY in f"{error}{getattr(error, '_stackTrace', '')}"
-    ):  # whatever it was doing is said first, and says nothing
+    # What Spark was doing when it ran out of memory is said first, and says nothing.
+    if _OUT_OF_MEMORY in f"{error}{getattr(error, '_stackTrace', '')}":
         return False, "memory", _MORE_MEMORY
     return False, "spark", str(error).partition("\n")[0]
