@@ -7,6 +7,7 @@ import duckdb
 from deltalake.exceptions import DeltaError
 
 from holdfast.pipeline import pages
+from holdfast.pipeline.session import MEMORY_MB
 
 _SOURCE_ERROR = re.compile(
     r"(?:holdfast\.pipeline\.)?pages\.(\w+): (.+)|\b("
@@ -28,8 +29,8 @@ _SOURCE_ERROR = re.compile(
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MORE_MEMORY = (
-    "Spark has run out of memory. Give it more with --memory-mb (2048 if nobody says so) and run again: whatever was finished "
-    "is kept, and the run goes on from there."
+    f"Spark has run out of memory. Give it more with --memory-mb ({MEMORY_MB} if nobody says so) and run again: whatever was "
+    "finished is kept, and the run goes on from there."
 )
 
 
