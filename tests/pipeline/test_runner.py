@@ -15,14 +15,17 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from holdfast.cli import at_lake
 from holdfast.cli.output import Failure
-from holdfast.pipeline import few, plan, upkeep
+from holdfast.pipeline import few, plan, records, taking, upkeep
 from holdfast.pipeline.checkpoint import consumer_of, move
+from holdfast.pipeline.digest import of_files
 from holdfast.pipeline.inputs import entries
 from holdfast.pipeline.lake import Lake, LakeBusy, OffsetGap
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import BatchUnderWay, Runner
 from holdfast.pipeline.shelf import AsOf, NotThen, Shelf, Vacuumed
 from holdfast.pipeline.table import Range, Table, Writing, in_order, table
+from holdfast.pipeline.tables.history import history
+from holdfast.pipeline.tables.link import link
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
@@ -63,19 +66,29 @@ def test_a_batch_brings_every_entry_and_the_next_one_changes_nothing(
     assert verify(lakes.shelf_of(lake_path, TOYS)) == []
 
 
-@pytest.mark.parametrize("limit", ["ROWS_MAX", "READ_BYTES_MAX"])
-def test_what_is_too_much_for_the_driver_is_read_by_spark_and_the_same(
-    spark: SparkSession, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+def test_what_is_too_much_for_the_driver_is_taken_by_tasks_and_the_same(
+    spark: SparkSession, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (source,) = plan.find_sources(place, [])
-    whole = Range(source.origin, source.head.log_id, 0, source.head.seq, None)
-    reading = entries([(source, whole)])
-    rows = reading.rows()
-    assert rows is not None
-    assert rows.num_rows == source.head.seq
-    monkeypatch.setattr(few, limit, 1)
-    assert reading.rows() is None
-    assert reading.frame(spark).orderBy("seq").toArrow().to_pylist() == rows.to_pylist()
+    pieces = entries([(source, Range(source.origin, source.head.log_id, 0, source.head.seq, None))]).pieces()
+    spread = [replace(piece, after=seq, until=seq + 1) for piece in pieces for seq in range(piece.after, piece.until)]
+    opened: list[SparkSession] = []
+    found = {}
+    for name, tasks_max, rows_max in (("driver", 64, 10_000), ("task", 64, 0), ("tasks", 3, 0)):
+        monkeypatch.setattr(taking, "TASKS_MAX", tasks_max)
+        monkeypatch.setattr(few, "ROWS_MAX", rows_max)
+        target, links = tmp_path / name, tmp_path / f"{name}-links"
+        open_spark = lambda: opened.append(spark) or spark  # type: ignore[func-returns-value]  # noqa: E731 - counted
+        wanted = pieces if name == "task" else spread
+        digest = taking.take_history(open_spark, wanted, history.schema, target, links)
+        rows = few.read(history.schema, sorted(target.rglob("*.parquet")), "day").sort_by("seq").to_pylist()
+        linked = few.read(link.schema, sorted(links.rglob("*.parquet"))).to_pylist()
+        assert digest == of_files(sorted(target.rglob("*.parquet")), target, records.arrow_schema(history))
+        assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".parquet"]
+        found[name] = rows, digest, max(row["last_seq"] for row in linked)
+    assert len(opened) == 2
+    assert [row["seq"] for row in found["driver"][0]] == [*range(1, source.head.seq + 1)]
+    assert found["driver"] == found["task"] == found["tasks"]
 
 
 def test_a_row_that_breaks_a_rule_is_told_once(spark: SparkSession, place: Place, lake_path: Path) -> None:

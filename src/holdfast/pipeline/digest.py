@@ -84,6 +84,11 @@ def _partition_schema(paths: Sequence[Path], root: Path, schema: Any) -> Any:
     return pa.schema([schema.field(name) for name in names])
 
 
+def of_table(rows: Any) -> Digest:
+    """The digest of an Arrow table."""
+    return sum(map(of_rows, rows.to_batches(max_chunksize=ROWS_AT_ONCE)), Digest())
+
+
 def of_rows(batch: Any) -> Digest:
     """The digest of a record batch."""
     raw = b"".join(_hashed(row) for row in row_bytes(batch).to_pylist())

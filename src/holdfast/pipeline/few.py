@@ -3,7 +3,7 @@
 What the driver has read, Spark has while it plans, so that whatever is computed from no rows is dropped before anything runs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,15 @@ ROWS_MAX = 10_000
 FILE_BYTES_MAX = 2_097_152
 """So many bytes of an input's files are few."""
 
-READ_BYTES_MAX = 67_108_864
-"""So many bytes of an export the driver reads, then it leaves it to Spark: an entry may have any number of recipients."""
-
 COMPRESSION = "zstd"
+
+UNLIKE = (
+    *("message_id", "client_message_id", "event_id", "receipt_event_id", "chain", "detail", "sequence"),
+    *("seq", "accepted_seq", "closed_seq", "enqueued_seq"),
+)
+"""Columns that are written without a dictionary of their values: with one, a history was no smaller (95 MB instead of 92 for
+1.3 million entries), and to look every value up was a fifth of what writing it took."""
+
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is not known, as Spark calls it
 
 
@@ -102,16 +107,25 @@ def write(rows: Any, target: Path, sort_by: Sequence[str] = (), partition_by: st
     if sort_by:
         keys = [(name, "ascending", "at_start") for name in sort_by]
         rows = rows.take(pc.sort_indices(rows, sort_keys=keys))
+    for folder, part in divided(rows, partition_by):
+        (target / folder).mkdir(exist_ok=True)
+        with writer(target / folder / "part.parquet", part.schema) as file:
+            file.write_table(part)
+
+
+def divided(rows: Any, partition_by: str | None) -> Iterator[tuple[str, Any]]:
+    """The rows of each value of the partition, without it, and the folder that they belong into."""
     if partition_by is None:
-        _write_file(rows, target)
+        yield ".", rows
         return
     column = rows.column(partition_by)
     for value in pc.unique(column):
         is_here = pc.equal(column, value) if value.is_valid else pc.is_null(column)
-        folder = target / f"{partition_by}={value.as_py() if value.is_valid else _NO_VALUE}"
-        folder.mkdir()
-        _write_file(rows.filter(is_here).drop_columns([partition_by]), folder)
+        folder = f"{partition_by}={pc.cast(value, pa.string()) if value.is_valid else _NO_VALUE}"
+        yield folder, rows.filter(is_here).drop_columns([partition_by])
 
 
-def _write_file(rows: Any, folder: Path) -> None:
-    pq.write_table(rows, folder / "part.parquet", compression=COMPRESSION, store_schema=False)
+def writer(path: Path, schema: Any) -> Any:
+    """A file that tables of these columns are written to, as all that is not written by Spark."""
+    repeating = [name for name in schema.names if name not in UNLIKE]
+    return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=repeating, store_schema=False)

@@ -1,12 +1,13 @@
 """What a table's function is handed: a data frame for every parameter name, made when somebody names it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline import few, state
+from holdfast.pipeline import few, state, taking
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.plan import Source, renewed
 from holdfast.pipeline.table import (
@@ -137,10 +138,9 @@ class Inputs:
         return staged
 
     def _stage(self, name: str, reading: state.Reading) -> "tuple[Path, StructType]":
-        rows = reading.rows()
-        if rows is None:
-            return self._lake.stage_frame(name, reading.frame(self.spark)), reading.schema
-        return self._lake.stage_few(name, rows), reading.schema
+        pieces = reading.pieces()
+        write = partial(taking.take, lambda: self.spark, pieces, reading.schema)
+        return self._lake.stage_by(name, write), reading.schema
 
     def _closed_before(self) -> list[tuple[str, int]]:
         """Origin and first position of what this batch closed, one for each bucket of them."""
@@ -174,8 +174,7 @@ def entries(ranges: Sequence[tuple[Source, Range]]) -> state.Reading:
         state.Part(source, {"after": one.after, "until": one.until, "log_id": one.log_id.hex(), "gaps": "pass"})
         for source, one in ranges
     ]
-    width = sum(one.until - one.after for _, one in ranges)
-    return state.Reading("history", _ENTRY, parts, width)
+    return state.Reading("history", _ENTRY, parts)
 
 
 def _files_in(folder: Path) -> list[Path]:

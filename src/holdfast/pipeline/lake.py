@@ -49,14 +49,7 @@ VACUUM_HOURS = 24
 PRIVATE = ".holdfast"
 """The directory in the lake that is no table: key, lock, plan, staging."""
 
-_UNLIKE = (
-    *("message_id", "client_message_id", "event_id", "receipt_event_id", "chain", "detail", "sequence"),
-    *("seq", "accepted_seq", "closed_seq", "enqueued_seq"),
-)
-"""Columns that Spark writes without a dictionary of their values: with one, a history was no smaller (95 MB instead of 92 for
-1.3 million entries), and to look every value up was a fifth of what writing it took."""
-
-_FORM = {f"parquet.enable.dictionary#{name}": "false" for name in _UNLIKE}
+_FORM = {f"parquet.enable.dictionary#{name}": "false" for name in few.UNLIKE}
 
 _UNFIT = re.compile(r"[\[\]{}*?%,^|\\\x00-\x1f\ud800-\udfff]")
 
@@ -199,7 +192,7 @@ class Lake:
 
     def stage(self, table: Table, frame: "DataFrame", *, is_few: bool = False) -> Path:
         """Let a table's rows be written beside the lake's tables: by Spark, or by the driver if they are few."""
-        target = self._staged(table.name)
+        target = self.staged_path(table.name)
         chosen = frame.select(*table.schema.fieldNames())
         if is_few:
             self.step(f"write {table.name}", lambda: self._write_few(table, chosen, target))
@@ -217,25 +210,18 @@ class Lake:
         rows = few.as_expected(frame.toArrow(), few.arrow_schema(table.schema), {})
         few.write(rows, target, table.sort_by, table.partition_by)
 
-    def _staged(self, name: str) -> Path:
+    def staged_path(self, name: str) -> Path:
+        """A folder beside the lake's tables that is not there yet."""
         return self.staging / f"{name}-{secrets.token_hex(8)}"
 
     def stage_rows(self, table: Table, rows: Any) -> Path:
         """Write a few rows, an Arrow table, beside the lake's tables."""
-        target = self._staged(table.name)
-        self.step(f"write {table.name}", lambda: few.write(rows, target))
-        return target
+        return self.stage_by(table.name, lambda target: few.write(rows, target))
 
-    def stage_frame(self, name: str, frame: "DataFrame") -> Path:
-        """Let Spark write rows that only this batch needs, so that they are read once and stay the same."""
-        target = self._staged(name)
-        self.step(f"write {name}", lambda: frame.write.options(**_FORM).parquet(str(target)))
-        return target
-
-    def stage_few(self, name: str, rows: Any) -> Path:
-        """The same of a few rows, an Arrow table."""
-        target = self._staged(name)
-        self.step(f"write {name}", lambda: few.write(rows, target))
+    def stage_by(self, name: str, write: Callable[[Path], Any]) -> Path:
+        """Let somebody write files beside the lake's tables."""
+        target = self.staged_path(name)
+        self.step(f"write {name}", lambda: write(target))
         return target
 
     def commit(

@@ -8,14 +8,14 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, upkeep
+from holdfast.pipeline import backfill, certificate, plan, records, session, shelf, taking, upkeep
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.inputs import Inputs, entries
@@ -24,10 +24,11 @@ from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.state import Reading
 from holdfast.pipeline.table import Batch, Range, Table, Writing, compares
+from holdfast.pipeline.taking import Piece
 from holdfast.store import faults, files
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 BREACHES_PER_TABLE_MAX = 100
 """How many rows that break one table's rule are reported in one batch."""
@@ -35,6 +36,9 @@ BREACHES_PER_TABLE_MAX = 100
 VACUUM_EVERY_BATCHES = 100
 
 PLAN_FILE = "plan.json"
+
+LINK = "link"
+"""The table whose rows come along with the history."""
 
 
 class BatchUnderWay(faults.Fault):
@@ -100,6 +104,7 @@ class Runner:
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
+        self._digests = {}
         last = self._known_run()
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
         whole = agreed.full or agreed.rebuild
@@ -207,14 +212,19 @@ class Runner:
     def _write_history(self, inputs: Inputs, agreed: Plan, sources: Sequence[Source]) -> None:
         table = self._tables["history"]
         if self._lake.committed("history") < agreed.number:
-            reading = self._new_entries(agreed, sources)
-            rows = reading.rows()
-            frame = reading.frame(self._spark) if rows is None else few.frame(self._spark, reading.schema, rows)
-            staged = self._lake.stage(table, _call(table, frame), is_few=rows is not None)
+            pieces = self._new_entries(agreed, sources).pieces()
+            links = self._lake.staged_path(LINK) if LINK in self._tables else None
+            staged = self._lake.stage_by(table.name, partial(self._take, pieces, table, links))
             self._check_offsets(agreed)
             also = [Transaction(_application(one), one.until) for one in agreed.ranges if one.until > 0]
             self._lake.commit(table, agreed.number, staged, also)
+            inputs.passing |= {} if links is None else {LINK: links}
         self._note(table, inputs, agreed.number)
+
+    def _take(self, pieces: Sequence[Piece], table: Table, links: Path | None, target: Path) -> None:
+        found = taking.take_history(lambda: self._spark, pieces, table.schema, target, links)
+        self._digests[table.name] = Future()
+        self._digests[table.name].set_result(found)
 
     def _new_entries(self, agreed: Plan, sources: Sequence[Source]) -> Reading:
         by_origin = {source.origin: source for source in sources}
@@ -240,6 +250,8 @@ class Runner:
         if table.function is None:
             return
         is_changed = inputs.is_changed(table)
+        if table.name in inputs.passing:
+            return  # whoever took the history over had it in hand
         if table.writing is Writing.PASSING:
             inputs.passing[table.name] = inputs.stage(table, table.function) if is_changed else None
             return
@@ -259,7 +271,7 @@ class Runner:
             raise RuntimeError(f"{table.name} was not committed")
         inputs.versions[table.name] = handle.version()
         inputs.added[table.name] = added = self._lake.batch_files(handle, number)
-        if table.name in certificate.PROVED:
+        if table.name in certificate.PROVED and table.name not in self._digests:
             self._digests[table.name] = self._aside.submit(self._shelf.digest, table.name, added)
 
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
@@ -437,12 +449,6 @@ def _planned(path: Path) -> Plan | None:
 def _kept(marks: Mapping[str, Mark], uncompared: Collection[str]) -> dict[str, Mark]:
     """Where histories stand that are compared: what is still to be must not be pruned."""
     return {origin: mark for origin, mark in marks.items() if origin not in uncompared}
-
-
-def _call(table: Table, new_entry: "DataFrame") -> "DataFrame":
-    if table.function is None:
-        raise TypeError(f"{table.name} has no function")
-    return table.function(new_entry=new_entry)
 
 
 def _application(one: Range) -> str:

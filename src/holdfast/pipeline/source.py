@@ -234,7 +234,7 @@ class HoldfastReader(DataSourceReader):
             self._until = until if self._until is None else min(self._until, until)
         return True
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def partitions(self) -> Sequence[SeqRange]:
         head = self._settings.head()
         if self._settings.ranges is not None:
             return [part for low, high in self._settings.ranges for part in self._split(head, low, high)]

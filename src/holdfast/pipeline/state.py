@@ -4,18 +4,15 @@ They are read after the batch's entries, and the entries that came meanwhile aft
 they were read is known to have changed.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
-
-from holdfast.pipeline import few
 from holdfast.pipeline.plan import DEVICE, RELAY, Source
 from holdfast.pipeline.table import STATE, Range, Table
+from holdfast.pipeline.taking import Piece
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 BUCKET = 10_000
@@ -89,39 +86,18 @@ class Reading:
     table: str
     schema: "StructType"  # with the origin of a row, and the log it is of
     parts: Sequence[Part]
-    positions: int  # that are looked at
 
-    def rows(self) -> Any | None:
-        """The rows as the driver reads them, an Arrow table; None if they are too many for that."""
-        if self.positions > few.ROWS_MAX:
-            return None
-        expected = few.arrow_schema(self.schema)
-        found = [expected.empty_table()]
-        for part in self.parts:
-            for batch in self._batches(part):
-                page = pa.table(batch).rename_columns({"export_log_id": "log_id"})
-                found.append(few.as_expected(page, expected, {"origin": part.source.origin}))
-                if sum(one.nbytes for one in found) > few.READ_BYTES_MAX:
-                    return None
-        return pa.concat_tables(found)
-
-    def frame(self, spark: "SparkSession") -> "DataFrame":
-        """The rows as Spark reads them."""
-        from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
-
-        found = few.frame(spark, self.schema, few.read(self.schema, []))
-        for part in self.parts:
-            reader = spark.read.format("holdfast").options(**self._options(part)).schema(self._page())
-            rows = reader.load().withColumnRenamed("export_log_id", "log_id")
-            found = found.unionByName(rows.withColumn("origin", F.lit(part.source.origin)))
-        return found
-
-    def _batches(self, part: Part) -> Iterator[Any]:
+    def pieces(self) -> list[Piece]:
+        """What is to be read, in pieces that may be read at the same time; asked of the sources, who may refuse."""
         from holdfast.pipeline.source import HoldfastReader, Settings
 
-        reader = HoldfastReader(Settings(self._options(part)), self._page())
-        for partition in reader.partitions():
-            yield from reader.read(partition)
+        found: list[Piece] = []
+        for part in self.parts:
+            settings = Settings(self._options(part))
+            what = (part.source.origin, settings.place, self.table, settings.columns, settings.gaps)
+            ranges = HoldfastReader(settings, self._page()).partitions()
+            found += (Piece(*what, one.after, one.until, one.log_id) for one in ranges)
+        return found
 
     def _page(self) -> "StructType":
         """The columns as they are exported."""
@@ -153,4 +129,4 @@ def reading(name: str, sources: Sequence[Source], looked_at: Sequence[Range]) ->
     schema = StructType.fromDDL(f"origin string, log_id binary, {declared}, as_of_seq long")
     if not isinstance(schema, StructType):
         raise TypeError(f"{declared} are no columns")
-    return Reading(_EXPORTED_AS.get(name, name), schema, parts, sum(one.until - one.after for one in ours))
+    return Reading(_EXPORTED_AS.get(name, name), schema, parts)

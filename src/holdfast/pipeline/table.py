@@ -8,7 +8,6 @@ The function's parameter names are its inputs. For a table `T` of the lake there
 
 and beside the tables
 
-    new_entry      the entries of this batch as they were exported, of all histories, with `origin` and `log_id`
     state_X        the rows of the exported table X (see `state.py`) of the sequence ranges in `state_range`
     state_range    (origin, after, until): which positions were looked at for the state tables
     later_entry    entries past the batch, up to a head that was read after the last state row
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 Function = Callable[..., "DataFrame"]
 
-OUTSIDE = ("new_entry", "state_range", "later_entry", "batch")
+OUTSIDE = ("state_range", "later_entry", "batch")
 """Inputs that are no tables of the lake."""
 
 STATE = "state_"

@@ -132,6 +132,10 @@ class _Call:
         return self.frames[name]
 
     def write(self, table: Table) -> None:
+        if table.name == "history":  # which is taken over
+            self.new[table.name] = rows = [_of_its_day(row) for row in entry_rows(self.parts)]
+            self.lake.rows[table.name] = self.old.get(table.name, []) + rows
+            return
         assert table.function is not None
         if not table.is_changed_by(self.batch):
             self.new[table.name] = []
@@ -158,8 +162,6 @@ class _Call:
     def _input(self, name: str) -> Any:
         if name == "batch":
             return self.batch
-        if name == "new_entry":
-            return entry_frame(self.lake.spark, self.parts)
         if name == "later_entry":
             return entry_frame(self.lake.spark, self.later)
         if name == "state_range":
@@ -192,8 +194,15 @@ def local_frame(spark: SparkSession, rows: Rows, schema: str | StructType) -> Da
 
 def entry_frame(spark: SparkSession, parts: Iterable[Part]) -> DataFrame:
     """Entries as they are exported."""
-    rows = [entry_row(part, entry) for part in parts for entry in part.entries]
-    return local_frame(spark, rows, _nullable(ENTRY))
+    return local_frame(spark, entry_rows(parts), _nullable(ENTRY))
+
+
+def entry_rows(parts: Iterable[Part]) -> Rows:
+    return [entry_row(part, entry) for part in parts for entry in part.entries]
+
+
+def _of_its_day(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "day": row["at"].date()}
 
 
 def entry_row(part: Part, entry: Entry) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # the package ship
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline import few
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.table import Batch, Range, Table, Writing
 from holdfast.pipeline.tables.history import positions_are_dense
@@ -51,14 +52,12 @@ def test_a_log_that_nobody_set_out_to_read_is_told(spark: SparkSession) -> None:
     assert bytes(row.log_id) == b"B" * 16
 
 
-def test_spark_keeps_no_dictionary_of_values_that_seldom_repeat(spark: SparkSession, lake_path: Path) -> None:
+def test_nobody_keeps_a_dictionary_of_values_that_seldom_repeat(spark: SparkSession, lake_path: Path) -> None:
     lake = Lake(lake_path)
     lake.create()
     rows = spark.range(1, 1001).selectExpr("id AS seq", "'accepted' AS kind", "cast('same' AS binary) AS chain")
-    staged = [
-        lake.stage(Table("made", "Rows of a test.", ("seq",), rows.schema, Writing.APPEND, None), rows),
-        lake.stage_frame("made", rows),
-    ]
+    made = Table("made", "Rows of a test.", ("seq",), rows.schema, Writing.APPEND, None)
+    staged = [lake.stage(made, rows), lake.stage_by("made", lambda target: few.write(rows.toArrow(), target))]
     for path in (file for folder in staged for file in folder.rglob("*.parquet")):
         group = pq.ParquetFile(path).metadata.row_group(0)
         columns = [group.column(place) for place in range(group.num_columns)]

@@ -17,12 +17,6 @@ from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 COLUMNS = tuple(name for name in HISTORY.fieldNames() if name != "day")
 """What is read of an entry."""
 
-SCHEMA = (
-    "origin string, log_id binary, seq bigint, at timestamp, chain binary, bytes binary, "
-    "last_seq bigint, last_at timestamp, last_chain binary, is_back boolean, is_other boolean"
-)
-"""What is left of entries: a row for each part, which is its first entry with its bytes and where it ends; and what is wrong inside of parts."""
-
 _LOG = ("origin", "log_id")
 _NAMES = ("kind", "mesh", "message_id", "client_message_id", "sender", "epoch")
 _PLACE = ("seq", "at", "chain")

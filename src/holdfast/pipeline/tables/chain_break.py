@@ -1,7 +1,7 @@
 """Where a history is not the chain that it claims to be, or not the one that its relay signed.
 
 Each entry's bytes are made anew and hashed behind the chain of the entry before: where they lie, as far as they lie behind each other
-(`_links`), and here where a part begins, behind the last entry of the part before.
+(`link`), and here where a part begins, behind the last entry of the part before.
 Where a relay pruned its history it signed the chain there, as it does for devices: what the lake has of it must end so, and what
 a lake has that began later must go on from there.
 """
@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
-from holdfast.pipeline.tables import _links as links
 from holdfast.pipeline.tables._entry import key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.extent import Log, logs_of
@@ -43,13 +42,14 @@ def chain_break(
     history: DataFrame,
     extent: DataFrame,
     new_anchor: DataFrame,
+    new_link: DataFrame,
     old_chain_break: DataFrame,
     batch: Batch,
 ) -> DataFrame:
     """Entries that do not follow from the one before, and anchors that a history does not keep to."""
     logs = logs_of(extent)
     cuts = _cuts(new_history, extent, batch)
-    linked = _linked(new_history, _starts(new_history, cuts, batch))
+    linked = _linked(new_link, _starts(new_history, cuts, batch))
     anchors = new_anchor.where(F.col("state") == "met").withColumn("is_cut", F.lit(False)).unionByName(cuts, True)
     found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors, batch))
     if batch.full:  # everything was read up to the heads, so nothing can be on its way
@@ -91,13 +91,12 @@ def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
     )
 
 
-def _linked(new_history: DataFrame, starts: DataFrame) -> DataFrame:
+def _linked(new_link: DataFrame, starts: DataFrame) -> DataFrame:
     """Parts, each with the end of those before it, and what is wrong inside of them. Of parts that overlap all but one begin in a wrong place."""
-    left = new_history.select(*links.COLUMNS).mapInArrow(links.parts, links.SCHEMA)
     end = F.when(F.col("last_seq").isNotNull(), F.struct("last_seq", "last_at", "last_chain"))
     order = Window.partitionBy(*_LOG).orderBy("seq", F.col("last_seq").desc_nulls_last(), "at", "chain", "bytes")
     before = F.max(end).over(order.rowsBetween(Window.unboundedPreceding, -1))
-    return left.select("*", before.alias("before")).join(F.broadcast(starts), on=_LOG, how="left")
+    return new_link.select("*", before.alias("before")).join(F.broadcast(starts), on=_LOG, how="left")
 
 
 def _breaks(linked: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline import few
-from holdfast.pipeline.table import Batch, Writing, table
+from holdfast.pipeline.table import Batch, Table, Writing
 
 OUTCOME = StructType([StructField("member", StringType()), StructField("outcome", StringType())])
 
@@ -79,14 +79,14 @@ def positions_are_dense(new_history: DataFrame, batch: Batch) -> DataFrame:
     return wanted.join(found, on=["origin", "log_id"], how="full_outer").where(~F.coalesce(is_whole, F.lit(False)))
 
 
-@table(
+history = Table(
+    name="history",
+    meaning="Every entry of every history, as it was exported.",
     key=("origin", "log_id", "seq"),
     schema=SCHEMA,
     writing=Writing.APPEND,
+    function=None,  # it is taken over as it is: nothing is computed
     partition_by="day",
     sort_by=("origin", "seq"),
     invariant=positions_are_dense,
 )
-def history(new_entry: DataFrame) -> DataFrame:
-    """Every entry of every history, as it was exported."""
-    return new_entry.withColumn("day", F.to_date("at")).select(*SCHEMA.fieldNames())
