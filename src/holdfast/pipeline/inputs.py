@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import StructType
@@ -50,6 +51,7 @@ class Inputs:
         self._tables = tables
         self._sources = sources
         self._old_versions = old_versions
+        self._reading = Lock()  # tables may be computed side by side, and the state is read once
         self._looked_at: list[Range] = []
         self._staged: dict[str, tuple[Path, StructType]] | None = None
         self._frames: dict[str, DataFrame] = {}
@@ -111,8 +113,9 @@ class Inputs:
         return [] if path is None else _files_in(path)
 
     def _state(self, name: str) -> "DataFrame":
-        if self._staged is None:
-            self._staged = self._read_state()
+        with self._reading:
+            if self._staged is None:
+                self._staged = self._read_state()
         if name == "state_range":
             rows = [(one.origin, one.after, one.until) for one in self._looked_at]
             return few.listed(self.spark, rows, state.RANGE)

@@ -4,6 +4,7 @@ A batch commits `history` first and `run` last. One that was interrupted after i
 had, and tables that have it already are left as they are; one that was interrupted before is planned anew.
 """
 
+import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,8 +23,9 @@ from holdfast.pipeline.inputs import Inputs, entries
 from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
+from holdfast.pipeline.side_by_side import do_each
 from holdfast.pipeline.state import Reading
-from holdfast.pipeline.table import Batch, Range, Table, Writing, compares
+from holdfast.pipeline.table import Batch, Range, Table, Writing, compares, needs_of
 from holdfast.pipeline.taking import Piece
 from holdfast.store import faults, files
 
@@ -34,6 +36,9 @@ BREACHES_PER_TABLE_MAX = 100
 """How many rows that break one table's rule are reported in one batch."""
 
 VACUUM_EVERY_BATCHES = 100
+
+TABLES_AT_ONCE = min(4, os.cpu_count() or 1)
+"""How many tables of a small batch are computed side by side."""
 
 PLAN_FILE = "plan.json"
 
@@ -75,12 +80,14 @@ class Runner:
         tables: Mapping[str, Table],
         *,
         batch_entries_max: int = plan.BATCH_ENTRIES_MAX,
+        tables_at_once: int = TABLES_AT_ONCE,
         tell: Tell = lambda what: None,
     ) -> None:
         self._open_spark = open_spark
         self._lake = lake
         self._tables = tables
         self._batch_entries_max = batch_entries_max
+        self._tables_at_once = tables_at_once
         self._tell = tell
         self._shelf = Shelf(lake, tables)
         self._aside = ThreadPoolExecutor(1, "digest")  # while Spark goes on with what comes next
@@ -108,15 +115,16 @@ class Runner:
         last = self._known_run()
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
         whole = agreed.full or agreed.rebuild
-        session.fit(self._spark, sum(mark.seq for mark in last.marks.values()) * bool(whole) + agreed.entries)
+        rows = sum(mark.seq for mark in last.marks.values()) * bool(whole) + agreed.entries
+        session.fit(self._spark, rows)
         upkeep.compact(self._lake, self._shelf.tables, last)
         last = backfill.fill(self._spark, self._lake, self._tables, last, agreed.rebuild)
         inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
         self._write_history(inputs, agreed, sources)
         inputs.batch = self._batch(agreed, last, inputs)
-        for table in self._tables.values():
-            if table.name != "history":
-                self._write_table(table, inputs, agreed.number)
+        at_once = self._tables_at_once if rows <= session.SMALL_ROWS else 1
+        self._write_tables(inputs, agreed.number, at_once)
+        self._write_breaches(agreed, last, inputs, at_once)
         outcome = self._conclude(agreed, last, inputs)
         shutil.rmtree(self._lake.staging, ignore_errors=True)
         if agreed.number % VACUUM_EVERY_BATCHES == 0:
@@ -246,6 +254,11 @@ class Runner:
         at, kinds = max(last.at, found["latest_at"] or 0), frozenset(found["kinds"] or ())
         return Batch(agreed.number, at, agreed.ranges, agreed.full, kinds, agreed.is_behind)
 
+    def _write_tables(self, inputs: Inputs, number: int, at_once: int) -> None:
+        """Every table after those that it reads. Of many rows one at a time: each has work for all cores, and all of the memory."""
+        needs = {name: needs_of(self._tables, one) for name, one in self._tables.items()}
+        do_each(needs, at_once, lambda name: self._write_table(self._tables[name], inputs, number))
+
     def _write_table(self, table: Table, inputs: Inputs, number: int) -> None:
         if table.function is None:
             return
@@ -275,8 +288,7 @@ class Runner:
             self._digests[table.name] = self._aside.submit(self._shelf.digest, table.name, added)
 
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
-        """Check the rules, certify, and make the batch the last complete one."""
-        self._write_breaches(agreed, last, inputs)
+        """Certify, and make the batch the last complete one."""
         heads = self._heads(agreed, last, inputs)
         findings = self._shelf.findings(inputs.versions)
         facts = self._facts(agreed, last, inputs, heads, findings)
@@ -303,9 +315,10 @@ class Runner:
             kept=_kept(marks, facts.uncompared),
         )
 
-    def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs) -> None:
+    def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs, at_once: int) -> None:
+        """Check the rules, and write down what breaks one."""
         if self._lake.committed(records.BREACH.name) < agreed.number:
-            rows = self._news(agreed, last, self._broken_rules(inputs))
+            rows = self._news(agreed, last, self._broken_rules(inputs, at_once))
             self._write_record(records.BREACH, agreed.number, rows)
         self._note(records.BREACH, inputs, agreed.number)
 
@@ -327,13 +340,24 @@ class Runner:
             found.append(_breach_row(records.CERTIFICATE, f"of batch {last.number}"))
         return found
 
-    def _broken_rules(self, inputs: Inputs) -> list[dict[str, Any]]:
-        """Rows that break a table's rule, of all tables in one go."""
+    def _broken_rules(self, inputs: Inputs, at_once: int) -> list[dict[str, Any]]:
+        """Rows that break a table's rule, of all tables in one go, or in as many as are done at once."""
+        ruled = [
+            table
+            for table in self._tables.values()
+            if table.invariant is not None and inputs.is_changed(table) and inputs.are_any(table.invariant)
+        ]
+        found: list[dict[str, Any]] = []
+        parts = {f"part {number}": ruled[number::at_once] for number in range(at_once)}
+        do_each(dict.fromkeys(parts, ()), at_once, lambda name: found.extend(self._broken(parts[name], inputs)))
+        return found
+
+    def _broken(self, ruled: Sequence[Table], inputs: Inputs) -> list[dict[str, Any]]:
         from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
         selects = []
-        for table in self._tables.values():
-            if table.invariant is None or not inputs.is_changed(table) or not inputs.are_any(table.invariant):
+        for table in ruled:
+            if table.invariant is None:
                 continue
             rows = inputs.call(table.invariant).limit(BREACHES_PER_TABLE_MAX)
             view = f"broken_{table.name}"
