@@ -91,14 +91,11 @@ def of_table(rows: Any) -> Digest:
 
 def of_rows(batch: Any) -> Digest:
     """The digest of a record batch."""
-    raw = b"".join(_hashed(row) for row in row_bytes(batch).to_pylist())
+    rows, sha512 = row_bytes(batch).to_pylist(), hashlib.sha512
+    raw = b"".join([sha512(mark + row).digest() for row in rows for mark in (_FIRST, _SECOND)])
     numbers = np.frombuffer(raw, dtype=">u4").reshape(-1, LANES)
     sums = numbers.sum(axis=0, dtype=np.uint64) % 2 ** (8 * _LANE_BYTES)
     return Digest(batch.num_rows, tuple(int(one) for one in sums))
-
-
-def _hashed(row: bytes) -> bytes:
-    return hashlib.sha512(_FIRST + row).digest() + hashlib.sha512(_SECOND + row).digest()
 
 
 def row_bytes(batch: Any) -> Any:

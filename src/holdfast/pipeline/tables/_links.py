@@ -39,8 +39,8 @@ def _parts(batch: pa.RecordBatch) -> pa.RecordBatch:
     begins[1:] = ~(_as_before(batch.column("origin")) & _as_before(batch.column("log_id")) & (seq[1:] == seq[:-1] + 1))
     is_back = ~begins
     is_back[1:] &= at[1:] < at[:-1]
-    hashed = map(_hashed, [b"", *chains], raw.to_pylist())
-    is_other = ~begins & np.fromiter((one != chain for one, chain in zip(hashed, chains, strict=True)), dtype=bool)
+    linked, sha256 = zip([b"", *chains[:-1]], raw.to_pylist(), chains, strict=True), hashlib.sha256
+    is_other = ~begins & np.array([sha256(before + own).digest() != chain for before, own, chain in linked])
     wrong = np.flatnonzero(is_back | is_other)
     first = np.flatnonzero(begins)
     last = np.append(first[1:], batch.num_rows) - 1
@@ -66,10 +66,6 @@ def _where(is_so: pa.Array, values: pa.Array) -> pa.Array:
 def _numbers(values: pa.Array) -> Any:
     """As NumPy has them; where a damaged entry has none, one that follows nothing."""
     return pc.fill_null(values, _ABSENT).to_numpy(zero_copy_only=False)
-
-
-def _hashed(previous: bytes, raw: bytes) -> bytes:
-    return hashlib.sha256(previous + raw).digest()
 
 
 def _as_before(column: pa.Array) -> Any:

@@ -5,6 +5,8 @@ everything when it is full. A key that is touched again while the state is read 
 says of a message is gathered once; from it and from the rows of all tables come facts of one shape, which must pair.
 """
 
+from functools import partial, reduce
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import (
@@ -98,10 +100,8 @@ def orphan(
     whole = alive(history, logs_of(extent))
     entries = (whole if batch.full else new_history).where(of_relay())
     rows = {"dedupe": state_dedupe, "message": state_message, "delivery": state_delivery, "mention": state_mention}
-    found = _row_facts("dedupe", state_dedupe)
-    for name in ("message", "delivery", "mention"):
-        found = found.unionByName(_row_facts(name, rows[name]))
-    paired = _paired(_expected(_records(entries, new_fate), batch), found)
+    found = reduce(DataFrame.unionByName, (_row_facts(name, rows[name]) for name in rows))
+    paired = _paired(_unlike(_records(entries, new_fate, found), batch))
     later = later_entry.where(F.col("message_id").isNotNull()).select(*_MESSAGE).distinct()
     looked_at = F.broadcast(_looked_at(extent, state_range, batch))
     settled = paired.join(later, on=_MESSAGE, how="left_anti").join(looked_at, on="origin", how="inner")
@@ -118,8 +118,8 @@ def orphan(
     return all_of_them.join(old_orphan.select(*told), on=told, how="left_anti").select(*SCHEMA.fieldNames())
 
 
-def _records(entries: DataFrame, new_fate: DataFrame) -> DataFrame:
-    """What the history says of each message: its accept, its closings, whether its bytes and its id went."""
+def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataFrame:
+    """All about each message: by the history its accept, its closings, whether its bytes and its id went; and the rows there are of it."""
     loose = new_fate.where(F.col("state") == "unmatched").select(
         *_MESSAGE, F.lit("loose").alias("kind"), "recipient", F.col("closed_seq").alias("seq")
     )
@@ -132,36 +132,57 @@ def _records(entries: DataFrame, new_fate: DataFrame) -> DataFrame:
         *("size", "recipients", "mentions"),
     )
     closing = F.struct("seq", "recipient", F.col("kind").alias("state"), "was_stored", "at", "mesh")
-    both = about.unionByName(loose, allowMissingColumns=True)
-    return both.groupBy(*_MESSAGE).agg(
-        F.min_by(F.when(kind.isin(*ACCEPTS), accept), F.when(kind.isin(*ACCEPTS), F.col("seq"))).alias("accept"),
-        F.sort_array(F.collect_list(F.when(is_closing, closing))).alias("closings"),
-        F.collect_list(F.when(kind == "loose", F.struct("recipient", "seq"))).alias("loose"),
-        F.max(kind == "pruned").alias("is_pruned"),
-        F.max(kind == "dedupe_expired").alias("is_forgotten"),
+    told = about.unionByName(loose, allowMissingColumns=True).unionByName(found, allowMissingColumns=True)
+    # What is to be grouped goes where its group is first: to put together before that what is together nowhere takes a sort.
+    return (
+        told.repartition(*_MESSAGE)
+        .groupBy(*_MESSAGE)
+        .agg(
+            F.min_by(F.when(kind.isin(*ACCEPTS), accept), F.when(kind.isin(*ACCEPTS), F.col("seq"))).alias("accept"),
+            F.sort_array(F.collect_list(F.when(is_closing, closing))).alias("closings"),
+            F.collect_list(F.when(kind == "loose", F.struct("recipient", "seq"))).alias("loose"),
+            F.coalesce(F.max(kind == "pruned"), F.lit(False)).alias("is_pruned"),
+            F.coalesce(F.max(kind == "dedupe_expired"), F.lit(False)).alias("is_forgotten"),
+            F.collect_list("fact").alias("found"),
+        )
     )
 
 
-def _expected(records: DataFrame, batch: Batch) -> DataFrame:
-    """The facts that follow. Where the accept is not among the entries, only what was closed is known."""
+def _unlike(records: DataFrame, batch: Batch) -> DataFrame:
+    """The facts of messages of which not exactly that is there what is expected, on both sides; nearly none are."""
     matched = F.filter(
         "closings", lambda one: ~F.array_contains(F.col("loose"), F.struct(one["recipient"], one["seq"]))
     )
-    known = records.withColumn("closings", matched)
+    known = records.withColumn("closings", matched).select(*_MESSAGE, _expected(batch).alias("expected"), "found")
+    unlike = known.where(~_in_order("expected").eqNullSafe(_in_order("found")))
+    sides = F.concat(*(F.transform(name, partial(_on_side, name)) for name in ("expected", "found")))
+    return unlike.select(*_MESSAGE, F.explode(sides).alias("side")).select(*_MESSAGE, "side.*", "side.fact.*")
+
+
+def _in_order(facts: str) -> Column:
+    """What is compared of facts, in an order that does not depend on where they were found."""
+    return F.sort_array(
+        F.transform(facts, lambda one: F.struct(*(one[name] for name in ("table", "member", "seq", "compared"))))
+    )
+
+
+def _on_side(name: str, fact: Column) -> Column:
+    return F.struct(F.lit(name == "expected").alias("is_expected"), fact.alias("fact"))
+
+
+def _expected(batch: Batch) -> Column:
+    """The facts that follow from a record. Where the accept is not among the entries, only what was closed is known."""
     accept, nothing = F.col("accept"), F.array().cast(ArrayType(_FACT))
     dedupe = F.array(_accept_fact("dedupe", history_available=~F.col("is_pruned")))
     of_accept = F.concat(F.array(_accept_fact("message")), _opened(), _mentioned())
     facts = F.when(
         accept.isNull(), nothing if batch.full else F.when(~F.col("is_pruned"), _closed()).otherwise(nothing)
     )
-    facts = facts.otherwise(
+    return facts.otherwise(
         F.concat(
             F.when(F.col("is_forgotten"), nothing).otherwise(dedupe),
             F.when(F.col("is_pruned"), nothing).otherwise(of_accept),
         )
-    )
-    return known.select(*_MESSAGE, F.explode(facts).alias("fact")).select(
-        *_MESSAGE, "fact.*", F.lit(True).alias("is_expected")
     )
 
 
@@ -221,12 +242,11 @@ def _row_facts(table_name: str, rows: DataFrame) -> DataFrame:
     columns = set(rows.columns)
     given = {name: F.col(name) for name in (*_COMPARED, "seq", "mesh", "member", "sender") if name in columns}
     fact = _fact(table_name, {**given, "client_message_id": given.get("client_message_id", F.lit(None))})
-    return rows.select(*_MESSAGE, fact.alias("fact")).select(*_MESSAGE, "fact.*", F.lit(False).alias("is_expected"))
+    return rows.select(*_MESSAGE, fact.alias("fact"))
 
 
-def _paired(expected: DataFrame, found: DataFrame) -> DataFrame:
+def _paired(sides: DataFrame) -> DataFrame:
     """For each row that is or should be: what is expected of it, and what was found."""
-    sides = expected.unionByName(found)
     fact = F.struct("seq", "compared", "mesh", "at", "sender", "client_message_id")
     return sides.groupBy(*_MESSAGE, "table", "member").agg(
         F.max(F.when(F.col("is_expected"), fact)).alias("expected"),
