@@ -1,6 +1,7 @@
 """A batch that was interrupted, taken up again by a run that knows of more histories than the one that began it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline import lakes
+from tests.pipeline.between import between, without_row
 from tests.pipeline.worlds import generated
+from tests.relay.running import running
 
 TABLES = lakes.with_what_they_need("orphan")
 
@@ -37,3 +40,34 @@ def test_a_device_that_is_named_only_when_a_batch_goes_on_is_read_by_the_next(
     relay, device = world.sources
     assert resumed.entries == relay.head.seq
     assert (after.entries, after.violations) == (device.head.seq, 0)
+
+
+def test_chains_are_followed_in_a_batch_that_goes_on_as_in_one_that_was_never_interrupted(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Who takes a history over tells of its links; who takes up a batch reads them from the files."""
+    tables = lakes.with_what_they_need("chain_break")
+    told: list[str] = []
+    found = {}
+
+    def noted(name: str, action: Callable[[], Any]) -> Any:
+        told.append(name)
+        return action()
+
+    with running(tmp_path / "data") as relay:
+        relay.found_mesh("anna", "ben")
+        for _ in range(9):
+            assert relay.publish(relay.person("anna").message(relay.person("ben"))).status == 201
+        place = lakes.place_of(relay, tmp_path)
+        with between(relay.address) as middle:
+            middle.spoil = lambda answer: without_row(answer, 5) if answer.has_rows else answer
+            spoiled = replace(place, url=middle.url)
+            lakes.run(spark, tmp_path / "whole", spoiled, tables=tables)
+            with pytest.raises(Interrupted):
+                lakes.run(spark, tmp_path / "resumed", spoiled, tables=tables, step=until_the_history_is_there)
+            lakes.run(spark, tmp_path / "resumed", spoiled, tables=tables, step=noted)
+        for name in ("whole", "resumed"):
+            found[name] = lakes.findings(tmp_path / name, tables)
+    assert "write link" in told
+    assert found["resumed"] == found["whole"]
+    assert {"position_gap", "chain_mismatch"} <= {kind for kind, _ in found["whole"]}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 ROWS_MAX = 10_000
 """So many entries are few, and what was computed from as many."""
 
-FILE_BYTES_MAX = 2_097_152
-"""So many bytes of an input's files are few."""
+FILE_BYTES_MAX = 262_144
+"""So many bytes of an input's files are few: Spark looks through all rows that it has while it plans, again and again."""
 
 COMPRESSION = "zstd"
 

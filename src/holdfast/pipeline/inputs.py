@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 from holdfast.pipeline import few, state, taking
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.plan import Source, renewed
+from holdfast.pipeline.side_by_side import do_each
 from holdfast.pipeline.table import (
     SETTLED,
     STATE,
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 _ENTRY = StructType([field for field in HISTORY if field.name != "day"])
 _WITH_THE_DRIVER = ("batch", "state_range")
+
+READS_AT_ONCE = 2
+"""How many tables of the sources' state are read side by side: while a relay reads one for us, another is written."""
 
 
 class Inputs:
@@ -127,16 +131,19 @@ class Inputs:
         return few.frame(self.spark, schema, few.read(schema, paths))
 
     def _read_state(self) -> "dict[str, tuple[Path, StructType]]":
-        """Read the exported tables, one after the other, and then what happened meanwhile."""
+        """Read the exported tables, and then what happened meanwhile."""
         if self.batch is None:
             raise RuntimeError("the history comes before the state")
         does_compare = any(map(compares, self._tables.values()))
         if not (does_compare and self.batch.is_behind):
             present = [one for one in self.batch.ranges if one.origin in self.origins]
             self._looked_at = state.ranges(present, self._closed_before(), full=self.batch.full)
-        staged = {}
-        for name in state.wanted(list(self._tables.values())):
+        staged: dict[str, tuple[Path, StructType]] = {}
+
+        def stage(name: str) -> None:
             staged[STATE + name] = self._stage(STATE + name, state.reading(name, self._sources, self._looked_at))
+
+        do_each(dict.fromkeys(state.wanted(list(self._tables.values())), ()), READS_AT_ONCE, stage)
         staged["later_entry"] = self._stage("later_entry", self._later() if does_compare else entries([]))
         return staged
 

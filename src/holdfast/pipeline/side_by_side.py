@@ -6,32 +6,29 @@ Of few rows most of a table's time is one thread that plans it, so others may pl
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from graphlib import TopologicalSorter
-from threading import Event
 
 
 def do_each(needs: Mapping[str, Collection[str]], at_once: int, do: Callable[[str], None]) -> None:
     """Do all that is named, so many at once; where one fails no other is begun, and what was begun is waited for."""
-    order, has_failed = TopologicalSorter(needs), Event()
+    order, waiting = TopologicalSorter(needs), _waiting_for(needs)
     order.prepare()
-
-    def unless_failed(name: str) -> None:
-        if has_failed.is_set():
-            return
-        try:
-            do(name)
-        except BaseException:
-            has_failed.set()
-            raise
-
+    ready: list[str] = []
     under_way: dict[Future[None], str] = {}
     with ThreadPoolExecutor(at_once, "table") as threads:
-        try:
-            while order.is_active():
-                under_way |= {threads.submit(unless_failed, name): name for name in order.get_ready()}
-                for one in wait(under_way, return_when=FIRST_COMPLETED).done:
-                    name = under_way.pop(one)
-                    one.result()
-                    order.done(name)
-        except BaseException:  # ours, too: whoever is interrupted begins nothing any more
-            has_failed.set()
-            raise
+        while order.is_active():
+            ready = sorted([*ready, *order.get_ready()], key=lambda name: -len(waiting[name]))
+            begun, ready = ready[: at_once - len(under_way)], ready[at_once - len(under_way) :]
+            under_way |= {threads.submit(do, name): name for name in begun}
+            for one in wait(under_way, return_when=FIRST_COMPLETED).done:
+                name = under_way.pop(one)
+                one.result()
+                order.done(name)
+
+
+def _waiting_for(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
+    """All that cannot be done before each: what most wait for is done first."""
+    found: dict[str, set[str]] = {name: set() for name in needs}
+    for name in reversed(list(TopologicalSorter(needs).static_order())):
+        for need in needs[name]:
+            found[need] |= {name} | found[name]
+    return found

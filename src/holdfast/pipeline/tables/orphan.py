@@ -134,9 +134,11 @@ def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataF
     closing = F.struct("seq", "recipient", F.col("kind").alias("state"), "was_stored", "at", "mesh")
     told = about.unionByName(loose, allowMissingColumns=True).unionByName(found, allowMissingColumns=True)
     # What is to be grouped goes where its group is first: to put together before that what is together nowhere takes a sort.
+    # Sorted by a hash: ids of one second begin alike, and to tell them apart each would have to be looked up.
     return (
-        told.repartition(*_MESSAGE)
-        .groupBy(*_MESSAGE)
+        told.withColumn("hash", F.xxhash64(*_MESSAGE))
+        .repartition("hash")
+        .groupBy("hash", *_MESSAGE)
         .agg(
             F.min_by(F.when(kind.isin(*ACCEPTS), accept), F.when(kind.isin(*ACCEPTS), F.col("seq"))).alias("accept"),
             F.sort_array(F.collect_list(F.when(is_closing, closing))).alias("closings"),
