@@ -44,12 +44,14 @@ def run(
     step: Step[Any] = plainly,
     entries_max: int = plan.BATCH_ENTRIES_MAX,
     tables: Mapping[str, Table] | None = None,
+    at_once: int | None = None,
 ) -> Outcome:
     """One batch."""
     lake = Lake(path, step)
     lake.create()
     with lake.hold():
-        at_once = TABLES_AT_ONCE if step is plainly else 1  # who counts steps wants them in one order
+        if at_once is None:
+            at_once = TABLES_AT_ONCE if step is plainly else 1  # who counts steps wants them in one order
         runner = Runner(lambda: spark, lake, tables or load(), batch_entries_max=entries_max, tables_at_once=at_once)
         return runner.run_batch(sources or plan.find_sources(relay, devices), full=full)
 

@@ -1,11 +1,14 @@
 """Which Java Spark gets."""
 
+import os
 import subprocess
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
-from holdfast.pipeline import java
+from holdfast.pipeline import java, session
+from holdfast.pipeline.session import SessionSettings
 
 
 def make_java(folder: Path, version: str) -> Path:
@@ -50,3 +53,22 @@ def test_the_launcher_drops_the_module_that_the_packaged_java_lacks_and_nothing_
     )
     assert told.returncode == 0
     assert "word = two words" in told.stderr
+
+
+@pytest.mark.parametrize("rows", [None, 0])
+@pytest.mark.parametrize("find", [java.java_home, lambda _, cache: java._packaged_home(cache)])
+def test_java_starts_with_what_it_is_told(
+    tmp_path: Path, rows: int | None, find: Callable[[Mapping[str, str], Path], Path]
+) -> None:
+    options = session.java_options(SessionSettings(rows=rows), {})
+    program = find(os.environ, tmp_path) / "bin" / "java"
+    told = subprocess.run([program, *options.split(), "-version"], capture_output=True, text=True, check=False)
+    assert (told.returncode, "collector" in told.stderr, "GC" in options) == (0, False, True), told.stderr
+
+
+@pytest.mark.parametrize("rows", [None, 0])
+def test_a_collector_that_the_user_chose_is_the_only_one(tmp_path: Path, rows: int | None) -> None:
+    settings = SessionSettings(rows=rows)
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions  -Xss4m -XX:+UseG1GC\n")
+    for chosen in ({"SPARK_CONF_DIR": str(tmp_path)}, {"JDK_JAVA_OPTIONS": "-XX:+UseZGC"}):
+        assert "GC" not in session.java_options(settings, chosen)

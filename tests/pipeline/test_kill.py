@@ -70,6 +70,20 @@ def test_killed_at_its_steps_a_lake_ends_as_if_nothing_had_been(
     assert verify(lakes.shelf_of(killed, TOYS)) == []
 
 
+@pytest.mark.timeout(600)
+def test_killed_while_tables_are_computed_side_by_side_a_lake_ends_as_if_nothing_had_been(
+    spark: SparkSession, place: Place, tmp_path: Path
+) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    lakes.run(spark, whole, place, tables=TOYS)
+    for name in (name for name in TOYS if TOYS[name].is_stored and name != "history"):
+        with pytest.raises(Killed):
+            lakes.run(spark, killed / name, place, tables=TOYS, step=Steps(f"commit {name}"), at_once=4)
+        lakes.run(spark, killed / name, place, tables=TOYS, at_once=4)
+        assert lakes.contents(killed / name, TOYS) == lakes.contents(whole, TOYS)
+        assert verify(lakes.shelf_of(killed / name, TOYS)) == []
+
+
 def _kills(names: list[str], every: int, *, before: bool) -> list[tuple[str, bool]]:
     """Which steps to die at, and whether after them: each that many apart, before one and after another, the last always."""
     kills = [(name, after) for name in names for after in ((False, True) if before else (True,))]

@@ -74,8 +74,8 @@ def test_what_is_too_much_for_the_driver_is_taken_by_tasks_and_the_same(
     spread = [replace(piece, after=seq, until=seq + 1) for piece in pieces for seq in range(piece.after, piece.until)]
     opened: list[SparkSession] = []
     found = {}
-    for name, tasks_max, rows_max in (("driver", 64, 10_000), ("task", 64, 0), ("tasks", 3, 0)):
-        monkeypatch.setattr(taking, "TASKS_MAX", tasks_max)
+    for name, shares_max, rows_max in (("driver", 64, 10_000), ("task", 64, 0), ("tasks", 3, 0)):
+        monkeypatch.setattr(taking, "SHARES_MAX", shares_max)
         monkeypatch.setattr(few, "ROWS_MAX", rows_max)
         target, links = tmp_path / name, tmp_path / f"{name}-links"
         open_spark = lambda: opened.append(spark) or spark  # type: ignore[func-returns-value]  # noqa: E731 - counted

@@ -39,6 +39,20 @@ def test_as_many_as_allowed_are_done_at_once_and_no_more() -> None:
     assert most == 3
 
 
+def test_what_most_wait_for_is_done_first() -> None:
+    done: list[str] = []
+    lock, both = Lock(), Barrier(2)
+
+    def do(name: str) -> None:
+        with lock:
+            done.append(name)
+        both.wait(PATIENCE_S)
+
+    do_each({"lone": (), "other": (), "first": (), "second": ("first",), "third": ("second",), "last": ()}, 2, do)
+    assert "first" in done[:2]
+    assert done.index("second") < 4
+
+
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_where_one_fails_none_is_begun_and_what_was_begun_is_waited_for(at_once: int) -> None:
     begun: list[str] = []

@@ -142,14 +142,11 @@ def _runner(
     """What runs batches. The first one starts Spark, which for a run that ends with what there is `once` is made for so much."""
     from holdfast.pipeline import session
     from holdfast.pipeline.runner import Runner
-    from holdfast.pipeline.source import register
 
     def open_spark() -> "SparkSession":
         tell("starting Spark")
         rows = None if once is None else runner.rows(once[0], full=once[1])
-        spark = session.open_session(replace(settings, rows=rows), lake.private)
-        register(spark)
-        return spark
+        return session.open_session(replace(settings, rows=rows), lake.private)
 
     runner = Runner(open_spark, lake, tables, tell=tell)
     return runner

@@ -125,7 +125,16 @@ def divided(rows: Any, partition_by: str | None) -> Iterator[tuple[str, Any]]:
         yield folder, rows.filter(is_here).drop_columns([partition_by])
 
 
+def _leaves(path: str, kind: Any) -> list[str]:
+    """The columns that a file has for one of a table: a list or a value with parts has none of its own."""
+    if pa.types.is_list(kind):
+        return _leaves(f"{path}.list.element", kind.value_type)
+    if pa.types.is_struct(kind):
+        return [leaf for part in kind for leaf in _leaves(f"{path}.{part.name}", part.type)]
+    return [path]
+
+
 def writer(path: Path, schema: Any) -> Any:
     """A file that tables of these columns are written to, as all that is not written by Spark."""
-    repeating = [name for name in schema.names if name not in UNLIKE]
+    repeating = [path for field in schema if field.name not in UNLIKE for path in _leaves(field.name, field.type)]
     return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=repeating, store_schema=False)

@@ -126,7 +126,7 @@ class Inputs:
         folder, schema = self._staged[name]
         paths = _files_in(folder)
         if not few.are_few(paths):
-            return self.spark.read.schema(schema).parquet(str(folder))
+            return self.spark.read.schema(schema).parquet(*map(str, paths))
         self._few.add(name)
         return few.frame(self.spark, schema, few.read(schema, paths))
 

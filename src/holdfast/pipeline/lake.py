@@ -1,4 +1,4 @@
-"""The lake: Delta tables in a directory. Spark writes their files, and the driver alone commits them, with true statistics.
+"""The lake: Delta tables in a directory. Spark or its tasks write their files, and the driver alone commits them, with true statistics.
 
 Delta has no commit over several tables, so a batch commits each table once, under its number, and the table `run` last;
 readers open the versions that its last row names. A commit that the table already has is not made again: the number is

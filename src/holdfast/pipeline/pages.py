@@ -9,7 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -79,7 +79,7 @@ class Place:
     """Where an export is, and how long to wait for it."""
 
     url: str  # http://host:port, https://…, or unix:/path/of/a/daemon's/socket
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     patience_s: float = PATIENCE_S
     token_file: str | None = None  # where the token is from, for those who read it themselves
 

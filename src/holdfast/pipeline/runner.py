@@ -7,7 +7,6 @@ had, and tables that have it already are left as they are; one that was interrup
 import os
 import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -16,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import backfill, certificate, plan, records, session, shelf, taking, upkeep
+from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, taking, upkeep
 from holdfast.pipeline.certificate import Facts
-from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.digest import Digest, of_files_by_tasks
 from holdfast.pipeline.inputs import Inputs, entries
 from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.side_by_side import do_each
 from holdfast.pipeline.state import Reading
+from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 from holdfast.pipeline.table import Batch, Range, Table, Writing, compares, needs_of
 from holdfast.pipeline.taking import Piece
 from holdfast.store import faults, files
@@ -90,8 +90,7 @@ class Runner:
         self._tables_at_once = tables_at_once
         self._tell = tell
         self._shelf = Shelf(lake, tables)
-        self._aside = ThreadPoolExecutor(1, "digest")  # while Spark goes on with what comes next
-        self._digests: dict[str, Future[Digest]] = {}
+        self._proved: dict[str, Digest] = {}  # by whoever took the rows over
 
     @cached_property
     def _spark(self) -> "SparkSession":
@@ -111,7 +110,7 @@ class Runner:
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
-        self._digests = {}
+        self._proved = {}
         last = self._known_run()
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
         whole = agreed.full or agreed.rebuild
@@ -230,9 +229,7 @@ class Runner:
         self._note(table, inputs, agreed.number)
 
     def _take(self, pieces: Sequence[Piece], table: Table, links: Path | None, target: Path) -> None:
-        found = taking.take_history(lambda: self._spark, pieces, table.schema, target, links)
-        self._digests[table.name] = Future()
-        self._digests[table.name].set_result(found)
+        self._proved[table.name] = taking.take_history(lambda: self._spark, pieces, table.schema, target, links)
 
     def _new_entries(self, agreed: Plan, sources: Sequence[Source]) -> Reading:
         by_origin = {source.origin: source for source in sources}
@@ -249,7 +246,9 @@ class Runner:
                 )
 
     def _batch(self, agreed: Plan, last: Run, inputs: Inputs) -> Batch:
-        sql = 'SELECT max(epoch_us("at")) AS latest_at, list(DISTINCT kind) AS kinds FROM {rows}'
+        times = f"BETWEEN {TIME_MIN_US} AND {TIME_MAX_US}"  # a damaged one is no clock
+        latest = f'max(epoch_us("at")) FILTER (epoch_us("at") {times})'
+        sql = f"SELECT {latest} AS latest_at, list(DISTINCT kind) AS kinds FROM {{rows}}"  # noqa: S608 - our own words
         found = self._shelf.query_files("history", inputs.added["history"], sql)[0]
         at, kinds = max(last.at, found["latest_at"] or 0), frozenset(found["kinds"] or ())
         return Batch(agreed.number, at, agreed.ranges, agreed.full, kinds, agreed.is_behind)
@@ -283,9 +282,7 @@ class Runner:
         if handle is None:
             raise RuntimeError(f"{table.name} was not committed")
         inputs.versions[table.name] = handle.version()
-        inputs.added[table.name] = added = self._lake.batch_files(handle, number)
-        if table.name in certificate.PROVED and table.name not in self._digests:
-            self._digests[table.name] = self._aside.submit(self._shelf.digest, table.name, added)
+        inputs.added[table.name] = self._lake.batch_files(handle, number)
 
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
         """Certify, and make the batch the last complete one."""
@@ -299,7 +296,7 @@ class Runner:
             "entries": agreed.entries,
             "ranges": [_range_row(one) for one in agreed.ranges],
             "heads": heads,
-            "versions": [{"table": name, "version": version} for name, version in inputs.versions.items()],
+            "versions": [{"table": name, "version": version} for name, version in sorted(inputs.versions.items())],
         }
         self._write_record(records.RUN, agreed.number, [row])
         marks = {head["origin"]: Mark(**head) for head in heads}
@@ -399,9 +396,10 @@ class Runner:
             if name in self._tables:
                 old = said["digests"].get(name, {"rows": 0, "digest": Digest().text()})
                 if name in agreed.rebuild:
-                    digests[name] = self._shelf.digest(name, self._shelf.files(name, inputs.versions[name]))
+                    digests[name] = self._digest(name, self._shelf.files(name, inputs.versions[name]))
                 else:
-                    digests[name] = Digest.of_text(old["rows"], old["digest"]) + self._digests[name].result()
+                    added = self._proved.get(name) or self._digest(name, inputs.added[name])
+                    digests[name] = Digest.of_text(old["rows"], old["digest"]) + added
         open_rows = self._shelf.rows("fate_open", inputs.versions.get("fate_open"))
         counted, brought = said["balance"], dict(inputs.added)
         if "message_fate" in agreed.rebuild:
@@ -414,6 +412,13 @@ class Runner:
         return Facts(
             agreed.number, at, agreed.ranges, heads, inputs.versions, digests, listings, findings, balance, uncompared
         )
+
+    def _digest(self, name: str, paths: Sequence[Path]) -> Digest:
+        """The digest of a table's files, by tasks of Spark's where they are many."""
+        if few.are_few(paths):
+            return self._shelf.digest(name, paths)
+        schema = records.arrow_schema(self._tables[name])
+        return of_files_by_tasks(self._spark, paths, self._lake.root(name), schema)
 
     def _uncompared(self, number: int) -> frozenset[str]:
         """The histories of which batches before this one were not compared with what their places hold."""

@@ -4,6 +4,7 @@ Everything that reads and writes agrees on UTC and on microseconds; what that ta
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -65,8 +66,6 @@ SMALL_ROWS = 100_000
 """Up to so many rows, getting ready to work in parallel takes longer than the work."""
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
-ROWS_PER_PARTITION_MAX = 500_000
-"""What is sorted or gathered at a time: it has to fit into the memory of one task, beside those of others."""
 
 _FITTED = {
     "spark.sql.adaptive.enabled": ("false", "true"),
@@ -92,21 +91,25 @@ _LOOKED_UP = (
 )
 """The classes of Spark's that its Python half asks for again and again, some of them with every expression."""
 
-_SHORT_LIFE = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+_SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 """For a process that ends before what Java's second compiler makes of its code would pay: half the time of a first batch.
 
 The room for compiled code would be so small then that it is thrown away and made again all the time.
 """
 
-_LONG_LIFE = "-XX:FreqInlineSize=35 -XX:InlineSmallCode=1000 -XX:+UseParallelGC -XX:-UseGCOverheadLimit"
+_LONG_LIFE = "-XX:FreqInlineSize=35 -XX:InlineSmallCode=1000"
 """For any other. Spark compiles code of its own for every table, and Java's second compiler copies into it whatever is called there: a
 third of a build of a million entries was compiling. With less copied it takes a third of that, and the code is no slower.
-
-The parallel collector takes less than the default one from those who work.
 """
 
+_COLLECTOR = "-XX:+UseParallelGC -XX:MaxNewSize={new_mb}m"
+"""It takes less than the default one from those who work. By default it has a third of the memory for what is new, which Spark then lacks
+for what it sorts."""
+
 _NEW_SHARE = 6
-"""The part of the memory that Java has for what is new: by default a third, which Spark then lacks for what it sorts."""
+"""The part of the memory that is for what is new."""
+
+_ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 
 
 @dataclass(frozen=True)
@@ -197,9 +200,6 @@ def fit(session: "SparkSession", rows: int) -> None:
             session.conf.set(name, many)
         else:
             session.conf.unset(name)
-    needed = rows // ROWS_PER_PARTITION_MAX
-    if needed > int(session.conf.get(_PARTITIONS) or 0):
-        session.conf.set(_PARTITIONS, str(needed))
 
 
 def _ship(session: "SparkSession", settings: SessionSettings, cache: Path) -> None:
@@ -218,9 +218,7 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
         "spark.driver.maxResultSize": f"{settings.memory_mb // 2}m",
         "spark.sql.warehouse.dir": str(cache / "warehouse"),
     }
-    is_short = settings.rows is not None and settings.rows <= SMALL_ROWS
-    new_memory = f"-XX:MaxNewSize={settings.memory_mb // _NEW_SHARE}m"
-    options["spark.driver.defaultJavaOptions"] = _SHORT_LIFE if is_short else f"{_LONG_LIFE} {new_memory}"
+    options["spark.driver.defaultJavaOptions"] = java_options(settings, os.environ)
     if settings.master.startswith("local["):
         options["spark.driver.host"] = "127.0.0.1"  # nothing else needs to reach it
         options["spark.driver.bindAddress"] = "127.0.0.1"
@@ -229,6 +227,25 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
             count = os.cpu_count() or 1 if cores == "*" else int(cores)
             options[_PARTITIONS] = str(2 * count)
     return options
+
+
+def java_options(settings: SessionSettings, environment: Mapping[str, str]) -> str:
+    """What Java is told beside what the user tells it, who may have chosen a collector: Java does not start with two."""
+    if settings.rows is not None and settings.rows <= SMALL_ROWS:
+        collector, rest = "-XX:+UseSerialGC", _SHORT_LIFE
+    else:
+        collector, rest = _COLLECTOR.format(new_mb=settings.memory_mb // _NEW_SHARE), _LONG_LIFE
+    return rest if _ANY_COLLECTOR.search(_chosen_options(environment)) else f"{rest} {collector}"
+
+
+def _chosen_options(environment: Mapping[str, str]) -> str:
+    """Where a user may have written options of Java's."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    folder = environment.get("SPARK_CONF_DIR") or str(Path(_find_spark_home()) / "conf")
+    defaults = Path(folder) / "spark-defaults.conf"
+    named = [environment.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
+    return " ".join([*named, defaults.read_text() if defaults.is_file() else ""])
 
 
 def _prepare_process(cache: Path) -> None:

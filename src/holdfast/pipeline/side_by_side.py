@@ -10,6 +10,10 @@ from graphlib import TopologicalSorter
 
 def do_each(needs: Mapping[str, Collection[str]], at_once: int, do: Callable[[str], None]) -> None:
     """Do all that is named, so many at once; where one fails no other is begun, and what was begun is waited for."""
+    if at_once == 1:  # in this very thread, where whoever is interrupted stops at once
+        for name in TopologicalSorter(needs).static_order():
+            do(name)
+        return
     order, waiting = TopologicalSorter(needs), _waiting_for(needs)
     order.prepare()
     ready: list[str] = []

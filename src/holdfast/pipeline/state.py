@@ -95,16 +95,9 @@ class Reading:
         for part in self.parts:
             settings = Settings(self._options(part))
             what = (part.source.origin, settings.place, self.table, settings.columns, settings.gaps)
-            ranges = HoldfastReader(settings, self._page()).partitions()
+            ranges = HoldfastReader(settings, self.schema).partitions()
             found += (Piece(*what, one.after, one.until, one.log_id) for one in ranges)
         return found
-
-    def _page(self) -> "StructType":
-        """The columns as they are exported."""
-        from pyspark.sql.types import BinaryType, StructField, StructType
-
-        told = [StructField(one.name, one.dataType) for one in self.schema if one.name not in ("origin", "log_id")]
-        return StructType([*told, StructField("export_log_id", BinaryType())])
 
     def _options(self, part: Part) -> dict[str, str]:
         place = part.source.place

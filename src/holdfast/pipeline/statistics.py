@@ -4,6 +4,7 @@ Taken from the file's own footer. Without it readers count no rows and skip no f
 """
 
 import json
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # the package ship
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+TIME_MIN_US, TIME_MAX_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The times that can be said: those of the years 1 to 9999. A damaged entry may have another."""
 
 _BOUNDED = ("date", "long", "string", "timestamp")  # Delta has no bounds for bytes and flags
 
@@ -36,8 +40,9 @@ def statistics(path: Path, schema: "StructType") -> str:
         nulls[name] = sum(one.null_count for one in found)
         bounds = [one for one in found if one.has_min_max]
         if bounds and all(one.has_min_max or one.num_values == 0 for one in found):
-            least[name] = _text(min(one.min for one in bounds))
-            greatest[name] = _text(max(one.max for one in bounds))
+            with suppress(OverflowError):  # a damaged time, which has no spelling: whoever reads does without bounds
+                first, last = _text(min(one.min for one in bounds)), _text(max(one.max for one in bounds))
+                least[name], greatest[name] = first, last
     told = {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
     return json.dumps(told, ensure_ascii=False)
 

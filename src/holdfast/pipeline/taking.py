@@ -7,7 +7,7 @@ for their chain: whoever does that later has to read them all again.
 
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 
-from holdfast.pipeline import digest, few, pages
+from holdfast.pipeline import digest, few, pages, tasks
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.pages import Page, Place
+from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-TASKS_MAX = 64
-"""Pieces beyond that go to one task several at a time: each task leaves a file of its own."""
+SHARES_MAX = 64
+"""Where there are more pieces than that a task takes several: each leaves a file of its own."""
 
 FILE_ROWS_MAX = 1_000_000
 FILES_OPEN_MAX = 8
@@ -33,8 +34,6 @@ FILES_OPEN_MAX = 8
 
 _TAKEN = ".taken"  # what a file is called until it is known that the task which wrote it counts
 _DONE = ".parquet"
-_REPORT = "paths array<string>, rows bigint, digest string"
-_DAY_MIN_US, _DAY_MAX_US = -62_135_596_800_000_000, 253_402_300_799_999_999  # of the years 1 to 9999
 
 
 @dataclass(frozen=True)
@@ -66,14 +65,6 @@ class Form:
     is_history: bool = False  # lies by day, and its rows are proved
 
 
-@dataclass(frozen=True)
-class Report:
-    """What a task has written."""
-
-    paths: Sequence[str]
-    digest: Digest  # of its rows, where these are proved
-
-
 def take(
     open_spark: "Callable[[], SparkSession]", pieces: Sequence[Piece], columns: "StructType", target: Path
 ) -> None:
@@ -91,65 +82,62 @@ def take_history(
     """Write entries into folders by day; the digest of them all. How they are chained is written into a folder of its own."""
     if links is not None:
         links.mkdir(parents=True)
-    reports = _take(open_spark, pieces, Form(target, few.arrow_schema(columns), links, is_history=True))
-    return sum((one.digest for one in reports), Digest())
+    return _take(open_spark, pieces, Form(target, few.arrow_schema(columns), links, is_history=True))
 
 
-def _take(open_spark: "Callable[[], SparkSession]", pieces: Sequence[Piece], form: Form) -> list[Report]:
+def _take(open_spark: "Callable[[], SparkSession]", pieces: Sequence[Piece], form: Form) -> Digest:
     form.target.mkdir(parents=True)
-    tasks = _shared_out(pieces)
-    if sum(one.until - one.after for one in pieces) <= few.ROWS_MAX:
-        reports = [_taken(form, task) for task in tasks]
-    else:
-        numbers = open_spark().range(0, len(tasks), 1, len(tasks))
-        rows = numbers.mapInArrow(partial(_by_task, form=form, tasks=tasks), _REPORT).collect()
-        reports = [Report(row.paths, Digest.of_text(row.rows, row.digest)) for row in rows]
-    for path in (Path(path) for one in reports for path in one.paths):
+    shares, do = _shared_out(pieces), partial(_taken, form)
+    is_little = sum(one.until - one.after for one in pieces) <= few.ROWS_MAX
+    reports = [do(share) for share in shares] if is_little else tasks.done(open_spark(), shares, do)
+    for path in (Path(path) for one in reports for path in one["paths"]):
         path.rename(path.with_suffix(_DONE))  # of a task that was begun twice only one attempt is reported
-    return reports
+    return sum((Digest.of_text(one["rows"], one["digest"]) for one in reports), Digest())
 
 
 def _shared_out(pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
-    """A task for each piece; where there are more than tasks, those beside each other have one."""
-    count = min(len(pieces), TASKS_MAX)
+    """What each task takes: one piece, or several beside each other."""
+    count = min(len(pieces), SHARES_MAX)
     bounds = [len(pieces) * number // count for number in range(count + 1)] if count else []
     return [pieces[low:high] for low, high in itertools.pairwise(bounds)]
 
 
-def _by_task(batches: Iterable[Any], form: Form, tasks: Sequence[Sequence[Piece]]) -> Iterator[Any]:
-    """What Spark calls: numbers of tasks come in, what these have written goes out."""
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            found = _taken(form, tasks[number])
-            yield pa.RecordBatch.from_pylist(
-                [{"paths": found.paths, "rows": found.digest.rows, "digest": found.digest.text()}],
-                pa.schema([("paths", pa.list_(pa.string())), ("rows", pa.int64()), ("digest", pa.string())]),
-            )
-
-
-def _taken(form: Form, pieces: Sequence[Piece]) -> Report:
-    """Read some pieces, and write them."""
-    from holdfast.pipeline.tables import _links as links  # here, because Spark comes with it
-
+def _taken(form: Form, pieces: Sequence[Piece]) -> dict[str, Any]:
+    """Read some pieces, and write them: the files, and the digest of the rows if these are proved."""
     files, beside, proved = _Files(form.target), _Files(form.links), Digest()
     for piece in pieces:
-        for page in piece.pages():
+        for page in filter(_has_rows, piece.pages()):
             rows = _rows(form, piece, page)
             for folder, part in few.divided(rows, "day" if form.is_history else None):
                 files.add(folder, part)
             if form.is_history:
                 proved += digest.of_table(rows)
             if form.links is not None:
-                beside.add(".", pa.Table.from_batches(links.parts(rows.combine_chunks().to_batches())))
-    return Report([*files.close(), *beside.close()], proved)
+                beside.add(".", _links(rows))
+    return {"paths": [*files.close(), *beside.close()], "rows": proved.rows, "digest": proved.text()}
+
+
+def _links(rows: Any) -> Any:
+    from holdfast.pipeline.tables import _links as links  # here, because Spark comes with it
+
+    return pa.Table.from_batches(links.parts(rows.combine_chunks().to_batches()))
+
+
+def _has_rows(page: Page) -> bool:
+    return page.rows > 0
 
 
 def _rows(form: Form, piece: Piece, page: Page) -> Any:
-    """The rows of a page in the columns that they are to have, in order; one whose time is none that a day has is of no day."""
+    """The rows of a page in the columns that they are to have, in the order of their positions."""
     found = pa.Table.from_batches(page.batches, page.schema)
     constants = {"origin": piece.origin, "log_id": page.log_id, "as_of_seq": page.as_of_seq}
     if form.is_history:
-        found = found.append_column("day", _days(found.column("at")))
+        found = found.append_column("day", days_of(found.column("at")))
+    lacking = [name for name in form.schema.names if name not in (*found.schema.names, *constants)]
+    if lacking:
+        raise pages.SourceError(
+            f"{piece.place.url}: the export of {piece.table} has no column {lacking[0]}: is it of an older Holdfast? Update it."
+        )
     rows = few.as_expected(
         found, form.schema, {name: constants[name] for name in constants if name in form.schema.names}
     )
@@ -158,10 +146,12 @@ def _rows(form: Form, piece: Piece, page: Page) -> Any:
     return rows if is_in_order else rows.take(pc.sort_indices(seqs))
 
 
-def _days(at: Any) -> Any:
+def days_of(at: Any) -> Any:
+    """The days of times; of one that is missing, or of a year that no calendar here has, the first there is: it must lie somewhere."""
     micros = pc.cast(at, pa.int64())
-    is_a_day = pc.and_(pc.greater_equal(micros, _DAY_MIN_US), pc.less_equal(micros, _DAY_MAX_US))
-    return pc.cast(pc.if_else(is_a_day, at, pa.scalar(None, at.type)), pa.date32())
+    is_a_day = pc.and_(pc.greater_equal(micros, TIME_MIN_US), pc.less_equal(micros, TIME_MAX_US))
+    known = pc.fill_null(pc.if_else(is_a_day, micros, pa.scalar(None, pa.int64())), 0)
+    return pc.cast(known.cast(pa.timestamp("us")), pa.date32())
 
 
 class _Files:

@@ -55,11 +55,14 @@ def test_a_log_that_nobody_set_out_to_read_is_told(spark: SparkSession) -> None:
 def test_nobody_keeps_a_dictionary_of_values_that_seldom_repeat(spark: SparkSession, lake_path: Path) -> None:
     lake = Lake(lake_path)
     lake.create()
-    rows = spark.range(1, 1001).selectExpr("id AS seq", "'accepted' AS kind", "cast('same' AS binary) AS chain")
+    rows = spark.range(1, 1001).selectExpr(
+        *("id AS seq", "'accepted' AS kind", "cast('same' AS binary) AS chain"),
+        *("array(named_struct('member', 'ann')) AS recipients", "array('ben') AS mentions"),
+    )
     made = Table("made", "Rows of a test.", ("seq",), rows.schema, Writing.APPEND, None)
     staged = [lake.stage(made, rows), lake.stage_by("made", lambda target: few.write(rows.toArrow(), target))]
     for path in (file for folder in staged for file in folder.rglob("*.parquet")):
         group = pq.ParquetFile(path).metadata.row_group(0)
         columns = [group.column(place) for place in range(group.num_columns)]
         with_one = {one.path_in_schema for one in columns if any("DICTIONARY" in name for name in one.encodings)}
-        assert with_one == {"kind"}
+        assert with_one == {"kind", "recipients.list.element.member", "mentions.list.element"}

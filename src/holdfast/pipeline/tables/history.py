@@ -87,6 +87,5 @@ history = Table(
     writing=Writing.APPEND,
     function=None,  # it is taken over as it is: nothing is computed
     partition_by="day",
-    sort_by=("origin", "seq"),
     invariant=positions_are_dense,
 )

@@ -29,6 +29,7 @@ from holdfast.pipeline.tables._operation import operation_orphans, told_by_all, 
 from holdfast.pipeline.tables._snapshot_state import snapshot_orphans, standing_by_all
 from holdfast.pipeline.tables.chain_break import alive
 from holdfast.pipeline.tables.extent import logs_of
+from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 from holdfast.pipeline.tables.sequence import ACCEPTS
 
 _MESSAGE = ["message_id", "origin"]  # what differs most comes first: rows are sorted by these
@@ -129,12 +130,13 @@ def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataF
     kind, is_closing = F.col("kind"), F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
     accept = F.struct(
         *("seq", "at", "mesh", "sender", "client_message_id", "event_id", "destination_kind", "destination_ref"),
-        *("size", "recipients", "mentions"),
+        "size",
+        *(_none_if_absent(name).alias(name) for name in ("recipients", "mentions")),
     )
     closing = F.struct("seq", "recipient", F.col("kind").alias("state"), "was_stored", "at", "mesh")
     told = about.unionByName(loose, allowMissingColumns=True).unionByName(found, allowMissingColumns=True)
-    # What is to be grouped goes where its group is first: to put together before that what is together nowhere takes a sort.
-    # Sorted by a hash: ids of one second begin alike, and to tell them apart each would have to be looked up.
+    # Spark would otherwise group on both sides of the shuffle, and before it nothing is together yet, so that would only sort. It
+    # sorts by a hash, because ids of one second begin alike: to tell these apart, each would have to be looked up.
     return (
         told.withColumn("hash", F.xxhash64(*_MESSAGE))
         .repartition("hash")
@@ -150,8 +152,13 @@ def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataF
     )
 
 
+def _none_if_absent(name: str) -> Column:
+    """A list of an entry; a damaged one may lack it, and the rest of it is compared all the same."""
+    return F.coalesce(name, F.array().cast(HISTORY[name].dataType))
+
+
 def _unlike(records: DataFrame, batch: Batch) -> DataFrame:
-    """The facts of messages of which not exactly that is there what is expected, on both sides; nearly none are."""
+    """Of messages whose rows are not exactly those that are expected, all facts of both sides. There are nearly none."""
     matched = F.filter(
         "closings", lambda one: ~F.array_contains(F.col("loose"), F.struct(one["recipient"], one["seq"]))
     )
