@@ -74,14 +74,15 @@ def test_killed_at_its_steps_a_lake_ends_as_if_nothing_had_been(
 def test_killed_while_tables_are_computed_side_by_side_a_lake_ends_as_if_nothing_had_been(
     spark: SparkSession, place: Place, tmp_path: Path
 ) -> None:
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    whole = tmp_path / "whole"
     lakes.run(spark, whole, place, tables=TOYS)
     for name in (name for name in TOYS if TOYS[name].is_stored and name != "history"):
+        killed = tmp_path / name
         with pytest.raises(Killed):
-            lakes.run(spark, killed / name, place, tables=TOYS, step=Steps(f"commit {name}"), at_once=4)
-        lakes.run(spark, killed / name, place, tables=TOYS, at_once=4)
-        assert lakes.contents(killed / name, TOYS) == lakes.contents(whole, TOYS)
-        assert verify(lakes.shelf_of(killed / name, TOYS)) == []
+            lakes.run(spark, killed, place, tables=TOYS, step=Steps(f"commit {name}"), at_once=4)
+        lakes.run(spark, killed, place, tables=TOYS, at_once=4)
+        assert lakes.contents(killed, TOYS) == lakes.contents(whole, TOYS)
+        assert verify(lakes.shelf_of(killed, TOYS)) == []
 
 
 def _kills(names: list[str], every: int, *, before: bool) -> list[tuple[str, bool]]:
