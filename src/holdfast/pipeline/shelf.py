@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 from duckdb import StatementType
 
 from holdfast.pipeline import catalog, certificate, content, digest, records
@@ -14,6 +16,7 @@ from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
 from holdfast.pipeline.plan import Mark
+from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 from holdfast.pipeline.table import Table
 from holdfast.store import faults, files
 
@@ -176,15 +179,25 @@ class Shelf:
         self.connection.execute(f"SET allowed_paths = [{listed}]")
         self.connection.execute("SET enable_external_access = false")
         answer: Any = self.connection.sql(sql, params=list(values) or None)
-        return list(answer.columns), answer.to_arrow_table().to_pylist()
+        return list(answer.columns), _said(answer.to_arrow_table())
 
     def _rows_of(
         self, table: Table, paths: Sequence[Path], sql: str, values: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
         whole = sql.replace("{rows}", relation(table, paths))
-        found = self.connection.sql(whole, params=list(values) or None).to_arrow_table()
-        rows: list[dict[str, Any]] = found.to_pylist()
-        return rows
+        return _said(self.connection.sql(whole, params=list(values) or None).to_arrow_table())
+
+
+def _said(found: Any) -> list[dict[str, Any]]:
+    """An Arrow table as Python has it; a damaged time, for which Python has no word, as none."""
+    for place, field in enumerate(found.schema):
+        if pa.types.is_timestamp(field.type):
+            column = found.column(place)
+            micros = pc.cast(pc.cast(column, pa.timestamp("us", field.type.tz)), pa.int64())
+            is_a_time = pc.and_(pc.greater_equal(micros, TIME_MIN_US), pc.less_equal(micros, TIME_MAX_US))
+            found = found.set_column(place, field, pc.if_else(is_a_time, column, pa.scalar(None, field.type)))
+    rows: list[dict[str, Any]] = found.to_pylist()
+    return rows
 
 
 def check_question(sql: str) -> None:

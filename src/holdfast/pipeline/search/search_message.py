@@ -6,7 +6,7 @@ from pyspark.sql.types import BinaryType, DateType, LongType, StringType, Struct
 
 from holdfast.pipeline.search._words import WORD
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import device_mesh, utf8
+from holdfast.pipeline.tables._entry import day_of, device_mesh, utf8
 
 KEY = ("origin", "direction", "peer", "client_message_id")
 SCHEMA = StructType(
@@ -65,7 +65,7 @@ def search_message(
         _sent(state_sent.join(went, on=["origin", "seq"], how="left_semi"))
     )
     words = F.size(words_of("text")).cast("bigint")
-    found = both.withColumn("text", utf8("body")).withColumn("words", words).withColumn("day", F.to_date("at"))
+    found = both.withColumn("text", utf8("body")).withColumn("words", words).withColumn("day", day_of("at"))
     # A home that was restored gets again what it lost, and tells of it again.
     order = F.row_number().over(Window.partitionBy(*KEY).orderBy("seq"))
     first = found.where(F.col("words") > 0).withColumn("order", order).where(F.col("order") == 1)

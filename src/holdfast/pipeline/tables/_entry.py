@@ -3,6 +3,8 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
+from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
+
 CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 """Kinds of entries that end an open delivery, and its outcome at the same time."""
 
@@ -39,6 +41,12 @@ def number_at(bytes_column: str, start: int) -> Column:
 def utf8(bytes_column: str | Column) -> Column:
     """Bytes as text; null where they are none, for what somebody did to a detail must not end the run that looks for it."""
     return F.try_validate_utf8(F.col(bytes_column) if isinstance(bytes_column, str) else bytes_column)
+
+
+def day_of(time: str) -> Column:
+    """The day of a time, UTC; of one that no calendar has the first there is, where its entry lies, too."""
+    is_a_time = F.unix_micros(time).between(TIME_MIN_US, TIME_MAX_US)
+    return F.when(is_a_time, F.to_date(time)).otherwise(F.lit("1970-01-01").cast("date"))
 
 
 def bucket(*key: str) -> Column:

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import DateType, StructField, StructType
 
 from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._entry import day_of
 from holdfast.pipeline.tables.turn import KINDS, TURN
 
 SCHEMA = StructType([*TURN, StructField("day", DateType(), nullable=False)])  # of began_at, UTC
@@ -15,7 +16,7 @@ _KEY = ["device", "agent", "session", "n"]
 
 def turns_follow_each_other(new_turn: DataFrame, agent_turn: DataFrame) -> DataFrame:
     """A turn is there once, has a known outcome and not less than nothing in it; only a session's last one is open."""
-    days = F.broadcast(new_turn.select(F.to_date("began_at").alias("day")).distinct())
+    days = F.broadcast(new_turn.select(day_of("began_at").alias("day")).distinct())
     near = agent_turn.join(days, on="day", how="left_semi")
     is_wrong = ~F.col("outcome").isin(*OUTCOMES) | (F.col("tools") < 0) | (F.col("errors") < 0) | (F.col("n") < 1)
     twice = near.groupBy(*_KEY).count().where(F.col("count") > 1).select(*_KEY)
@@ -26,7 +27,7 @@ def turns_follow_each_other(new_turn: DataFrame, agent_turn: DataFrame) -> DataF
 
 def touched_days(new_turn: DataFrame) -> DataFrame:
     """Days on which a turn began that this batch began, went on with or ended."""
-    return new_turn.select(F.to_date("began_at").alias("day")).distinct()
+    return new_turn.select(day_of("began_at").alias("day")).distinct()
 
 
 @table(
@@ -44,5 +45,5 @@ def agent_turn(old_agent_turn: DataFrame, new_turn: DataFrame) -> DataFrame:
     kept = old_agent_turn.join(F.broadcast(touched_days(new_turn)), on="day", how="left_semi").join(
         new_turn.select(*_KEY), on=_KEY, how="left_anti"
     )
-    new = new_turn.withColumn("day", F.to_date("began_at"))
+    new = new_turn.withColumn("day", day_of("began_at"))
     return kept.select(*SCHEMA.fieldNames()).unionByName(new.select(*SCHEMA.fieldNames()))

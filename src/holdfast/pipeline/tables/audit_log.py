@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import device_member, of_device, of_relay, utf8
+from holdfast.pipeline.tables._entry import day_of, device_member, of_device, of_relay, utf8
 
 SCHEMA = StructType(
     [
@@ -54,7 +54,7 @@ def audit_log(new_history: DataFrame) -> DataFrame:
     told = new_history.where(reduce(or_, (one.is_so for one in decisions)))
     asked = F.when(F.col("kind") == "admin", F.from_json(utf8("detail"), _ASKED))
     return told.withColumn("asked", asked).select(
-        *(F.to_date("at").alias("day"), "origin", "log_id", "seq", "at", "mesh"),
+        *(day_of("at").alias("day"), "origin", "log_id", "seq", "at", "mesh"),
         *(_of_whichever(decisions, name).alias(name) for name in ("actor", "action", "subject", "detail")),
     )
 

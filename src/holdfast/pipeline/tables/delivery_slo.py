@@ -15,6 +15,7 @@ from pyspark.sql.types import (
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._counts import fallen_short, summed
+from holdfast.pipeline.tables._entry import day_of
 from holdfast.pipeline.tables._latency import bucket
 
 SCHEMA = StructType(
@@ -45,7 +46,7 @@ def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) ->
 )
 def delivery_slo(old_delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
     """Deliveries per mesh, hour of the accept, whether they had waited, and logarithmic bucket of latency."""
-    days = _delivered(new_message_fate).select(F.to_date("accepted_at").alias("day"))
+    days = _delivered(new_message_fate).select(day_of("accepted_at").alias("day"))
     counted = _counted(new_message_fate)
     return summed(old_delivery_slo, counted, days, KEY, ("count",)).select(*SCHEMA.fieldNames())
 
@@ -55,7 +56,7 @@ def _counted(new_message_fate: DataFrame) -> DataFrame:
     latency = F.unix_micros("closed_at") - F.unix_micros("accepted_at")
     return (
         delivered.withColumn("accepted_hour", F.date_trunc("hour", "accepted_at"))
-        .withColumn("day", F.to_date("accepted_hour"))
+        .withColumn("day", day_of("accepted_hour"))
         .groupBy("day", "mesh", "accepted_hour", "was_stored", bucket(latency).alias("bucket"))
         .count()
     )

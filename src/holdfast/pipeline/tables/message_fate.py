@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import DateType, StructField, StructType
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import CLOSINGS
+from holdfast.pipeline.tables._entry import CLOSINGS, day_of
 from holdfast.pipeline.tables.fate import CLOSED, KEY, OPENED
 
 OUTCOMES = (*CLOSINGS, "rolled_back", "full", "blocked")
@@ -35,4 +35,4 @@ def fates_are_of_this_world(new_message_fate: DataFrame) -> DataFrame:
 def message_fate(new_fate: DataFrame) -> DataFrame:
     """One row per message and recipient: when it was accepted, when that was over, and how."""
     closed = new_fate.where(F.col("state") == "closed")
-    return closed.withColumn("day", F.to_date("closed_at")).select(*SCHEMA.fieldNames())
+    return closed.withColumn("day", day_of("closed_at")).select(*SCHEMA.fieldNames())

@@ -14,7 +14,7 @@ from pyspark.sql.types import (
 )
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import of_relay, utf8
+from holdfast.pipeline.tables._entry import day_of, of_relay, utf8
 from holdfast.protocol.receipt import MESSAGE_ID_BYTES, ReceiptStatus
 
 SCHEMA = StructType(
@@ -78,5 +78,5 @@ def receipt(new_history: DataFrame) -> DataFrame:
         F.unhex(F.get("tag", 1)).alias("event_id"),
         F.when(truth == "true", True).when(truth == "false", False).alias("was_stored"),
         F.get("tag", 3).alias("status"),
-        F.to_date("at").alias("day"),
+        day_of("at").alias("day"),
     )

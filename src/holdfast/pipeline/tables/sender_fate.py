@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BooleanType, DateType, StructField, StructType
 
 from holdfast.pipeline.table import Writing, table
+from holdfast.pipeline.tables._entry import day_of
 from holdfast.pipeline.tables.sender import ENQUEUED, KEY, KEY_FIELDS, SETTLED, TRIED
 
 STATUSES = ("relayed", "dead", "aborted", "rolled_back")
@@ -43,4 +44,4 @@ def sends_end_once(new_sender_fate: DataFrame) -> DataFrame:
 def sender_fate(new_sender: DataFrame) -> DataFrame:
     """One row per send that is settled: written down when, tried how often, ended how."""
     closed = new_sender.where(F.col("state") == "closed")
-    return closed.withColumn("day", F.to_date("closed_at")).select(*SCHEMA.fieldNames())
+    return closed.withColumn("day", day_of("closed_at")).select(*SCHEMA.fieldNames())
