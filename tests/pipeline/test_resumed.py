@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline import few
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
 from tests.pipeline.worlds import generated
@@ -71,3 +72,22 @@ def test_chains_are_followed_in_a_batch_that_goes_on_as_in_one_that_was_never_in
     assert "write link" in told
     assert found["resumed"] == found["whole"]
     assert {"position_gap", "chain_mismatch"} <= {kind for kind, _ in found["whole"]}
+
+
+def test_what_an_attempt_left_of_the_state_is_not_read(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "FILE_BYTES_MAX", -1)  # so that Spark reads the files, and not the driver
+    planted = []
+
+    def with_leftover(name: str, action: Callable[[], Any]) -> Any:
+        found = action()
+        if name == "write state_delivery":
+            (folder,) = (tmp_path / "lake" / ".holdfast" / "staging").glob("state_delivery-*")
+            (folder / "torn.taken").write_bytes(b"half a file")
+            planted.append(folder)
+        return found
+
+    with generated(tmp_path, 20, homes=0) as world:
+        outcome = lakes.run(spark, tmp_path / "lake", world.place, tables=TABLES, step=with_leftover)
+    assert (len(planted), outcome.violations) == (1, 0)
