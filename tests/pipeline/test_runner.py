@@ -73,12 +73,16 @@ def test_what_is_too_much_for_the_driver_is_taken_by_tasks_and_the_same(
     pieces = entries([(source, Range(source.origin, source.head.log_id, 0, source.head.seq, None))]).pieces()
     spread = [replace(piece, after=seq, until=seq + 1) for piece in pieces for seq in range(piece.after, piece.until)]
     opened: list[SparkSession] = []
+
+    def open_spark() -> SparkSession:
+        opened.append(spark)
+        return spark
+
     found = {}
     for name, shares_max, rows_max in (("driver", 64, 10_000), ("task", 64, 0), ("tasks", 3, 0)):
         monkeypatch.setattr(taking, "SHARES_MAX", shares_max)
         monkeypatch.setattr(few, "ROWS_MAX", rows_max)
         target, links = tmp_path / name, tmp_path / f"{name}-links"
-        open_spark = lambda: opened.append(spark) or spark  # type: ignore[func-returns-value]  # noqa: E731 - counted
         wanted = pieces if name == "task" else spread
         digest = taking.take_history(open_spark, wanted, history.schema, target, links)
         rows = few.read(history.schema, sorted(target.rglob("*.parquet")), "day").sort_by("seq").to_pylist()

@@ -10,11 +10,10 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 import pytest
 
 from holdfast.export.selection import HISTORY as EXPORTED
-from holdfast.pipeline import few, pages, records, taking
+from holdfast.pipeline import few, pages, records, taking, times
 from holdfast.pipeline.digest import Digest, of_files
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Page, Place
-from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 from holdfast.pipeline.tables.history import history
 from holdfast.pipeline.tables.link import link
 from holdfast.pipeline.taking import Form, Piece
@@ -83,7 +82,7 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "a time that is missing": row(2, None),
     "a time before there were years": row(2, -(2**62)),
     "a time past the last year": row(2, 2**62),
-    "the first moment of year ten thousand": row(2, TIME_MAX_US + 1),
+    "the first moment of year ten thousand": row(2, times.MAX_US + 1),
     "a position that is missing": row(None),
     "lists that are missing": row(2, recipients=None, mentions=None),
     "values that are missing": row(2, kind=None, detail=None, chain=None),
@@ -112,7 +111,7 @@ def test_a_time_that_is_of_no_day_lies_where_time_begins(tmp_path: Path, told: l
 
 
 def test_the_last_moment_of_the_last_year_has_a_day(tmp_path: Path, told: list[Page]) -> None:
-    told += [page(row(1, TIME_MAX_US), row(2, TIME_MIN_US))]
+    told += [page(row(1, times.MAX_US), row(2, times.MIN_US))]
     take(tmp_path)
     assert [file.parent.name for file in files(tmp_path / "history")] == ["day=0001-01-01", "day=9999-12-31"]
 
@@ -131,7 +130,7 @@ def test_of_pages_without_rows_nothing_is_left(tmp_path: Path, told: list[Page])
 def test_a_file_that_is_full_and_days_without_end_leave_more_files_and_every_row(
     tmp_path: Path, told: list[Page], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(taking, "FILE_ROWS_MAX", 2)
+    monkeypatch.setattr(few, "FILE_ROWS_MAX", 2)
     monkeypatch.setattr(taking, "FILES_OPEN_MAX", 2)
     told += [page(*(row(5 * number + one, NOON + DAY_US * one) for one in range(5))) for number in range(3)]
     assert take(tmp_path) == certified(tmp_path)

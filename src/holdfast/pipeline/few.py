@@ -23,6 +23,7 @@ FILE_BYTES_MAX = 262_144
 """So many bytes of an input's files are few: Spark looks through all rows that it has while it plans, again and again."""
 
 COMPRESSION = "zstd"
+FILE_ROWS_MAX = 1_000_000
 
 UNLIKE = (
     *("message_id", "client_message_id", "event_id", "receipt_event_id", "chain", "detail", "sequence"),

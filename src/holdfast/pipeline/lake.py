@@ -41,7 +41,6 @@ SMALL_FILES_MAX = 16
 
 SMALL_FILE_BYTES = 33_554_432
 TARGET_FILE_BYTES = 134_217_728
-ROWS_PER_FILE_MAX = 1_000_000
 
 VACUUM_HOURS = 24
 """How long a file that no version of interest needs is kept, for readers that opened it before."""
@@ -200,7 +199,7 @@ class Lake:
         ordered = [*([table.partition_by] if table.partition_by else []), *table.sort_by]
         if ordered:
             chosen = chosen.sortWithinPartitions(*ordered)
-        writer = chosen.write.options(maxRecordsPerFile=ROWS_PER_FILE_MAX, **_FORM)
+        writer = chosen.write.options(maxRecordsPerFile=few.FILE_ROWS_MAX, **_FORM)
         if table.partition_by:
             writer = writer.partitionBy(table.partition_by)
         self.step(f"write {table.name}", lambda: writer.parquet(str(target)))

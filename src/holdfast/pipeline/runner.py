@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, taking, upkeep
+from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, taking, times, upkeep
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest, of_files_by_tasks
 from holdfast.pipeline.inputs import Inputs, entries
@@ -24,7 +24,6 @@ from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.side_by_side import do_each
 from holdfast.pipeline.state import Reading
-from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 from holdfast.pipeline.table import Batch, Range, Table, Writing, compares, needs_of
 from holdfast.pipeline.taking import Piece
 from holdfast.store import faults, files
@@ -246,8 +245,8 @@ class Runner:
                 )
 
     def _batch(self, agreed: Plan, last: Run, inputs: Inputs) -> Batch:
-        times = f"BETWEEN {TIME_MIN_US} AND {TIME_MAX_US}"  # a damaged one is no clock
-        latest = f'max(epoch_us("at")) FILTER (epoch_us("at") {times})'
+        known = f"BETWEEN {times.MIN_US} AND {times.MAX_US}"  # a damaged time is no clock
+        latest = f'max(epoch_us("at")) FILTER (epoch_us("at") {known})'
         sql = f"SELECT {latest} AS latest_at, list(DISTINCT kind) AS kinds FROM {{rows}}"  # noqa: S608 - our own words
         found = self._shelf.query_files("history", inputs.added["history"], sql)[0]
         at, kinds = max(last.at, found["latest_at"] or 0), frozenset(found["kinds"] or ())

@@ -8,15 +8,13 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 from duckdb import StatementType
 
-from holdfast.pipeline import catalog, certificate, content, digest, records
+from holdfast.pipeline import catalog, certificate, content, digest, records, times
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
 from holdfast.pipeline.plan import Mark
-from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 from holdfast.pipeline.table import Table
 from holdfast.store import faults, files
 
@@ -192,10 +190,7 @@ def _said(found: Any) -> list[dict[str, Any]]:
     """An Arrow table as Python has it; a damaged time, for which Python has no word, as none."""
     for place, field in enumerate(found.schema):
         if pa.types.is_timestamp(field.type):
-            column = found.column(place)
-            micros = pc.cast(pc.cast(column, pa.timestamp("us", field.type.tz)), pa.int64())
-            is_a_time = pc.and_(pc.greater_equal(micros, TIME_MIN_US), pc.less_equal(micros, TIME_MAX_US))
-            found = found.set_column(place, field, pc.if_else(is_a_time, column, pa.scalar(None, field.type)))
+            found = found.set_column(place, field, times.known(found.column(place)))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
 

@@ -14,9 +14,6 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # the package ship
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-TIME_MIN_US, TIME_MAX_US = -62_135_596_800_000_000, 253_402_300_799_999_999
-"""The times that can be said: those of the years 1 to 9999. A damaged entry may have another."""
-
 _BOUNDED = ("date", "long", "string", "timestamp")  # Delta has no bounds for bytes and flags
 
 

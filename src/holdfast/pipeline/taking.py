@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 
-from holdfast.pipeline import digest, few, pages, tasks
+from holdfast.pipeline import digest, few, pages, tasks, times
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.pages import Page, Place
-from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 SHARES_MAX = 64
 """Where there are more pieces than that a task takes several: each leaves a file of its own."""
 
-FILE_ROWS_MAX = 1_000_000
 FILES_OPEN_MAX = 8
 """Entries come in the order of days, so more are needed only where times are damaged."""
 
@@ -132,7 +130,7 @@ def _rows(form: Form, piece: Piece, page: Page) -> Any:
     found = pa.Table.from_batches(page.batches, page.schema)
     constants = {"origin": piece.origin, "log_id": page.log_id, "as_of_seq": page.as_of_seq}
     if form.is_history:
-        found = found.append_column("day", days_of(found.column("at")))
+        found = found.append_column("day", _days(found.column("at")))
     lacking = [name for name in form.schema.names if name not in (*found.schema.names, *constants)]
     if lacking:
         raise pages.SourceError(
@@ -146,12 +144,9 @@ def _rows(form: Form, piece: Piece, page: Page) -> Any:
     return rows if is_in_order else rows.take(pc.sort_indices(seqs))
 
 
-def days_of(at: Any) -> Any:
+def _days(at: Any) -> Any:
     """The days of times; of one that is missing, or of a year that no calendar here has, the first there is: it must lie somewhere."""
-    micros = pc.cast(at, pa.int64())
-    is_a_day = pc.and_(pc.greater_equal(micros, TIME_MIN_US), pc.less_equal(micros, TIME_MAX_US))
-    known = pc.fill_null(pc.if_else(is_a_day, micros, pa.scalar(None, pa.int64())), 0)
-    return pc.cast(known.cast(pa.timestamp("us")), pa.date32())
+    return pc.cast(pc.fill_null(times.known(at), pa.scalar(0, at.type)), pa.date32())
 
 
 class _Files:
@@ -175,7 +170,7 @@ class _Files:
         file, count = self._open.pop(folder)
         file.write_table(rows)
         self._open[folder] = file, count + rows.num_rows
-        if count + rows.num_rows >= FILE_ROWS_MAX:
+        if count + rows.num_rows >= few.FILE_ROWS_MAX:
             self._open.pop(folder)[0].close()
 
     def close(self) -> list[str]:

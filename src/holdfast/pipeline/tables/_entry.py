@@ -3,7 +3,7 @@
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
+from holdfast.pipeline import times
 
 CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 """Kinds of entries that end an open delivery, and its outcome at the same time."""
@@ -43,10 +43,14 @@ def utf8(bytes_column: str | Column) -> Column:
     return F.try_validate_utf8(F.col(bytes_column) if isinstance(bytes_column, str) else bytes_column)
 
 
+def known_time(time: str) -> Column:
+    """A time, if it is one that there are words for."""
+    return F.when(F.unix_micros(time).between(times.MIN_US, times.MAX_US), F.col(time))
+
+
 def day_of(time: str) -> Column:
     """The day of a time, UTC; of one that no calendar has the first there is, where its entry lies, too."""
-    is_a_time = F.unix_micros(time).between(TIME_MIN_US, TIME_MAX_US)
-    return F.when(is_a_time, F.to_date(time)).otherwise(F.lit("1970-01-01").cast("date"))
+    return F.coalesce(F.to_date(known_time(time)), F.lit("1970-01-01").cast("date"))
 
 
 def bucket(*key: str) -> Column:

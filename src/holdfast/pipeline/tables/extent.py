@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline import few
-from holdfast.pipeline.statistics import TIME_MAX_US, TIME_MIN_US
 from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables import _links as links
+from holdfast.pipeline.tables._entry import known_time
 from holdfast.protocol.history import Restored, genesis
 
 SCHEMA = StructType(
@@ -79,7 +79,7 @@ def extent(old_extent: DataFrame, new_history: DataFrame, batch: Batch) -> DataF
     read = new_history.groupBy("origin", "log_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
-        F.max(F.when(F.unix_micros("at").between(TIME_MIN_US, TIME_MAX_US), F.col("at"))).alias("last_at"),
+        F.max(known_time("at")).alias("last_at"),
         F.max_by("chain", "seq").alias("last_chain"),
     )
     begun = _begun_by(new_history)
