@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake, LakeOutdated, TableTaken, empty
-from holdfast.pipeline.shelf import Run
-from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, needs_of, reads_state, table_of
+from holdfast.pipeline.shelf import Run, Shelf
+from holdfast.pipeline.table import Batch, Function, Table, Writing, needs_of, reads_state, table_of
 from holdfast.protocol.history import Kind
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ FIRST_VERSION = 1
 class _Everything(Inputs):
     """Inputs of a batch that brings all that the lake has."""
 
-    def __init__(self, spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run) -> None:
-        super().__init__(spark, lake, tables, (), {})
+    def __init__(self, spark: "SparkSession", shelf: Shelf, tables: Mapping[str, Table], last: Run) -> None:
+        super().__init__(spark, shelf.lake, tables, (), {})
         self.versions = dict(last.versions)
-        ranges = tuple(Range(mark.origin, mark.log_id, 0, mark.seq, None) for mark in last.marks.values())
+        ranges = tuple(shelf.ranges(last.number))
         self.batch = Batch(last.number, last.at, ranges, full=False, kinds=frozenset(map(str, Kind)))
 
     def _added(self, table: Table) -> list[Path]:
@@ -65,7 +65,7 @@ def lacking(tables: Mapping[str, Table], last: Run) -> list[Table]:
 
 
 def fill(
-    spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run, rebuild: Collection[str] = ()
+    spark: "SparkSession", shelf: Shelf, tables: Mapping[str, Table], last: Run, rebuild: Collection[str] = ()
 ) -> Run:
     """The last complete batch with every table: those that it lacks or that are to be made anew are computed now, once."""
     versions = {name: version for name, version in last.versions.items() if name not in rebuild}
@@ -73,7 +73,7 @@ def fill(
     wanted = lacking(tables, known)
     if last.number == 0 or not wanted:
         return last
-    inputs = _Everything(spark, lake, tables, known)
+    lake, inputs = shelf.lake, _Everything(spark, shelf, tables, known)
     for table in _with_what_passes(tables, wanted):
         if table.name in rebuild:
             _rebuild(table, inputs, lake, last.number)

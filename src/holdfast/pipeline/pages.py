@@ -22,6 +22,10 @@ PATIENCE_S = 60.0
 TIMEOUT_S = 120.0
 """How long one answer may take: a page is read whole before its first byte is sent."""
 
+HISTORY_PAGE_ROWS = 50_000
+"""How many entries are asked for at once. Their bytes, about 20 MB, go where those of the page before lay; from 32 MB on the C library
+gives memory back to the system each time, and to get it again took longer than reading and checking the page."""
+
 FIRST_WAIT_S = 0.2
 WAIT_S_MAX = 5.0
 
@@ -132,14 +136,15 @@ def read_pages(
 ) -> Iterator[Page]:
     """All pages of a range, one after the other; with `gaps`, what is missing in a history is left to the caller to see."""
     while after < until:
-        page = read_page(place, table, after, until, columns)
+        wanted = min(until, after + HISTORY_PAGE_ROWS) if table == "history" else until
+        page = read_page(place, table, after, wanted, columns)
         if page.log_id != log_id:
             raise OtherLog(
                 f"{place.url}: the log changed from {log_id.hex()} to {page.log_id.hex()} while it was read: the relay was "
                 "restored or replaced. Start again; what was read before is not used."
             )
-        if not after < page.next_after <= until or page.until != until:
-            raise Gap(f"{place.url}: asked for {table} after {after} until {until}, got until {page.next_after}")
+        if not after < page.next_after <= wanted or page.until != wanted:
+            raise Gap(f"{place.url}: asked for {table} after {after} until {wanted}, got until {page.next_after}")
         if table == "history" and not gaps:
             check_dense(place, page, after)
         yield page

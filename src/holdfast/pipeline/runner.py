@@ -116,7 +116,7 @@ class Runner:
         rows = sum(mark.seq for mark in last.marks.values()) * bool(whole) + agreed.entries
         session.fit(self._spark, rows)
         upkeep.compact(self._lake, self._shelf.tables, last)
-        last = backfill.fill(self._spark, self._lake, self._tables, last, agreed.rebuild)
+        last = backfill.fill(self._spark, self._shelf, self._tables, last, agreed.rebuild)
         inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
         self._write_history(inputs, agreed, sources)
         inputs.batch = self._batch(agreed, last, inputs)

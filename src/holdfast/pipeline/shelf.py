@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
 from holdfast.pipeline.plan import Mark
-from holdfast.pipeline.table import Table
+from holdfast.pipeline.table import Range, Table
 from holdfast.store import faults, files
 
 _OWN = "search_posting"
@@ -92,6 +92,20 @@ class Shelf:
         marks = {one["origin"]: Mark(one["origin"], one["log_id"], one["seq"], one["chain"]) for one in row["heads"]}
         versions = {one["table"]: one["version"] for one in row["versions"]}
         return Run(row["number"], _micros(row["at"]), marks, {**versions, records.RUN.name: handle.version()})
+
+    def ranges(self, until: int) -> list[Range]:
+        """What all batches up to one have read, in order; what one went on with is one range with what was before it."""
+        handle = self.lake.delta(records.RUN.name)
+        sql = f"SELECT unnest(ranges) AS one FROM {{rows}} WHERE number <= {until} ORDER BY number"  # noqa: S608 - a number
+        rows = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
+        known: dict[tuple[str, bytes], list[Range]] = {}
+        for one in (Range(**row["one"]) for row in rows if row["one"]["after"] < row["one"]["until"]):
+            of_log = known.setdefault((one.origin, one.log_id), [])
+            if of_log and of_log[-1].until == one.after:
+                of_log[-1] = replace(of_log[-1], until=one.until)
+            else:
+                of_log.append(one)
+        return [one for of_log in known.values() for one in of_log]
 
     def certificates(self, until: int | None = None) -> list[Certificate]:
         """All of them, or those up to a batch, in order."""

@@ -12,7 +12,6 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
-from holdfast.pipeline.tables import _links as links
 from holdfast.pipeline.tables._entry import known_time
 from holdfast.protocol.history import Restored, genesis
 
@@ -74,37 +73,23 @@ def logs_are_where_their_entries_end(extent: DataFrame) -> DataFrame:
     writing=Writing.REPLACE,
     invariant=logs_are_where_their_entries_end,
 )
-def extent(old_extent: DataFrame, new_history: DataFrame, batch: Batch) -> DataFrame:
+def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, batch: Batch) -> DataFrame:
     """How far each log is known, and up to where it counts."""
-    read = new_history.groupBy("origin", "log_id").agg(
+    parts = new_link.where(F.col("bytes").isNotNull())
+    read = parts.groupBy("origin", "log_id").agg(
         F.min("seq").alias("first_seq"),
-        F.max("seq").alias("last_seq"),
-        F.max(known_time("at")).alias("last_at"),
-        F.max_by("chain", "seq").alias("last_chain"),
+        F.max("last_seq").alias("last_seq"),
+        F.max(known_time("last_at")).alias("last_at"),
+        F.max_by("last_chain", "last_seq").alias("last_chain"),
+        # Of a damaged log, of the greater that claim to be its first.
+        F.max(F.when(F.col("seq") == 1, F.struct("bytes", "chain"))).alias("first"),
     )
-    begun = _begun_by(new_history)
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
     for row in read.collect():  # a row per log
-        log_id = bytes(row.log_id)
-        _note(logs, row.origin, log_id, row, begun.get((row.origin, log_id), (None, None)))
+        _note(logs, row)
     _cut_off(logs, _forks(new_history) if "restored" in batch.kinds else [])
     rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
     return few.listed(new_history.sparkSession, rows, SCHEMA)
-
-
-def _begun_by(new_history: DataFrame) -> dict[tuple[str, bytes], tuple[bytes | None, bytes | None]]:
-    """The bytes and the chain of the first entry of each log that begins; of a damaged one, of the greater that claim to be it."""
-    first = new_history.where(F.col("seq") == 1).select(*links.COLUMNS).toArrow().combine_chunks().to_batches()
-    rows = [
-        row
-        for batch in first
-        for row in zip(
-            *(batch.column(name).to_pylist() for name in ("origin", "log_id")),
-            zip(links.entry_bytes(batch).to_pylist(), batch.column("chain").to_pylist(), strict=True),
-            strict=True,
-        )
-    ]
-    return {(origin, log_id): told for origin, log_id, told in sorted(rows)}
 
 
 def _forks(new_history: DataFrame) -> list[Row]:
@@ -127,19 +112,14 @@ def logs_of(extent: DataFrame) -> list[Log]:
     return [Log(**{name: _plain(value) for name, value in row.items()}) for row in rows]
 
 
-def _note(
-    logs: dict[tuple[str, bytes], Log],
-    origin: str,
-    log_id: bytes,
-    row: Row,
-    first: tuple[bytes | None, bytes | None],
-) -> None:
-    known = logs.get((origin, log_id), Log(origin, log_id))
+def _note(logs: dict[tuple[str, bytes], Log], row: Row) -> None:
+    """What a batch has read of a log."""
+    place = row.origin, bytes(row.log_id)
+    known = logs.get(place, Log(*place))
     if known.first_seq is None:
-        first_bytes, first_chain = first
+        first_bytes, first_chain = (None, None) if row.first is None else map(_plain, row.first)
         known = replace(known, first_seq=row.first_seq, first_bytes=first_bytes, first_chain=first_chain)
-    last = {name: _plain(row[name]) for name in ("last_seq", "last_at", "last_chain")}
-    logs[origin, log_id] = replace(known, **last)
+    logs[place] = replace(known, **{name: _plain(row[name]) for name in ("last_seq", "last_at", "last_chain")})
 
 
 def _plain(value: Any) -> Any:

@@ -31,11 +31,10 @@ def snapshot_standing(
 ) -> DataFrame:
     """The snapshots of every document that this batch touches, and which of them nothing dominates."""
     logs = logs_of(extent)
-    ranges = {one.origin: one for one in batch.ranges}
     restored = [
         log.origin
         for log in logs
-        if log.cut_seq is not None and log.origin in ranges and ranges[log.origin].after < log.cut_seq
+        if log.cut_seq is not None and any(one.origin == log.origin and one.after < log.cut_seq for one in batch.ranges)
     ]
     is_restored = F.col("origin").isin(*restored) if restored else F.lit(False)
     # Where a relay went back, its documents are what the whole of its history says they are.

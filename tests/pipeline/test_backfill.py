@@ -1,0 +1,84 @@
+"""Tables computed anew from all that a lake has read, where that is not one range of one log."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.table import Range
+from holdfast.relay import copy
+from holdfast.relay.database import open_relay
+from holdfast.store import history
+from tests.pipeline import lakes
+from tests.relay.running import RunningRelay, running
+
+TABLES = lakes.with_what_they_need("chain_break", "message_fate", "conflict")
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def test_a_backfill_leaves_what_batches_left_of_a_history_that_begins_late_lacks_entries_and_was_restored(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    with running(data) as relay:
+        relay.found_mesh("anna", "ben")
+        first = _sent(relay)
+    _prune(data, first)
+    with running(data) as relay:
+        second = _read_after_sending(spark, relay, lake, tmp_path)
+        copy.backup(data, tmp_path / "backup")
+        third = _sent(relay)
+    _prune(data, third - 1)
+    with running(data) as relay:
+        fourth = _read_after_sending(spark, relay, lake, tmp_path)
+    copy.restore(tmp_path / "backup", tmp_path / "restored")
+    with running(tmp_path / "restored") as relay:
+        last = _read_after_sending(spark, relay, lake, tmp_path)
+    before = lakes.contents(lake, TABLES)
+    found = lakes.shelf_of(lake, TABLES).ranges(3)
+    assert [(one.after, one.until) for one in found] == [(first, second), (third - 1, fourth), (second, last)]
+    assert {kind for kind, _ in lakes.findings(lake, TABLES)} == {"began_late", "pruned_unread"}
+
+    outcome = Runner(lambda: spark, Lake(lake), TABLES).backfill(["extent"])
+
+    assert outcome.number == 4
+    assert lakes.contents(lake, TABLES) == before
+
+
+def test_what_batches_went_on_with_is_one_range(spark: SparkSession, tmp_path: Path) -> None:
+    with running(tmp_path / "data") as relay:
+        relay.found_mesh("anna", "ben")
+        for _ in range(2):
+            last = _read_after_sending(spark, relay, tmp_path / "lake", tmp_path)
+        lakes.run(spark, tmp_path / "lake", lakes.place_of(relay, tmp_path), tables=TABLES)
+    shelf = lakes.shelf_of(tmp_path / "lake", TABLES)
+    (mark,) = shelf.last_run().marks.values()
+    assert shelf.ranges(3) == [Range(mark.origin, mark.log_id, 0, last, None)]
+    assert shelf.ranges(0) == []
+
+
+def _sent(relay: RunningRelay) -> int:
+    """Where the log ends after some messages, which no relay before this one has had."""
+    anna, first = relay.person("anna"), relay.head_seq()
+    anna.sequences = iter(range(first, first + 3))
+    for _ in range(3):
+        assert relay.publish(anna.message(relay.person("ben"))).status == 201
+    return relay.head_seq()
+
+
+def _read_after_sending(spark: SparkSession, relay: RunningRelay, lake: Path, folder: Path) -> int:
+    _sent(relay)
+    place = lakes.place_of(relay, folder)
+    lakes.run(spark, lake, place, tables=TABLES)
+    return relay.head_seq()
+
+
+def _prune(data: Path, through: int) -> None:
+    """Let go of the first entries, without the signature that a relay leaves there."""
+    engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        history.prune(transaction, 0, through)
+    engine.close()
