@@ -1,7 +1,7 @@
 """A lake and what reads into it, for tests."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,13 @@ def place_of(relay: RunningRelay, folder: Path, patience_s: float = PATIENCE_S) 
 
 @contextmanager
 def running_damaged(data: Path) -> Iterator[RunningRelay]:
-    """A relay that runs on a database that breaks its rules, which is the point."""
-    with pytest.raises(AssertionError), running(data) as relay:
-        yield relay
+    """A relay that runs on a database that breaks its rules, which is the point: what looks at it in the end has to say so."""
+    with ExitStack() as stack:
+        relay = stack.enter_context(running(data))
+        yield relay  # what its user asserts is none of this
+        closing = stack.pop_all()
+    with pytest.raises(AssertionError):
+        closing.close()
 
 
 def run(

@@ -82,3 +82,27 @@ def _prune(data: Path, through: int) -> None:
     with engine.write() as transaction:
         history.prune(transaction, 0, through)
     engine.close()
+
+
+def test_what_finds_is_owed_a_comparison_of_everything_after_it_was_computed_anew(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = lakes.with_what_they_need("orphan")
+    with running(tmp_path / "data") as relay:
+        relay.found_mesh("anna", "ben")
+        _sent(relay)
+    engine = open_relay(tmp_path / "data" / "relay.db")
+    with engine.write() as transaction:
+        transaction.run("DELETE FROM dedupe WHERE seq = (SELECT min(seq) FROM dedupe)", {})
+    engine.close()
+    lake = tmp_path / "lake"
+    with lakes.running_damaged(tmp_path / "data") as relay:
+        place = lakes.place_of(relay, tmp_path)
+        found = [lakes.run(spark, lake, place, tables=tables).violations]
+        computed = Runner(lambda: spark, Lake(lake), tables).backfill(["orphan"])
+        found.append(computed.violations)
+        again = lakes.run(spark, lake, place, tables=tables, full=False)
+        found.append(again.violations)
+    assert found == [1, 0, 1], "what the table has lost is found again, whether everything was asked for or not"
+    assert list(computed.uncompared) == list(again.kept)
+    assert (computed.kept, again.uncompared, again.is_full) == ({}, [], True)

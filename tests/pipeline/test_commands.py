@@ -230,15 +230,21 @@ def test_a_run_that_finds_a_violation_ends_with_4(tmp_path: Path, capsys: pytest
     engine.close()
     with lakes.running_damaged(tmp_path / "data") as relay:
         place = lakes.place_of(relay, tmp_path)
-        with pytest.raises(typer.Exit) as ended:
-            pipeline.run(
-                relay=place.url,
-                lake=tmp_path / "lake",
-                token_file=Path(str(place.token_file)),
-                on_violation=f"touch {tmp_path / 'alarm'}",
-                as_json=True,
-            )
-    assert ended.value.exit_code == ExitCode.VIOLATION
-    assert json.loads(capsys.readouterr().out)["violations"] > 0
-    assert (tmp_path / "alarm").exists()
+        told, alarms = [], []
+        for _ in range(2):
+            with pytest.raises(typer.Exit) as ended:
+                pipeline.run(
+                    relay=place.url,
+                    lake=tmp_path / "lake",
+                    token_file=Path(str(place.token_file)),
+                    on_violation=f"mkdir {tmp_path / 'alarm'}",
+                    as_json=True,
+                )
+            assert ended.value.exit_code == ExitCode.VIOLATION
+            told.append(json.loads(capsys.readouterr().out))
+            alarms.append((tmp_path / "alarm").exists())
+            (tmp_path / "alarm").rmdir() if alarms[-1] else None
+    assert told[0]["violations"] == told[0]["new_violations"] == told[1]["violations"] > 0
+    assert (told[1]["new_violations"], alarms) == (0, [True, False]), "what is known already is no alarm"
+    assert "was not told that its entries after 0 are kept" in told[0]["problem"]
     assert "holdfast_pipeline_violations 0" not in (tmp_path / "lake" / "metrics.prom").read_text()

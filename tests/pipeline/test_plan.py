@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import checkpoint, plan, watch
+from holdfast.pipeline import checkpoint, pages, plan, watch
 from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Head, Place
@@ -261,6 +261,24 @@ def test_every_waits_until_there_is_something_and_the_time_has_passed(
     assert kinds == ["acknowledged_unread"], "what was acknowledged since the run began is looked at, too"
     with pytest.raises(Enough):
         next(batches)
+
+
+def test_every_notices_a_log_that_became_shorter_though_no_entry_waits(
+    spark: SparkSession, relay: RunningRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, sources = _runner(spark, relay, tmp_path, entries_max=1000)
+    seconds = [0.0]
+    world = watch.World(clock=lambda: seconds[0], sleep=lambda slept: seconds.append(seconds.pop() + slept))
+    batches = watch.every(runner, sources, 60.0, world)
+    assert next(batches).entries == 10
+    monkeypatch.setattr(pages, "read_head", lambda place: replace(sources[0].head, seq=7))
+    outcome = next(batches)
+    assert (outcome.entries, outcome.violations, outcome.new_violations, seconds) == (0, 1, 1, [60.0])
+    assert [kind for kind, _ in lakes.findings(tmp_path / "lake", TOYS)] == ["log_truncated"]
+    (here,) = [replace(source, head=pages.read_head(source.place)) for source in sources]
+    standing = runner.standing([here])
+    assert standing is not None, "which is told once"
+    assert (standing.violations, standing.new_violations) == (1, 0)
 
 
 def _send_later(relay: RunningRelay) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import few
+from holdfast.pipeline import few, plan, watch
+from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.runner import Runner
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
 from tests.pipeline.worlds import generated
@@ -36,8 +38,8 @@ def test_a_device_that_is_named_only_when_a_batch_goes_on_is_read_by_the_next(
     with generated(tmp_path, 20, homes=1) as world:
         with pytest.raises(Interrupted):
             lakes.run(spark, tmp_path / "lake", world.place, tables=TABLES, step=until_the_history_is_there)
-        resumed = lakes.run(spark, tmp_path / "lake", world.place, world.devices, tables=TABLES)
-        after = lakes.run(spark, tmp_path / "lake", world.place, world.devices, tables=TABLES)
+        runner = Runner(lambda: spark, Lake(tmp_path / "lake"), TABLES)
+        resumed, after = watch.once(runner, plan.find_sources(world.place, world.devices), full=True)
     relay, device = world.sources
     assert resumed.entries == relay.head.seq
     assert (after.entries, after.violations) == (device.head.seq, 0)

@@ -117,6 +117,10 @@ def test_an_entry_that_the_export_leaves_out_is_a_violation(
     assert outcome.violations == 1
     ((kind, key),) = lakes.findings(lake_path, TOYS)
     assert (kind, key.partition("/")[0]) == ("invariant", "history")
+    ((origin, mark),) = outcome.kept.items()
+    assert (mark.seq, dict(outcome.in_doubt)) == (0, {origin: 0}), "the relay may have the only copy"
+    again = lakes.run(spark, lake_path, place, tables=TOYS)
+    assert [one.seq for one in again.kept.values()] == [0], "and no later batch makes it whole"
 
 
 def test_a_lake_that_was_put_back_in_part_is_refused(spark: SparkSession, place: Place, lake_path: Path) -> None:

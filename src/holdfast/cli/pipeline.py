@@ -58,7 +58,8 @@ def run(
     memory_mb: Annotated[int, typer.Option("--memory-mb", min=512, help="How much memory Spark gets.")] = 2048,
     patience_s: Annotated[float, typer.Option("--patience", help="Seconds to wait for a relay that is away.")] = 60.0,
     on_violation: Annotated[
-        str | None, typer.Option("--on-violation", metavar="COMMAND", help="Run this when a batch finds a violation.")
+        str | None,
+        typer.Option("--on-violation", metavar="COMMAND", help="Run this when a batch finds a new violation."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -170,18 +171,33 @@ def _follow(
     outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Source | None", on_violation: str | None, *, as_json: bool
 ) -> int:
     """Say what each batch brought, and let the relay know how far we are; how many violations the lake has."""
-    from holdfast.pipeline import checkpoint, metrics
+    from holdfast.pipeline import metrics
 
     violations, began_at = 0, time.monotonic()
     for outcome in outcomes:
         seconds = time.monotonic() - began_at
         metrics.write(lake, outcome, seconds)
-        problem = None if relay is None else checkpoint.move(relay.place, outcome.kept.get(relay.origin))
+        problem = None if relay is None else _told(relay, outcome)
         _say(outcome, seconds, problem, as_json=as_json)
-        if outcome.violations > violations and on_violation:
+        if outcome.new_violations and on_violation:
             subprocess.run(shlex.split(on_violation), check=False)  # noqa: S603 - the user's own command
         violations, began_at = outcome.violations, time.monotonic()
     return violations
+
+
+def _told(relay: "Source", outcome: "Outcome") -> str | None:
+    """Let the relay know up to where its history is kept; what kept us from it, or from telling more."""
+    from holdfast.pipeline import checkpoint
+
+    mark, told = outcome.kept.get(relay.origin), relay.acknowledged
+    is_less = mark is not None and told is not None and told.log_id == mark.log_id and mark.seq <= told.seq
+    problem = None if is_less and outcome.in_doubt else checkpoint.move(relay.place, mark)
+    if problem is None and relay.origin in outcome.in_doubt:
+        return (
+            f"the relay was not told that its entries after {outcome.in_doubt[relay.origin]} are kept: some are missing here, "
+            "or are not as they were"
+        )
+    return problem
 
 
 def _say(outcome: "Outcome", seconds: float, problem: str | None, *, as_json: bool) -> None:

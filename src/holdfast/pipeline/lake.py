@@ -50,7 +50,7 @@ PRIVATE = ".holdfast"
 
 _FORM = {f"parquet.enable.dictionary#{name}": "false" for name in few.UNLIKE}
 
-_UNFIT = re.compile(r"[\[\]{}*?%,^|\\\x00-\x1f\ud800-\udfff]")
+_UNFIT = re.compile(r"[\[\]{}*?%,^|=\\\x00-\x1f\ud800-\udfff]")
 
 _APPEND_ONLY = "delta.appendOnly"
 _APPENDING = (Writing.APPEND, Writing.RECORD)
@@ -105,7 +105,7 @@ class VersionMissing(faults.Fault):
 
 class LakeMisnamed(faults.Fault):
     what = "the path of a lake has a character in it that means something else to those who read tables"
-    remedy = "Use letters, digits, spaces and marks other than these: [ ] { } * ? % , ^ | and the backslash."
+    remedy = "Use letters, digits, spaces and marks other than these: [ ] { } * ? % , ^ | = and the backslash."
 
 
 class LakeMissing(faults.Fault):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from deltalake.transaction import Transaction
 
-from holdfast.pipeline import backfill, certificate, few, plan, records, session, shelf, taking, times, upkeep
+from holdfast.pipeline import backfill, certificate, few, plan, proof, records, session, shelf, taking, times, upkeep
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest, of_files_by_tasks
 from holdfast.pipeline.inputs import Inputs, entries
@@ -59,9 +59,11 @@ class Outcome:
     entries: int
     balance: Mapping[str, int]
     violations: int
+    new_violations: int  # which the batch before did not know
     findings: int
     is_full: bool
     uncompared: Sequence[str]  # histories that were not compared yet with what their places hold
+    in_doubt: Mapping[str, int]  # per history the last position that is proved, if there are others
     kept: Mapping[str, Mark]
     is_new: bool = True
 
@@ -90,6 +92,7 @@ class Runner:
         self._tell = tell
         self._shelf = Shelf(lake, tables)
         self._proved: dict[str, Digest] = {}  # by whoever took the rows over
+        self._owed: frozenset[str] = frozenset()  # histories that this batch makes it necessary to compare again
 
     @cached_property
     def _spark(self) -> "SparkSession":
@@ -105,17 +108,19 @@ class Runner:
     def kept(self) -> Mapping[str, Mark]:
         """Up to where each history need not be kept elsewhere."""
         last = self.last_run()
-        return _kept(last.marks, self._uncompared(last.number + 1))
+        in_doubt = proof.in_doubt(self._shelf.findings(last.versions))
+        return proof.kept(last.marks, self._uncompared(last.number + 1), in_doubt)
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
         self._proved = {}
         last = self._known_run()
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
-        whole = agreed.full or agreed.rebuild
-        rows = sum(mark.seq for mark in last.marks.values()) * bool(whole) + agreed.entries
+        is_whole = agreed.full or self._is_to_compute(agreed, last)
+        rows = sum(mark.seq for mark in last.marks.values()) * is_whole + agreed.entries
         session.fit(self._spark, rows)
         upkeep.compact(self._lake, self._shelf.tables, last)
+        self._owed = self._lost_findings(agreed, last)
         last = backfill.fill(self._spark, self._shelf, self._tables, last, agreed.rebuild)
         inputs = Inputs(self._spark, self._lake, self._tables, sources, last.versions)
         self._write_history(inputs, agreed, sources)
@@ -156,19 +161,27 @@ class Runner:
         """Whether a table is to be computed from all that the lake has read."""
         return bool(made.rebuild or (last.number and backfill.lacking(self._tables, last)))
 
+    def _lost_findings(self, agreed: Plan, last: Run) -> frozenset[str]:
+        """The histories of which findings are lost: what tables that find begin anew without is found by comparing everything."""
+        begun = [*agreed.rebuild, *(one.name for one in backfill.lacking(self._tables, last))]
+        return frozenset(last.marks if any(self._tables[name].finds for name in begun) else ())
+
     def _stands(self, last: Run, before: certificate.Certificate) -> Outcome:
         """What the last complete batch came to, without what it read."""
         findings = self._shelf.findings(last.versions)
+        in_doubt = proof.in_doubt(findings)
         return Outcome(
             number=last.number,
             at=last.at,
             entries=0,
             balance=before.said["balance"],
-            violations=_violations(findings),
+            violations=len(_violations(findings)),
+            new_violations=0,
             findings=len(findings),
             is_full=False,
             uncompared=before.uncompared,
-            kept=_kept(last.marks, before.uncompared),
+            in_doubt=in_doubt,
+            kept=proof.kept(last.marks, before.uncompared, in_doubt),
             is_new=False,
         )
 
@@ -286,7 +299,7 @@ class Runner:
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
         """Certify, and make the batch the last complete one."""
         heads = self._heads(agreed, last, inputs)
-        findings = self._shelf.findings(inputs.versions)
+        findings, known = self._shelf.findings(inputs.versions), _violations(self._shelf.findings(last.versions))
         facts = self._facts(agreed, last, inputs, heads, findings)
         self._write_certificate(facts, inputs)
         row = {
@@ -298,17 +311,19 @@ class Runner:
             "versions": [{"table": name, "version": version} for name, version in sorted(inputs.versions.items())],
         }
         self._write_record(records.RUN, agreed.number, [row])
-        marks = {head["origin"]: Mark(**head) for head in heads}
+        marks, in_doubt = {head["origin"]: Mark(**head) for head in heads}, proof.in_doubt(findings)
         return Outcome(
             number=agreed.number,
             at=facts.at,
             entries=agreed.entries,
             balance=facts.balance,
-            violations=_violations(findings),
+            violations=len(_violations(findings)),
+            new_violations=len(_violations(findings) - known),
             findings=len(findings),
             is_full=agreed.full,
             uncompared=facts.uncompared,
-            kept=_kept(marks, facts.uncompared),
+            in_doubt=in_doubt,
+            kept=proof.kept(marks, facts.uncompared, in_doubt),
         )
 
     def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs, at_once: int) -> None:
@@ -430,7 +445,7 @@ class Runner:
             return []
         compared = set() if agreed.is_behind else inputs.origins
         read = {one.origin for one in agreed.ranges if one.after < one.until}
-        owed = self._uncompared(agreed.number) - (compared if agreed.full else set())
+        owed = (self._uncompared(agreed.number) | self._owed) - (compared if agreed.full else set())
         return sorted(owed | (read - compared))
 
     def _certificate_before(self, number: int) -> certificate.Certificate | None:
@@ -462,8 +477,9 @@ def _is_read(one: Range, last: Run) -> bool:
     return mark is not None and mark.log_id == one.log_id and one.after == one.until
 
 
-def _violations(findings: Sequence[Mapping[str, Any]]) -> int:
-    return sum(1 for one in findings if one["is_violation"])
+def _violations(findings: Sequence[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
+    """What breaks a rule: where it was found, what it is, and of what."""
+    return {(one["table"], one["kind"], one["key"]) for one in findings if one["is_violation"]}
 
 
 def _planned(path: Path) -> Plan | None:
@@ -472,11 +488,6 @@ def _planned(path: Path) -> Plan | None:
         return Plan.decode(path.read_bytes())
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _kept(marks: Mapping[str, Mark], uncompared: Collection[str]) -> dict[str, Mark]:
-    """Where histories stand that are compared: what is still to be must not be pruned."""
-    return {origin: mark for origin, mark in marks.items() if origin not in uncompared}
 
 
 def _application(one: Range) -> str:

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.pipeline import plan
-from holdfast.pipeline.plan import Source
+from holdfast.pipeline.plan import Mark, Source
 from holdfast.pipeline.runner import Outcome, Runner
 
 ENTRIES_WAITED_FOR = 200_000
 """A batch does not wait any longer when so many entries wait for it."""
 
-EVERY_S = 60.0
 POLL_S = 1.0
+"""How often histories are asked where they stand."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,10 @@ def once(runner: Runner, sources: Sequence[Source], *, full: bool) -> Iterator[O
     if standing is not None:
         yield standing
         return
-    targets = {source.origin: source for source in sources}
     while True:
         yield runner.run_batch(sources, full=full)
-        marks = runner.last_run().marks
-        if all(marks[origin].seq >= source.head.seq for origin, source in targets.items()):
+        marks = runner.last_run().marks  # of a batch that was taken up again, those of the sources that it had
+        if all(_is_read(source, marks.get(source.origin)) for source in sources):
             return
 
 
@@ -44,9 +43,25 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
     while True:
         sources = [plan.renewed(source) for source in sources]
         waiting = plan.waiting_entries(sources, runner.last_run().marks)
-        is_anything = waiting > 0 or not runner.uncompared().isdisjoint(source.origin for source in sources)
+        is_anything = (
+            waiting > 0
+            or not runner.uncompared().isdisjoint(source.origin for source in sources)
+            or _is_anything_lost(runner, sources)
+        )
         if waiting >= ENTRIES_WAITED_FOR or (is_anything and world.clock() - began_at >= every_s):
             began_at = world.clock()
             yield runner.run_batch([plan.with_acknowledged(source) for source in sources], full=False)
         else:
             world.sleep(POLL_S)
+
+
+def _is_read(source: Source, mark: Mark | None) -> bool:
+    return mark is not None and mark.log_id == source.head.log_id and mark.seq >= source.head.seq
+
+
+def _is_anything_lost(runner: Runner, sources: Sequence[Source]) -> bool:
+    """Whether a log became shorter or another one, and no batch has told it yet: no entry waits then, and something is to be said."""
+    marks = runner.last_run().marks
+    known = [(source.head, marks[source.origin]) for source in sources if source.origin in marks]
+    is_odd = any(head.log_id != mark.log_id or head.seq < mark.seq for head, mark in known)
+    return is_odd and runner.standing(sources) is None

@@ -57,15 +57,24 @@ def _fact() -> Column:
 
 
 def _wrong() -> Column:
-    """A row that nothing is expected of counts where the lake knows everything that was accepted."""
+    """Only what was accepted since the lake knows everything counts; and what may dominate it only if that is all there ever was."""
     seq, expected, found = F.col("seq"), F.col("expected"), F.col("found")
-    is_known = (seq > F.col("after")) & (seq <= F.col("until")) & (seq >= F.coalesce("began_seq", F.lit(1)))
-    may_be_gone = F.col("is_thinned") & ~expected["is_current"]
-    return (
-        F.when(expected.isNull(), F.when(is_known, "unknown"))
-        .when(found.isNull(), F.when(~may_be_gone, "missing"))
-        .when(~expected.eqNullSafe(found), "differs")
+    began = F.coalesce("began_seq", F.lit(1))
+    is_read = (seq > F.col("after")) & (seq <= F.col("until"))
+    may_be_gone = F.col("is_thinned") & (~expected["is_current"] | (began > 1))
+    is_same = F.when(began > 1, _whatever_dominates(expected).eqNullSafe(_whatever_dominates(found))).otherwise(
+        expected.eqNullSafe(found)
     )
+    wrong = (
+        F.when(expected.isNull(), F.when(is_read, "unknown"))
+        .when(found.isNull(), F.when(~may_be_gone, "missing"))
+        .when(~is_same, "differs")
+    )
+    return F.when(seq >= began, wrong)
+
+
+def _whatever_dominates(fact: Column) -> Column:
+    return fact.withField("is_current", F.lit(None).cast("boolean"))
 
 
 def _told(wrong: DataFrame) -> DataFrame:

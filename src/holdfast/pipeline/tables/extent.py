@@ -1,7 +1,7 @@
 """How far each history is known, and which part of it still counts: a restored log cuts off what lies past its fork."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline import few
-from holdfast.pipeline.table import Batch, Writing, table
+from holdfast.pipeline.table import Batch, Range, Writing, table
 from holdfast.pipeline.tables._entry import known_time
 from holdfast.protocol.history import Restored, genesis
 
@@ -19,7 +19,9 @@ SCHEMA = StructType(
     [
         StructField("origin", StringType(), nullable=False),
         StructField("log_id", BinaryType(), nullable=False),
-        StructField("first_seq", LongType()),  # null where only a fork names the log
+        StructField(
+            "first_seq", LongType()
+        ),  # from where on it is known without a gap; null where only a fork names the log
         StructField("last_seq", LongType()),
         StructField("last_at", TimestampType()),
         StructField("last_chain", BinaryType()),
@@ -85,8 +87,10 @@ def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, b
         F.max(F.when(F.col("seq") == 1, F.struct("bytes", "chain"))).alias("first"),
     )
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
+    known = {place: log.last_seq for place, log in logs.items()}
     for row in read.collect():  # a row per log
         _note(logs, row)
+    _leave_out_gaps(logs, known, batch.ranges)
     _cut_off(logs, _forks(new_history) if "restored" in batch.kinds else [])
     rows = [tuple(vars(_begun(log, logs)).values()) for log in logs.values()]
     return few.listed(new_history.sparkSession, rows, SCHEMA)
@@ -120,6 +124,18 @@ def _note(logs: dict[tuple[str, bytes], Log], row: Row) -> None:
         first_bytes, first_chain = (None, None) if row.first is None else map(_plain, row.first)
         known = replace(known, first_seq=row.first_seq, first_bytes=first_bytes, first_chain=first_chain)
     logs[place] = replace(known, **{name: _plain(row[name]) for name in ("last_seq", "last_at", "last_chain")})
+
+
+def _leave_out_gaps(
+    logs: dict[tuple[str, bytes], Log], known: Mapping[tuple[str, bytes], int | None], ranges: Sequence[Range]
+) -> None:
+    """Let a log begin behind what was pruned before the lake had it: of what lies before, nobody here knows how it went on."""
+    reached = {place: seq for place, seq in known.items() if seq is not None}
+    for one in sorted(ranges, key=lambda one: one.after):
+        place = one.origin, one.log_id
+        if place in logs and reached.get(place, one.after) < one.after < one.until:
+            logs[place] = replace(logs[place], first_seq=one.after + 1)
+        reached[place] = max(one.until, reached.get(place, 0))
 
 
 def _plain(value: Any) -> Any:

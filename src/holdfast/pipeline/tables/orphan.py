@@ -274,10 +274,11 @@ def _looked_at(extent: DataFrame, state_range: DataFrame, batch: Batch) -> DataF
 
 
 def _is_in_scope() -> Column:
-    """A row that nothing is expected of counts where the lake knows everything that was accepted."""
-    seq = F.col("found.seq")
-    is_known = (seq > F.col("after")) & (seq <= F.col("until")) & (seq >= F.coalesce("began_seq", F.lit(1)))
-    return F.col("expected").isNotNull() | is_known
+    """What was accepted before the lake knows everything may have been closed or pruned since, and a row of then is of an entry that it lacks."""
+    began, seq = F.coalesce("began_seq", F.lit(1)), F.col("found.seq")
+    is_known = (seq > F.col("after")) & (seq <= F.col("until")) & (seq >= began)
+    is_whole = F.coalesce(F.col("expected.seq") >= began, F.lit(True))  # of a closing alone the accept is not known
+    return F.when(F.col("expected").isNotNull(), is_whole).otherwise(is_known)
 
 
 def _wrong() -> Column:

@@ -1,0 +1,44 @@
+"""Up to where a history is proved to be in the lake: only that may be let go of elsewhere.
+
+Whoever keeps the original is told no position past an entry that the lake lacks, has twice, or has otherwise than its chain says: the
+good copy may be the other one.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.pipeline.plan import Mark
+from holdfast.pipeline.records import BREACH
+
+
+def in_doubt(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Per history with an entry in doubt the position before the first of them."""
+    found: dict[str, int] = {}
+    for origin, seq in filter(None, map(_doubted, findings)):
+        found[origin] = min(found.get(origin, seq - 1), seq - 1)
+    return found
+
+
+def kept(marks: Mapping[str, Mark], uncompared: Collection[str], doubts: Mapping[str, int]) -> dict[str, Mark]:
+    """Up to where each history that is compared need not be kept elsewhere; what is still to be compared must not be pruned."""
+    compared = {origin: mark for origin, mark in marks.items() if origin not in uncompared}
+    return {origin: _until(mark, doubts.get(origin, mark.seq)) for origin, mark in compared.items()}
+
+
+def _until(mark: Mark, seq: int) -> Mark:
+    return mark if mark.seq <= seq else Mark(mark.origin, mark.log_id, seq, None)
+
+
+def _doubted(finding: Mapping[str, Any]) -> tuple[str, int] | None:
+    """The history that a finding casts doubt on, and the first position that it concerns; None if it does neither."""
+    if (finding["table"], finding["kind"]) == ("chain_break", "chain_mismatch"):
+        return finding["origin"], finding["seq"]
+    table, _, row = finding["key"].partition("/")
+    if (finding["table"], table) != (BREACH.name, "history"):
+        return None
+    # Which positions are missing is not told, so all that the batch read of that log is in doubt.
+    told = msgspec.json.decode(row)
+    seq = told.get("first_seq", told.get("found_first_seq"))
+    return None if seq is None else (told["origin"], seq)
