@@ -26,7 +26,7 @@ import duckdb
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from bench import pipeline_source, pipeline_world, results  # found by the line above
-from bench.pipeline_questions import QUESTIONS, UNLIKE
+from bench.pipeline_questions import PASSED_ON, QUESTIONS, UNLIKE
 from holdfast.pipeline import pages, plan, watch
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
@@ -100,9 +100,16 @@ def _compared(figures: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     nearest = min(sizes, key=lambda size: abs(int(size) - GOALS_AT), default=None)
     judged = {"entries": 0, "new_s": 0.0, "build_s": 1.0, "ratio": None} if nearest is None else sizes[nearest]
     new_share = round(judged["new_s"] / judged["build_s"], 3)
+    first = source.get("first", {})
     goals = [
-        _goal("a prepared Arrow file at 0.9 of Parquet's speed at least", source.get("prepared_ratio"), least=0.9),
-        _goal("a relay on the same cores at 0.4 of it at least", source.get("live_ratio"), least=0.4),
+        _goal(
+            "a prepared Arrow file at 0.9 of Parquet's speed, first read of a session",
+            first.get("prepared_ratio"),
+            least=0.9,
+        ),
+        _goal("a relay on the same cores at 0.4 of it, first read of a session", first.get("live_ratio"), least=0.4),
+        _goal("the file at 0.9 once Java is warm", source.get("prepared_ratio"), least=0.9),
+        _goal("the relay at 0.4 once Java is warm", source.get("live_ratio"), least=0.4),
         _goal(
             f"all tables of {judged['entries']:,} entries in 5 times DuckDB's time at most", judged["ratio"], most=5.0
         ),
@@ -234,8 +241,7 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
             raise RuntimeError(f"{name}: DuckDB has {rows} rows, the lake {shelf.rows(name, versions[name])}")
     bounded = {name: _bounded(connection, lake, name, question) for name, question in QUESTIONS.items()}
     connection.close()
-    # What only some tables pass on to others belongs to those that are asked for.
-    spark_s = {name: tables_s.get(name, 0.0) for name in QUESTIONS}
+    spark_s = _charged(tables_s)
     return {
         "duckdb_s": {name: round(one, 2) for name, one in seconds.items()},
         "ratios": {name: round(spark_s[name] / one, 1) for name, one in seconds.items() if one > 0},
@@ -243,6 +249,14 @@ def against_duckdb(lake: Path, tables_s: dict[str, float]) -> dict[str, Any]:
         "duckdb_bounded_s": bounded,
         "duckdb_bounded_mb": DUCKDB_BOUNDED_MB,
     }
+
+
+def _charged(tables_s: dict[str, float]) -> dict[str, float]:
+    """Seconds of the tables that are asked for, with those of what is computed for one of them alone."""
+    found = {name: tables_s.get(name, 0.0) for name in QUESTIONS}
+    for passing, name in PASSED_ON.items():
+        found[name] += tables_s.get(passing, 0.0)
+    return found
 
 
 def _bounded(connection: duckdb.DuckDBPyConnection, lake: Path, name: str, question: str) -> float | None:
@@ -305,7 +319,7 @@ def _sizes(sizes: dict[str, Any]) -> list[str]:
     }
     for name in QUESTIONS:
         rows[f"`{name}`: s, DuckDB's s, ratio"] = [
-            f"{one['tables_s'].get(name, 0)}, {one['duckdb_s'].get(name, '?')}, {one['ratios'].get(name, '')}"
+            f"{round(_charged(one['tables_s'])[name], 2)}, {one['duckdb_s'].get(name, '?')}, {one['ratios'].get(name, '')}"
             for one in columns
         ]
     head = ["|" + " |" * (len(columns) + 1), "|---" * (len(columns) + 1) + "|"]
@@ -327,7 +341,17 @@ def _source(found: dict[str, Any] | None) -> list[str]:
     of_live = f" (of a relay that runs: {found['live_rows']:,})" if "live_rows" in found else ""
     told = f"Reading {found['rows']:,} entries{of_live} to nowhere, rows a second: {speeds}. "
     prepared = f"A prepared Arrow file reads at {found['prepared_ratio']} of Parquet's speed, "
-    return [f"{told}{prepared}a relay that runs on the same cores at {found['live_ratio']}."]
+    warm = f"{told}{prepared}a relay that runs on the same cores at {found['live_ratio']}. That is once Java is warm, the best of several reads."
+    if "first" not in found:
+        return [warm]
+    first = found["first"]
+    speeds = ", ".join(f"{name} {first[f'{name}_rows_per_s']:,}" for name in ("parquet", "prepared", "live"))
+    ratios = f"a prepared file at {first['prepared_ratio']}, a relay at {first['live_ratio']}"
+    return [
+        warm,
+        "",
+        f"The first read of a session, which is how a run or a notebook meets it: {speeds}; {ratios} of Parquet's speed.",
+    ]
 
 
 if __name__ == "__main__":

@@ -16,10 +16,11 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import content
 from holdfast.pipeline import lake as lakes_of_ours
-from holdfast.pipeline.certificate import KEY_FILE, PROVED, KeyExposed, lake_key
+from holdfast.pipeline.certificate import KEY_FILE, PROVED, Certificate, KeyExposed, KeyLost, lake_key
 from holdfast.pipeline.lake import Lake, live_files
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.verify import verify
+from holdfast.protocol import keys
 from tests.pipeline import lakes
 from tests.pipeline.toys import TOYS
 from tests.pipeline.worlds import generated
@@ -205,6 +206,19 @@ def test_the_key_is_its_owners_alone(tmp_path: Path) -> None:
     (tmp_path / KEY_FILE).chmod(0o640)
     with pytest.raises(KeyExposed):
         lake_key(tmp_path)
+
+
+def test_no_other_key_signs_for_one_that_is_gone(tmp_path: Path) -> None:
+    key = tmp_path / KEY_FILE
+    signed = Certificate("{}", keys.public_key(lake_key(tmp_path)), b"")
+    assert lake_key(tmp_path, signed) == lake_key(tmp_path)
+    key.unlink()
+    with pytest.raises(KeyLost, match="is not there"):
+        lake_key(tmp_path, signed)
+    assert not key.exists()
+    lake_key(tmp_path)  # another one, as of another lake
+    with pytest.raises(KeyLost, match="its public key is"):
+        lake_key(tmp_path, signed)
 
 
 def _version(path: Path, name: str) -> int:

@@ -291,3 +291,9 @@ def test_the_declared_columns_of_state_tables_are_those_that_a_relay_exports(spa
         told = read(spark, place, table=name).schema.simpleString()
         declared = spark.createDataFrame([], f"{columns}, export_log_id binary, as_of_seq long").schema.simpleString()
         assert told == declared
+
+
+def test_a_devices_socket_is_not_told_the_token_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_TOKEN", "hft1_secret")
+    assert source.Settings({"url": "unix:/tmp/daemon.sock", "table": "history"}).place.token is None
+    assert source.Settings({"url": "http://relay", "table": "history"}).place.token == "hft1_secret"

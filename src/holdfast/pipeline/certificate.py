@@ -37,6 +37,14 @@ class KeyExposed(faults.Fault):
     remedy = "Find out who could have read it. If nobody, chmod 600 it; otherwise begin another lake."
 
 
+class KeyLost(faults.Fault):
+    what = "the key that signed this lake's certificates is not there"
+    remedy = (
+        "Put it back from a copy; or set the lake aside with `holdfast pipeline backfill --anew`, where it can still be asked and "
+        "verified, and run again."
+    )
+
+
 @dataclass(frozen=True)
 class Certificate:
     """A document, and the signature under it."""
@@ -141,11 +149,16 @@ def no_balance() -> dict[str, int]:
     return dict.fromkeys(("recipients", *OUTCOMES, "open"), 0)
 
 
-def lake_key(private: Path) -> bytes:
-    """The secret key of a lake, made when it is first asked for."""
+def lake_key(private: Path, before: Certificate | None = None) -> bytes:
+    """The secret key of a lake, made when it is first asked for; of one with certificates the key that signed the last of them."""
     path = private / KEY_FILE
-    if not path.exists():
+    if not path.exists() and before is None:
         files.write_new(path, keys.nsec(os.urandom(keys.SECRET_BYTES)).encode() + b"\n")
+    if not path.exists():
+        raise KeyLost(str(path))
     if path.stat().st_mode & 0o077:
         raise KeyExposed(str(path))
-    return keys.read_nsec(path.read_text().strip())
+    found = keys.read_nsec(path.read_text().strip())
+    if before is not None and keys.public_key(found) != before.pubkey:
+        raise KeyLost(str(path), f"its public key is {keys.public_key(found)}, not {before.pubkey}")
+    return found

@@ -115,6 +115,7 @@ class Runner:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
         self._proved = {}
         last = self._known_run()
+        certificate.lake_key(self._lake.private, self._certificate_before(last.number + 1))  # or all of it were in vain
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
         is_whole = agreed.full or self._is_to_compute(agreed, last)
         rows = sum(mark.seq for mark in last.marks.values()) * is_whole + agreed.entries
@@ -143,8 +144,8 @@ class Runner:
         made = self._plan(last, sources, full=False)
         if made.full or self._is_to_compute(made, last) or not all(_is_read(one, last) for one in made.ranges):
             return None
-        certificate.lake_key(self._lake.private)  # which refuses one that others may read
         before = self._certificate_before(last.number + 1)
+        certificate.lake_key(self._lake.private, before)  # which refuses one that others may read
         return None if before is None or self._news(made, last) else self._stands(last, before)
 
     def rows(self, sources: Sequence[Source], *, full: bool) -> int:
@@ -453,9 +454,8 @@ class Runner:
 
     def _write_certificate(self, facts: Facts, inputs: Inputs) -> None:
         if self._lake.committed(records.CERTIFICATE.name) < facts.number:
-            made = certificate.write(
-                facts, self._certificate_before(facts.number), certificate.lake_key(self._lake.private)
-            )
+            before = self._certificate_before(facts.number)
+            made = certificate.write(facts, before, certificate.lake_key(self._lake.private, before))
             row = {
                 "number": facts.number,
                 "at": records.as_time(facts.at),

@@ -75,8 +75,9 @@ class Settings:
             if not options.get(name):
                 raise SourceError(f"the option {name} is missing")
         self.table = options["table"]
-        token_file = options.get("token_file") or None
-        self.place = Place(options["url"], token(token_file), float(options.get("patience_s", pages.PATIENCE_S)))
+        is_device = options["url"].startswith("unix:")  # whose socket knows no token, and is nobody to be told one
+        own_token = None if is_device else token(options.get("token_file") or None)
+        self.place = Place(options["url"], own_token, float(options.get("patience_s", pages.PATIENCE_S)))
         self.columns = tuple(options["columns"].split(",")) if options.get("columns") else None
         self.after = _position(options, "after")
         self.until = _position(options, "until")
