@@ -125,7 +125,10 @@ def test_a_path_that_readers_of_tables_misread_is_refused(tmp_path: Path, name: 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("text", ["9" * 5000, "yesterday", "\udcff", "-1", "1e5", ""])
+NO_TIMES = ["2026-W01", "20260101T12", "2026-01-01 12:00", "2026-13-01", "٣", "0001-01-01T00:00+01:00"]
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "yesterday", "\udcff", "-1", "1e5", "", *NO_TIMES])
 def test_a_time_that_is_none_is_told(text: str) -> None:
     with pytest.raises(Failure, match="number of a batch or a time") as refused:
         then(text)

@@ -1,5 +1,6 @@
 """What the commands about a lake share: which one, as it was when, how its rows are printed, and how failures are told."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
     from holdfast.pipeline.shelf import AsOf, Shelf
 
 CELL_CHARACTERS_MAX = 60
+
+_BATCH = re.compile(r"[0-9]{1,18}")
+_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+"""A date, or a date and a time of day: what else Python takes for one, a year or a week, is easily meant as a batch."""
 
 LakePath = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The lake's directory.")]
 AsOfText = Annotated[
@@ -32,15 +39,16 @@ def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
 
 
 def then(text: str) -> "AsOf":
-    """A batch's number, or a time in ISO 8601; without a zone it is UTC."""
+    """A batch's number, or a date or time in ISO 8601; without a zone it is UTC, and a date is its first moment."""
     from holdfast.pipeline.shelf import AsOf
 
+    if _BATCH.fullmatch(text):
+        return AsOf(number=int(text))
     try:
-        if text.isdecimal():
-            return AsOf(number=int(text))
-        at = datetime.fromisoformat(text)
-        return AsOf(at=round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1_000_000))
-    except (ValueError, OverflowError):  # more digits than a number has here, or before the first year somewhere
+        at = datetime.fromisoformat(text if _TIME.fullmatch(text) else "")
+        at = at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
+        return AsOf(at=round(at.timestamp() * 1_000_000))
+    except (ValueError, OverflowError):  # a month that there is not, or before the first year in UTC
         shown = text if len(text) <= CELL_CHARACTERS_MAX else text[:CELL_CHARACTERS_MAX] + "…"
         message = f"--as-of is the number of a batch or a time such as 2026-05-17T12:00:00Z, not {shown}"
         raise Failure(ExitCode.USAGE, "usage", message) from None
@@ -87,8 +95,9 @@ def explained() -> Iterator[None]:
 def _failure(error: Exception) -> Exception:
     from holdfast.pipeline import failures
     from holdfast.pipeline.lake import LakeBusy, LakeMissing
+    from holdfast.pipeline.shelf import NotThen
 
-    if isinstance(error, LakeMissing):
+    if isinstance(error, (LakeMissing, NotThen)):
         return Failure(ExitCode.NOT_FOUND, type(error).__name__, str(error))
     if isinstance(error, LakeBusy):
         return Failure(ExitCode.UNAVAILABLE, type(error).__name__, str(error))

@@ -35,6 +35,15 @@ def report(
         target = out or lake / "report.html"
         files.replace(target.absolute(), reports.page(told, show_time).encode())
         console().print(f"✓ {target}")
+        _say_removed(told["removed"])
+
+
+def _say_removed(tables: list[str]) -> None:
+    """Which tables were left out of an answer."""
+    if tables:
+        console().print(
+            f"· files of then have been removed since, of {', '.join(tables)}", highlight=False, markup=False
+        )
 
 
 def _with_fates(shelf: "Shelf") -> "Shelf":
@@ -60,15 +69,16 @@ def show(
             return
         if table not in shelf.tables or not shelf.tables[table].is_stored:
             raise Failure(ExitCode.NOT_FOUND, "table_unknown", f"there is no table {table}; `pipeline show` lists them")
-        names = shelf.tables[table].schema.fieldNames()
         rows = shelf.query(table, shelf.last_run().versions.get(table), f"SELECT * FROM {{rows}} LIMIT {limit}")  # noqa: S608 - a number
+        names = list(rows[0]) if rows else shelf.tables[table].schema.fieldNames()  # it may have had others then
     print_rows(names, rows, as_json=as_json)
 
 
 def _list_tables(shelf: "Shelf", *, as_json: bool) -> None:
     versions = shelf.last_run().versions
     tables = [table for name, table in sorted(shelf.tables.items()) if table.is_stored]
-    rows = {table.name: shelf.rows(table.name, versions.get(table.name)) for table in tables}
+    removed = shelf.removed(versions)
+    rows = {one.name: None if one.name in removed else shelf.rows(one.name, versions.get(one.name)) for one in tables}
     if as_json:
         told = [
             {"table": one.name, "rows": rows[one.name], "version": versions.get(one.name), "meaning": one.meaning}
@@ -78,9 +88,13 @@ def _list_tables(shelf: "Shelf", *, as_json: bool) -> None:
     else:
         print_table(
             ("table", "rows", "meaning"),
-            [(one.name, f"{rows[one.name]:,}", one.meaning) for one in tables],
+            [(one.name, _count(rows[one.name]), one.meaning) for one in tables],
             right=("rows",),
         )
+
+
+def _count(rows: int | None) -> str:
+    return "removed" if rows is None else f"{rows:,}"
 
 
 def sql(
@@ -160,6 +174,7 @@ def trace(
         console().print(f"{line}  ({entry['origin']}, {entry['seq']})", highlight=False, markup=False)
     for fate in found["fates"]:
         console().print(f"at {fate['recipient']}: {fate['outcome']}", highlight=False, markup=False)
+    _say_removed(found["removed"])
 
 
 def verify(

@@ -16,6 +16,9 @@ _OPEN = (
 _CLOSED = "SELECT * FROM {rows} WHERE list_contains($1, message_id) ORDER BY origin, message_id, recipient"
 _RECEIPTS = 'SELECT * FROM {rows} WHERE list_contains($1, event_id) ORDER BY "at", seq, line'
 
+_BESIDE = ("message_fate", "fate_open", "receipt")
+"""What is told beside the entries, and left out where files of then are gone."""
+
 
 def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
     """Entries, fates and receipts of the message with an id, the relay's or the sender's own; None if nobody told of it."""
@@ -23,6 +26,8 @@ def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
     entries = shelf.query("history", versions.get("history"), _ENTRIES, [name])
     if not entries:
         return None
+    removed = shelf.removed({one: versions[one] for one in _BESIDE if one in versions})
+    there = {one: version for one, version in versions.items() if one not in removed}
     message_ids = sorted({one["message_id"] for one in entries if one["message_id"] is not None})
     event_ids = sorted({one["event_id"] for one in entries if one["event_id"] is not None and _is_send(one)})
     entries += _of_messages(shelf, versions, set(message_ids) - {name}, entries)
@@ -30,10 +35,11 @@ def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
         "message_ids": message_ids,
         "entries": sorted(entries, key=lambda one: (one["at"], one["origin"], one["log_id"], one["seq"])),
         "fates": [
-            *shelf.query("message_fate", versions.get("message_fate"), _CLOSED, [message_ids]),
-            *shelf.query("fate_open", versions.get("fate_open"), _OPEN, [message_ids]),
+            *shelf.query("message_fate", there.get("message_fate"), _CLOSED, [message_ids]),
+            *shelf.query("fate_open", there.get("fate_open"), _OPEN, [message_ids]),
         ],
-        "receipts": shelf.query("receipt", versions.get("receipt"), _RECEIPTS, [event_ids]),
+        "receipts": shelf.query("receipt", there.get("receipt"), _RECEIPTS, [event_ids]),
+        "removed": sorted(removed),
     }
 
 

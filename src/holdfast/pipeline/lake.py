@@ -253,7 +253,7 @@ class Lake:
     def is_outdated(self, table: Table) -> bool:
         """Whether a table has other columns than it should; whoever has the lake knows when that changes."""
         found = self._handles.get(table.name) or self.delta(table.name)
-        return found is not None and _columns(found) != table.schema.fieldNames()
+        return found is not None and not has_columns_of(found, table)
 
     def rebuild(self, table: Table, number: int, staged: Path) -> None:
         """Let a table that has a batch have these rows and columns instead, for the batch after it; once."""
@@ -369,7 +369,7 @@ class Lake:
     def _handle(self, table: Table) -> DeltaTable:
         found = self.delta(table.name)
         if found is not None:
-            if _columns(found) != table.schema.fieldNames():
+            if not has_columns_of(found, table):
                 raise LakeOutdated(str(self.root(table.name)))
             return found
         configuration = {_APPEND_ONLY: "true"} if table.writing is Writing.APPEND else {}
@@ -416,8 +416,9 @@ def misplaced(handle: DeltaTable, table: Table) -> list[str]:
     return [path for path, _, values in _live(handle, table) if f"{name}={values[name]}" != Path(path).parent.name]
 
 
-def _columns(handle: DeltaTable) -> list[str]:
-    return [field.name for field in handle.schema().fields]
+def has_columns_of(handle: DeltaTable, table: Table) -> bool:
+    """Whether an open table has the columns that this version of Holdfast gives it."""
+    return [field.name for field in handle.schema().fields] == table.schema.fieldNames()
 
 
 def _batch_of(handle: DeltaTable) -> int:

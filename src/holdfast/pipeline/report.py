@@ -19,10 +19,13 @@ def gather(shelf: Shelf) -> dict[str, Any]:
     last = shelf.last_run()
     certificates = shelf.certificates(last.number)
     said = certificates[-1].said if certificates else None
+    removed = shelf.removed(last.versions)
+    versions = {name: version for name, version in last.versions.items() if name not in removed}
     findings = [
         {name: one[name] for name in ("kind", "key", "detail", "is_violation", "origin", "seq", "table")}
-        for one in shelf.findings(last.versions)
+        for one in shelf.findings(versions)
     ]
+    count, violations = _counted(findings, said["findings"] if said and removed else None)
     return {
         "batch": last.number,
         "at": last.at,
@@ -34,14 +37,23 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "pubkey": certificates[-1].pubkey if certificates else None,
         "logs": said["heads"] if said else [],
         "devices": said["devices"] if said else [],
-        "violations": sum(1 for one in findings if one["is_violation"]),
+        "violations": violations,
         "findings": findings,
-        "latency": _latency(shelf, last.versions),
+        "findings_removed": count - len(findings),
+        "latency": _latency(shelf, versions),
+        "removed": sorted(removed),
         "tables": [
-            {"table": name, "version": version, "rows": shelf.rows(name, version)}
+            {"table": name, "version": version, "rows": None if name in removed else shelf.rows(name, version)}
             for name, version in sorted(last.versions.items())
         ],
     }
+
+
+def _counted(findings: Sequence[Mapping[str, Any]], certified: Mapping[str, Any] | None) -> tuple[int, int]:
+    """How many findings there were, and violations among them; where files of them are gone, as it was certified."""
+    if certified is not None:
+        return sum(certified["kinds"].values()), certified["violations"]
+    return len(findings), sum(1 for one in findings if one["is_violation"])
 
 
 def _latency(shelf: Shelf, versions: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -82,16 +94,17 @@ def page(told: Mapping[str, Any], show_time: Any) -> str:
             f"<p>Up to {escape(show_time(told['at']))}, {escape(str(told['scope']))}. Certificate <code>{escape(str(told['certificate']))}</code>, "
             f"signed by <code>{escape(str(told['pubkey']))}</code>.</p>"
         ),
+        _removed(told["removed"]),
         "<h2>The balance</h2>",
         _balance(told["balance"], holds=told["balance_holds"]),
         "<h2>Time to delivery</h2>",
-        _plot(told["latency"], show_time),
+        _GONE if "delivery_slo" in told["removed"] else _plot(told["latency"], show_time),
         "<h2>Findings</h2>",
-        _findings(told["findings"]),
+        _findings(told["findings"], told["findings_removed"]),
         "<h2>Logs</h2>",
         _table(("origin", "log", "up to"), [(log["origin"], log["log_id"], log["seq"]) for log in told["logs"]]),
         "<h2>Tables</h2>",
-        _table(("table", "version", "rows"), [(one["table"], one["version"], one["rows"]) for one in told["tables"]]),
+        _table(("table", "version", "rows"), [(one["table"], one["version"], _rows(one)) for one in told["tables"]]),
     ]
     return _PAGE.replace("{{body}}", "\n".join(parts))
 
@@ -109,21 +122,32 @@ def _verdict(told: Mapping[str, Any]) -> tuple[str, str]:
     return "good", "Every recipient of every message is accounted for, and no rule is broken."
 
 
+def _removed(tables: Sequence[str]) -> str:
+    if not tables:
+        return ""
+    return f"<p>Not all of it can be told any more: files of then have been removed since, of {escape(', '.join(tables))}.</p>"
+
+
+def _rows(one: Mapping[str, Any]) -> str:
+    return "removed" if one["rows"] is None else str(one["rows"])
+
+
 def _balance(balance: Mapping[str, int], *, holds: bool) -> str:
     rows = [(name, f"{count:,}") for name, count in balance.items() if name != "recipients"]
     sign = "=" if holds else "≠"
     return f"<p>{balance['recipients']:,} recipients {sign}</p>" + _table(("outcome", "count"), rows)
 
 
-def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
+def _findings(findings: Sequence[Mapping[str, Any]], removed: int) -> str:
+    gone = f"<p>{removed:,} were certified whose files have been removed since.</p>" if removed else ""
     if not findings:
-        return "<p>None.</p>"
+        return gone or "<p>None.</p>"
     rows = [
         ("violation" if one["is_violation"] else "to know", one["kind"], one["key"], one["detail"])
         for one in findings[:FINDINGS_SHOWN_MAX]
     ]
     more = len(findings) - len(rows)
-    return _table(("", "kind", "key", "detail"), rows) + (f"<p>… and {more:,} more.</p>" if more else "")
+    return _table(("", "kind", "key", "detail"), rows) + (f"<p>… and {more:,} more.</p>" if more else "") + gone
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -160,6 +184,8 @@ def _plot(latency: Sequence[Mapping[str, Any]], show_time: Any) -> str:
         f"<text x='{_MARGIN}' y='{_HEIGHT + 14}'>{first}</text><text x='{_WIDTH - _MARGIN}' y='{_HEIGHT + 14}' text-anchor='end'>{last_hour}</text></svg>"
     )
 
+
+_GONE = "<p>Files that tell of it have been removed since.</p>"
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Holdfast report</title>

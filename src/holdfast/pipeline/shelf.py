@@ -1,6 +1,7 @@
 """The lake without Spark: rows and counts of its tables at the versions that the last complete batch names."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,17 +9,23 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from duckdb import StatementType
 
 from holdfast.pipeline import catalog, certificate, content, digest, records, times
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
-from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, live_files, misplaced
+from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, has_columns_of, live_files, misplaced
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Range, Table
 from holdfast.store import faults, files
 
 _OWN = "search_posting"
+_NUMBERED = (records.RUN.name, records.CERTIFICATE.name)
+"""Tables whose rows bear the number of their batch: those of then are among those of now, whatever became of files."""
+
+_UNKNOWN = re.compile(r"Table with name (\w+) does not exist!")
 _QUESTIONS = (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI)  # the last is a PIVOT
 QUESTION_CHARACTERS_SHOWN = 80
 
@@ -37,13 +44,13 @@ NO_RUN = Run(0, 0, {}, {})
 
 
 class NotThen(faults.Fault):
-    what = "the lake does not reach back so far"
+    what = "the lake has no batch of then"
     remedy = "Name a batch or a time that it has: `holdfast pipeline show run` lists them."
 
 
 class Vacuumed(faults.Fault):
-    what = "files that this batch was made of have been removed since"
-    remedy = "Name a later batch. `history`, `message_fate` and all that only grows can be asked for any time before."
+    what = "files that this table had then, or the part of its log that names them, are gone"
+    remedy = "Name a later batch, or ask for another table: each is shown as it was for as long as it has both."
 
 
 class NoQuestion(faults.Fault):
@@ -73,25 +80,31 @@ class Shelf:
         self.lake = lake
         self.as_of = as_of
         self.tables = {**tables, **{table.name: table for table in records.RECORDS}}
+        self._then: dict[tuple[str, int], DeltaTable | None] = {}  # who looks back looks at each more than once
         self.connection = duckdb.connect(":memory:")
         self.connection.execute("SET TimeZone = 'UTC'")
 
     def last_run(self) -> Run:
         """Where the lake stands."""
         handle = self.lake.delta(records.RUN.name)
-        if handle is None:
-            return NO_RUN
         where = "" if self.as_of is None else f"WHERE {self.as_of.condition}"
         sql = f"SELECT * FROM {{rows}} {where} ORDER BY number DESC LIMIT 1"  # noqa: S608 - a number
-        rows = self._rows_of(records.RUN, live_files(handle), sql)
-        if not rows:
-            if self.as_of is not None:
-                raise NotThen(str(self.lake.path), str(self.as_of))
+        rows = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
+        if self.as_of is not None:
+            self._check_reached(self.as_of, rows[0]["number"] if rows else 0)
+        if handle is None or not rows:
             return NO_RUN
         row = rows[0]
         marks = {one["origin"]: Mark(one["origin"], one["log_id"], one["seq"], one["chain"]) for one in row["heads"]}
         versions = {one["table"]: one["version"] for one in row["versions"]}
         return Run(row["number"], _micros(row["at"]), marks, {**versions, records.RUN.name: handle.version()})
+
+    def _check_reached(self, as_of: AsOf, last: int) -> None:
+        """Refuse a batch that the lake does not have, and a time before its first; of any later time the last one is the answer."""
+        if last == 0:
+            raise NotThen(str(self.lake.path), str(as_of))
+        if as_of.number is not None and as_of.number != last:
+            raise NotThen(str(self.lake.path), f"{as_of}, and the last one is {last}")
 
     def ranges(self, until: int) -> list[Range]:
         """What all batches up to one have read, in order; what one went on with is one range with what was before it."""
@@ -125,16 +138,53 @@ class Shelf:
         return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
 
     def files(self, name: str, version: int | None) -> list[Path]:
+        """Where the rows of a table lie."""
+        handle = self._handle(name, version)
+        return [] if handle is None else live_files(handle)
+
+    def removed(self, versions: Mapping[str, int]) -> set[str]:
+        """The tables that cannot be shown any more as they were, since files of theirs have been removed."""
+        if self.as_of is None:
+            return set()
+        return {name for name, version in versions.items() if name in self.tables and not self._is_there(name, version)}
+
+    def _handle(self, name: str, version: int | None) -> DeltaTable | None:
+        """A table at a version, of which as of an earlier batch everything must still be there."""
+        if self.as_of is not None and not self._is_there(name, version):
+            raise self._vacuumed(name)
+        return self._opened(name, version)
+
+    def _opened(self, name: str, version: int | None) -> DeltaTable | None:
+        """A table at a version. Of those whose rows say of which batch they are, all that there is by now."""
+        if self.as_of is not None and name in _NUMBERED:
+            return self.lake.delta(name)
+        if version is None:
+            return None
+        if self.as_of is None:
+            return self.lake.delta(name, version)
+        if (name, version) not in self._then:
+            self._then[name, version] = self.lake.delta(name, version)
+        return self._then[name, version]
+
+    def _is_there(self, name: str, version: int | None) -> bool:
+        """Whether all is left that a table was made of at a version."""
         try:
-            handle = None if version is None else self.lake.delta(name, version)
-        except VersionMissing:
-            if self.as_of is None:
-                raise
-            raise Vacuumed(str(self.lake.root(name)), str(self.as_of)) from None
-        found = [] if handle is None else live_files(handle)
-        if self.as_of is not None and not all(path.exists() for path in found):
-            raise Vacuumed(str(self.lake.root(name)), str(self.as_of))
-        return found
+            handle = self._opened(name, version)
+        except (VersionMissing, DeltaError):  # the latter of a log that has lost its beginning
+            return False
+        return handle is None or all(path.exists() for path in live_files(handle))
+
+    def _vacuumed(self, name: str) -> Vacuumed:
+        """That a table cannot be shown, and a later batch as of which it can: maybe not the first, which would take long to find."""
+        sql = f"""
+            SELECT number, list_filter(versions, lambda one: one.table = $1)[1].version AS version
+            FROM {{rows}} WHERE number > {self.last_run().number} ORDER BY number
+        """  # noqa: S608 - a number
+        handle = self.lake.delta(records.RUN.name)
+        later = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql, [name])
+        place = bisect_left(later, True, key=lambda one: self._is_there(name, one["version"]))
+        there = f", while batch {later[place]['number']} can be shown" if place < len(later) else ""
+        return Vacuumed(str(self.lake.root(name)), f"{self.as_of}{there}")
 
     def misplaced(self, name: str, version: int | None) -> list[str]:
         """Files of a table that lie where the log does not say."""
@@ -144,7 +194,7 @@ class Shelf:
 
     def query(self, name: str, version: int | None, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a question about one table; `{rows}` is the table, and what was not written by us is among the values."""
-        return self._rows_of(self.tables[name], self.files(name, version), sql, values)
+        return self._answer(self._source(name, version)[0], sql, values)
 
     def rows(self, name: str, version: int | None) -> int:
         """How many rows a table has."""
@@ -181,22 +231,46 @@ class Shelf:
     def ask(self, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[dict[str, Any]]]:
         """The columns and rows of a question in which every table has its name; it sees their rows and nothing else."""
         check_question(sql)
-        versions, paths = self.last_run().versions, []
-        for table in self.tables.values():
-            if table.is_stored:
-                paths += (found := self.files(table.name, versions.get(table.name)))
-                source = relation(table, found)
-                self.connection.execute(f'CREATE OR REPLACE VIEW "{table.name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
+        versions = self.last_run().versions
+        removed = self.removed(versions)  # questions that need none of these can be answered
+        stored = [one.name for one in self.tables.values() if one.is_stored]
+        self._show_only([name for name in stored if name not in removed], versions)
+        try:
+            answer: Any = self.connection.sql(sql, params=list(values) or None)
+            return list(answer.columns), _said(answer.to_arrow_table())
+        except duckdb.CatalogException as error:
+            unknown = _UNKNOWN.search(str(error))
+            if unknown is not None and (name := unknown[1].lower()) in removed:
+                raise self._vacuumed(name) from None
+            raise
+
+    def _show_only(self, names: Sequence[str], versions: Mapping[str, int]) -> None:
+        """Let questions see these tables, and let them open the files of these and no other."""
+        paths = []
+        for name in names:
+            source, found = self._source(name, versions.get(name))
+            paths += found
+            self.connection.execute(f'CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
         listed = ", ".join(f"'{_quoted(path)}'" for path in paths)  # the lake's key is none of them
         self.connection.execute(f"SET allowed_paths = [{listed}]")
         self.connection.execute("SET enable_external_access = false")
-        answer: Any = self.connection.sql(sql, params=list(values) or None)
-        return list(answer.columns), _said(answer.to_arrow_table())
+
+    def _source(self, name: str, version: int | None) -> tuple[str, list[Path]]:
+        """The SQL of a table's rows, and the files that they lie in."""
+        table, handle = self.tables[name], self._handle(name, version)
+        paths = [] if handle is None else live_files(handle)
+        found = relation(table, paths, is_other=handle is not None and not has_columns_of(handle, table))
+        if self.as_of is not None and name in _NUMBERED:
+            found = f"(SELECT * FROM {found} WHERE number <= {self.last_run().number})"  # noqa: S608 - a number
+        return found, paths
 
     def _rows_of(
         self, table: Table, paths: Sequence[Path], sql: str, values: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
-        whole = sql.replace("{rows}", relation(table, paths))
+        return self._answer(relation(table, paths), sql, values)
+
+    def _answer(self, source: str, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        whole = sql.replace("{rows}", source)
         return _said(self.connection.sql(whole, params=list(values) or None).to_arrow_table())
 
 
@@ -243,18 +317,25 @@ def make_own(lake: Lake) -> None:
     files.sync_directory(lake.path)
 
 
-def relation(table: Table, paths: Sequence[Path]) -> str:
-    """The SQL of some files of a table, with the columns of its schema even where there is no file."""
-    names = ", ".join(f'"{field.name}"' for field in table.schema.fields)
+def relation(table: Table, paths: Sequence[Path], *, is_other: bool = False) -> str:
+    """The SQL of some files of a table, with the columns of its schema even where there is no file.
+
+    Files of another version of Holdfast have other columns: those that they lack are empty, and those that only they have come last.
+    """
+    columns = ", ".join(f'NULL::{_type(field.dataType)} AS "{field.name}"' for field in table.schema.fields)
+    nothing = f"SELECT {columns} WHERE false"
     if not paths:
-        columns = ", ".join(f'NULL::{_type(field.dataType)} AS "{field.name}"' for field in table.schema.fields)
-        return f"(SELECT {columns} WHERE false)"
+        return f"({nothing})"
     listed = ", ".join(f"'{_quoted(path)}'" for path in paths)
     hive = ""
     if table.partition_by:
         kind = _type(table.schema[table.partition_by].dataType)
         hive = f", hive_partitioning = true, hive_types = {{'{table.partition_by}': {kind}}}"
-    return f"(SELECT {names} FROM read_parquet([{listed}]{hive}))"  # noqa: S608 - paths of the lake's own log
+    stored = f"read_parquet([{listed}]{hive})"
+    if is_other:
+        return f"({nothing} UNION ALL BY NAME SELECT * FROM {stored})"  # noqa: S608 - paths of the lake's own log
+    names = ", ".join(f'"{field.name}"' for field in table.schema.fields)
+    return f"(SELECT {names} FROM {stored})"  # noqa: S608 - likewise
 
 
 def _quoted(path: Path) -> str:
