@@ -7,6 +7,7 @@ import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no typ
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.cli import pipeline_lake
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.between import Answer, between
@@ -36,7 +37,9 @@ def with_time(answer: Answer, seq: int, at: int) -> Answer:
 
 
 @pytest.mark.parametrize("at", [2**62, -(2**62)])
-def test_an_entry_of_no_time_is_told_and_the_lake_goes_on(spark: SparkSession, tmp_path: Path, at: int) -> None:
+def test_an_entry_of_no_time_is_told_and_the_lake_goes_on(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
+) -> None:
     lake = tmp_path / "lake"
     with running(tmp_path / "data") as relay:
         relay.found_mesh("anna", "ben")
@@ -53,4 +56,9 @@ def test_an_entry_of_no_time_is_told_and_the_lake_goes_on(spark: SparkSession, t
     assert {(kind, key.rpartition("/")[2]) for kind, key in told} >= {("chain_mismatch", str(DAMAGED))}
     assert "time_goes_back" in {kind for kind, _ in told}
     assert found.balance["open"] == 18
-    assert verify(lakes.shelf_of(lake)) == []
+    shelf = lakes.shelf_of(lake)
+    assert verify(shelf) == []
+    sql = f"SELECT client_message_id AS name FROM {{rows}} WHERE seq = {DAMAGED}"
+    (entry,) = shelf.query("history", shelf.last_run().versions["history"], sql)
+    pipeline_lake.trace(entry["name"], lake)
+    assert capsys.readouterr().out.startswith("at no time           accepted")

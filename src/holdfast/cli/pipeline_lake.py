@@ -170,7 +170,8 @@ def trace(
         return
     for entry in found["entries"]:
         whom = entry["recipient"] or entry["destination_ref"] or ""
-        line = f"{entry['at']:%Y-%m-%d %H:%M:%S}  {entry['kind']}  {whom}  {entry['reason'] or ''}".rstrip()
+        at = "at no time" if entry["at"] is None else f"{entry['at']:%Y-%m-%d %H:%M:%S}"  # of a damaged entry
+        line = f"{at:19}  {entry['kind']}  {whom}  {entry['reason'] or ''}".rstrip()
         console().print(f"{line}  ({entry['origin']}, {entry['seq']})", highlight=False, markup=False)
     for fate in found["fates"]:
         console().print(f"at {fate['recipient']}: {fate['outcome']}", highlight=False, markup=False)

@@ -5,10 +5,15 @@ from typing import Any
 
 from holdfast.pipeline.shelf import Shelf
 
+_MESSAGES = """
+    SELECT DISTINCT message_id FROM {rows}
+    WHERE (message_id = $1 OR client_message_id = $1) AND message_id IS NOT NULL ORDER BY message_id
+"""
+# Deliveries do not repeat the sender's own id, so they are found by the relay's.
 _ENTRIES = """
     SELECT origin, log_id, seq, "at", kind, mesh, message_id, client_message_id, sender, recipient, recipients,
         destination_kind, destination_ref, event_id, size, was_stored, reason
-    FROM {rows} WHERE message_id = $1 OR client_message_id = $1 ORDER BY "at", origin, log_id, seq
+    FROM {rows} WHERE client_message_id = $1 OR list_contains($2, message_id) ORDER BY "at", origin, log_id, seq
 """
 _OPEN = (
     "SELECT *, 'open' AS outcome FROM {rows} WHERE list_contains($1, message_id) ORDER BY origin, message_id, recipient"
@@ -23,17 +28,17 @@ _BESIDE = ("message_fate", "fate_open", "receipt")
 def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
     """Entries, fates and receipts of the message with an id, the relay's or the sender's own; None if nobody told of it."""
     versions = shelf.last_run().versions
-    entries = shelf.query("history", versions.get("history"), _ENTRIES, [name])
+    found = shelf.query("history", versions.get("history"), _MESSAGES, [name])
+    message_ids = [one["message_id"] for one in found]
+    entries = shelf.query("history", versions.get("history"), _ENTRIES, [name, message_ids])
     if not entries:
         return None
     removed = shelf.removed({one: versions[one] for one in _BESIDE if one in versions})
     there = {one: version for one, version in versions.items() if one not in removed}
-    message_ids = sorted({one["message_id"] for one in entries if one["message_id"] is not None})
     event_ids = sorted({one["event_id"] for one in entries if one["event_id"] is not None and _is_send(one)})
-    entries += _of_messages(shelf, versions, set(message_ids) - {name}, entries)
     return {
         "message_ids": message_ids,
-        "entries": sorted(entries, key=lambda one: (one["at"], one["origin"], one["log_id"], one["seq"])),
+        "entries": entries,
         "fates": [
             *shelf.query("message_fate", there.get("message_fate"), _CLOSED, [message_ids]),
             *shelf.query("fate_open", there.get("fate_open"), _OPEN, [message_ids]),
@@ -45,16 +50,3 @@ def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
 
 def _is_send(entry: Mapping[str, Any]) -> bool:
     return entry["kind"] in ("accepted", "enqueued", "relayed", "stored")
-
-
-def _of_messages(
-    shelf: Shelf, versions: Mapping[str, int], message_ids: set[str], known: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """What is told of messages by the relay's name of them alone: deliveries do not repeat the sender's own."""
-    keys = {(one["origin"], one["log_id"], one["seq"]) for one in known}
-    found = [
-        one
-        for message_id in sorted(message_ids)
-        for one in shelf.query("history", versions.get("history"), _ENTRIES, [message_id])
-    ]
-    return [one for one in found if (one["origin"], one["log_id"], one["seq"]) not in keys]
