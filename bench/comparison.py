@@ -1,4 +1,4 @@
-"""What Holdfast and its peers reach on the same work, as one small table: the figures of the README's comparison."""
+"""What Holdfast and its peers reach on the same work, as one small table: the first figures of docs/performance.md."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,8 +1,9 @@
-"""The tables and pictures of docs/performance.md, and one table of the README, made from bench/results.json: no number is written by hand.
+"""The tables and pictures of docs/performance.md, made from bench/results.json: no number in them is written by hand.
 
     .venv/bin/python -m bench.report
 
-A part of the page between `<!-- figures: NAME -->` and `<!-- end -->` is replaced by what the benchmark NAME found.
+A part of the page between `<!-- figures: NAME -->` and `<!-- end -->` is replaced by what the benchmark NAME found, the part
+between `<!-- figures -->` and `<!-- end of figures -->` by what all of them found beside their peers.
 """
 
 import re
@@ -14,7 +15,6 @@ from bench.comparison import table
 from bench.results import load
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "performance.md"
 IMAGES = ROOT / "docs" / "images"
 
@@ -28,12 +28,12 @@ OURS, THEIRS = "#2b6cb0", "#a0aec0"
 
 def main() -> None:
     found = load()
-    PAGE.write_text(_PART.sub(lambda part: part[1] + _figures(part[2], found.get(part[2])) + part[3], PAGE.read_text()))
-    README.write_text(_COMPARISON.sub(lambda part: part[1] + table(found) + part[2], README.read_text()))
+    page = _PART.sub(lambda part: part[1] + _figures(part[2], found.get(part[2])) + part[3], PAGE.read_text())
+    PAGE.write_text(_COMPARISON.sub(lambda part: part[1] + table(found) + part[2], page))
     for name, figures in found.items():
         if any("median" in one for one in figures.get("contestants", {}).values()):
             (IMAGES / f"bench-{name}.svg").write_text(_picture(figures))
-    print(f"{PAGE.relative_to(ROOT)} and {README.name} say what bench/results.json does")
+    print(f"{PAGE.relative_to(ROOT)} says what bench/results.json does")
 
 
 def _figures(name: str, figures: dict[str, Any] | None) -> str:

@@ -95,6 +95,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCED = re.compile(r"^```.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 CALL = re.compile(r"(?:^|[$;(] ?|\w=\S* )holdfast ([a-z-].*)")
 OPTION = re.compile(r"(?<!send )(--[a-z][\w-]*)")  # one that a remark names belongs to another command
+PIPED = re.compile(r" \| (?=(?:\w+=\S* )?holdfast )")  # to another call of ours
 AGENTS_OWN = "hook --agent"  # is answered before the commands are loaded
 
 
@@ -102,7 +103,8 @@ def _calls(page: str) -> list[str]:
     """What stands behind the program's name, wherever a page shows it being called."""
     shown = [line for block in FENCED.findall(page) for line in block.splitlines()]
     shown += re.findall(r"`([^`\n]+)`", FENCED.sub("", page))
-    return [found[1] for line in shown if (found := CALL.search(line)) and not found[1].startswith(AGENTS_OWN)]
+    calls = [call for line in shown for call in PIPED.split(line)]
+    return [found[1] for call in calls if (found := CALL.search(call)) and not found[1].startswith(AGENTS_OWN)]
 
 
 def _wrong(call: str) -> list[str]:
