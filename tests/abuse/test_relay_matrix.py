@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.export.exporter import Exporter
-from holdfast.protocol.action import Action
+from holdfast.protocol.action import Action, CreateMesh
+from holdfast.protocol.administration import vouched
 from holdfast.protocol.event import encode
 from holdfast.relay import reading, session
 from holdfast.relay.database import open_relay
@@ -130,3 +131,13 @@ def test_a_stranger_founds_a_mesh_on_the_relays_own_machine_and_nowhere_else(pla
     for shown in headers:
         assert str(place.relay.publish(stranger.found_mesh(), **shown)) == "403 not_permitted", shown
     assert str(place.relay.publish(stranger.found_mesh())) == "201"
+
+
+def test_a_stranger_founds_a_mesh_from_afar_on_the_word_of_an_operator_and_of_nobody_else(place: Scene) -> None:
+    stranger = Person("far-founder", now_s=int(time.time()), mesh="04MESH")
+    asked = CreateMesh(name="x", member=stranger.member, member_name="x", key=stranger.key)
+    told = {}
+    for caller in SIGNERS:
+        founding = stranger.administer(vouched(place.person(caller).secret, stranger.mesh, asked, bytes(32)))
+        told[caller] = str(place.relay.publish(founding, **FAR))
+    assert told == dict.fromkeys(SIGNERS, "403 not_permitted") | {Caller.OPERATOR: "201"}

@@ -94,6 +94,26 @@ def test_a_mesh_is_made_and_others_are_let_in(person: Callable[[str], Person], r
     assert "Bob (you)" in bob.says("member", "list")
 
 
+def test_a_mesh_at_a_relay_that_others_reach_is_made_with_its_operators_key(
+    person: Callable[[str], Person], tmp_path: Path
+) -> None:
+    alice, bob = person("alice"), person("bob")
+    with running(tmp_path / "relay", 'host = "0.0.0.0"') as relay:
+        url = relay.url.replace("0.0.0.0", "127.0.0.1")
+        create = ("mesh", "create", "Kitchen", "--relay", url, "--as", "alice")
+        assert "add --operator-key DATA/operator.key" in alice.fails(1, *create)
+        assert "not an operator's of this relay" in alice.fails(1, *create, "--operator-key", alice.home / "member.key")
+        assert "no such file" in alice.fails(3, *create, "--operator-key", tmp_path / "nothing")
+        alice.run(*create, "--operator-key", relay.data / "operator.key")
+        bob.run("mesh", "join", invitation_of(alice), "--as", "bob")
+        members = {member["name"]: member for member in bob.json("member", "list")}
+    assert [(name, member["role"]) for name, member in members.items()] == [("alice", "admin"), ("bob", "member")]
+    assert members["alice"]["pubkey"] != keys.public_key(relay.operator())
+    kept = b"".join(path.read_bytes() for path in alice.home.rglob("*") if path.is_file())
+    assert (relay.data / "operator.key").read_bytes().strip() not in kept
+    assert relay.operator() not in kept
+
+
 def test_two_homes_of_one_user_find_names_of_their_own(person: Callable[[str], Person], alice: Person) -> None:
     for name in ("laptop", "desktop"):
         person(name).run("mesh", "join", invitation_of(alice))

@@ -48,12 +48,14 @@ from holdfast.protocol.administration import (
     admit_author,
     check_agreement,
     check_countersignature,
+    check_vouched,
     from_event,
     join,
     next_counter,
     rotate_member_key,
     sign_administration,
     to_tags,
+    vouched,
 )
 from holdfast.protocol.envelope import Head
 from holdfast.protocol.event import Event
@@ -137,6 +139,15 @@ signatures = st.binary(min_size=64, max_size=64).map(bytes.hex)
 roles = st.sampled_from(Role)
 action_values: st.SearchStrategy[Action] = st.one_of(
     st.builds(CreateMesh, name=names, member=identifiers, member_name=names, key=points),
+    st.builds(
+        CreateMesh,
+        name=names,
+        member=identifiers,
+        member_name=names,
+        key=points,
+        operator=digests,
+        countersignature=signatures,
+    ),
     st.builds(Invite, key=digests, expires_at=positive, role=roles),
     st.builds(Join, invite=digests, agreement=signatures, member=identifiers, name=names),
     st.builds(AddMember, member=identifiers, name=names, key=points, role=roles),
@@ -585,6 +596,44 @@ def test_an_agreement_holds_for_its_mesh_member_key_and_purpose_alone(
     with pytest.raises(Refused) as refused:
         check_countersignature(mesh, action)
     assert refused.value.refusal is Refusal.COUNTERSIGNATURE_MISSING
+
+
+VOUCHED = vouched(AUTHOR, "home", CreateMesh(name="x", member="alice", member_name="A", key=public_key(ALICE)), AUX)
+
+
+def test_an_operator_vouches_for_a_founding_and_none_has_to() -> None:
+    check_vouched("home", VOUCHED)
+    check_vouched("home", msgspec.structs.replace(VOUCHED, name="another name, which is for people"))
+    check_vouched("home", msgspec.structs.replace(VOUCHED, operator=None, countersignature=None))
+
+
+@pytest.mark.parametrize(
+    ("mesh", "changed"),
+    [
+        ("work", {}),
+        ("home", {"member": "mallory"}),
+        ("home", {"key": public_key(BOB)}),
+        ("home", {"operator": public_key(BOB)}),
+        ("home", {"operator": "f" * 64}),
+        ("home", {"countersignature": "0" * 128}),
+        ("home", {"countersignature": admit_author(AUTHOR, "home", "alice", AUX).countersignature}),
+    ],
+)
+def test_an_operators_word_holds_for_its_mesh_member_and_key_alone(mesh: str, changed: dict[str, str]) -> None:
+    with pytest.raises(Refused) as refused:
+        check_vouched(mesh, msgspec.structs.replace(VOUCHED, **changed))
+    assert refused.value.refusal is Refusal.COUNTERSIGNATURE_MISSING
+
+
+@pytest.mark.parametrize("name", ["operator", "countersignature"])
+def test_an_operator_and_its_word_stand_together(name: str) -> None:
+    with pytest.raises(Refused, match="stand together"):
+        read_action(json_of(VOUCHED, **{name: None}))
+
+
+def test_an_operator_who_is_not_there_is_not_spelled_out() -> None:
+    with pytest.raises(Refused, match="not in canonical form"):
+        read_action(json_of(VOUCHED, operator=None, countersignature=None))
 
 
 WRONG_TYPES: list[tuple[dict[str, Any], str]] = [

@@ -22,7 +22,7 @@ from holdfast.protocol.action import (
     Unsubscribe,
     WithdrawInvite,
 )
-from holdfast.protocol.administration import from_event, join, rotate_member_key
+from holdfast.protocol.administration import from_event, join, rotate_member_key, vouched
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.topic_key import key_id
@@ -79,6 +79,21 @@ def test_founding_a_mesh_takes_an_operator_or_the_relays_own_machine(place: Plac
     place.refused(Refusal.NAME_TAKEN, place.bob.found_mesh(), local=True)
     place.operator.mesh = "01OTHER"
     place.expect(201, place.operator.found_mesh())
+
+
+def test_an_operator_vouches_for_somebody_elses_mesh(place: Place) -> None:
+    asked = CreateMesh(name="friends", member=place.alice.member, member_name="alice", key=place.alice.key)
+    operator = place.operator.secret
+    place.refused(Refusal.NOT_PERMITTED, place.alice.administer(vouched(place.bob.secret, MESH, asked, bytes(32))))
+    elsewhere = vouched(operator, "01OTHER", asked, bytes(32))
+    place.refused(Refusal.COUNTERSIGNATURE_MISSING, place.alice.administer(elsewhere))
+    place.refused(Refusal.NOT_PERMITTED, place.bob.administer(vouched(operator, MESH, asked, bytes(32))))
+    founding = place.alice.administer(vouched(operator, MESH, asked, bytes(32)))
+    place.expect(201, founding)
+    place.expect(200, founding)
+    ((sender,),) = place.rows("SELECT sender FROM history WHERE kind = 'admin'")
+    assert sender == place.alice.member  # what a founder's device has sent stands in the history as its own
+    place.expect(201, place.alice.invite(SECRET))
 
 
 def test_an_old_administration_event_cannot_be_played_again_under_a_new_id(place: Place) -> None:

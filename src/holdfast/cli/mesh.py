@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -17,6 +18,7 @@ from holdfast.device.ipc_administration import InviteArguments, WithdrawArgument
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import HOUR
+from holdfast.relay.identity import read_key
 from holdfast.store.world import wall_clock
 from holdfast.wire.client import RelayClient, relay_url
 
@@ -24,6 +26,16 @@ app = typer.Typer(help="Make a mesh, let others in, join one.", no_args_is_help=
 
 INVITE_HOURS = 24
 INVITE_HOURS_MAX = 24 * 30
+
+_NO_FOUNDER = (
+    "This relay lets only its operators make meshes, and users of its own machine while nobody else can reach it. If you run "
+    "it, add --operator-key DATA/operator.key, from its data directory; if not, ask whoever does for an invitation (holdfast "
+    "mesh invite --role admin)."
+)
+_NO_OPERATOR = (
+    "The key of --operator-key is not an operator's of this relay. Take operator.key from the relay's data directory, or a "
+    "key that its setting `operators` names."
+)
 
 As = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Your name in the mesh; USER@HOST if not given.")]
 Enter = Callable[[Device, RelayClient, str], Awaitable[Membership]]
@@ -34,12 +46,26 @@ def create(
     name: Annotated[str, typer.Argument(help="A name for people.")],
     relay: Annotated[str, typer.Option("--relay", metavar="URL", help="The relay's address.")],
     member_name: As = None,
+    operator_key: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The relay's operator.key, where not everybody may make meshes."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a new mesh at a relay, with this home as its first member and admin."""
+    """Make a new mesh at a relay, with this home as its first member and admin.
+
+    The operator's key vouches for this home, which has a key of its own; it is not kept here and does not leave the machine.
+    """
+    operator = None if operator_key is None else read_key(operator_key)
 
     async def enter(device: Device, client: RelayClient, called: str) -> Membership:
-        return await mesh.found(device, client, name, called)
+        try:
+            return await mesh.found(device, client, name, called, operator)
+        except Refused as refused:
+            if refused.refusal is not Refusal.NOT_PERMITTED:
+                raise
+            advice = _NO_FOUNDER if operator is None else _NO_OPERATOR
+            raise sessions.refusal(refused.refusal, refused.detail, advice) from refused
 
     membership = _enter(relay, member_name, enter)
     _say_entered(membership, "made", as_json)
@@ -119,13 +145,7 @@ def _enter(relay: str, member_name: str | None, enter: Enter) -> Membership:
         url = relay_url(relay)
         sessions.check_no_daemon(home)
         with at_work(home, create=True) as device:
-            try:
-                return asyncio.run(_meet(device, url, member_name, enter))
-            except Refused as refused:
-                if refused.refusal is not Refusal.NOT_PERMITTED:
-                    raise
-                advice = "This relay lets only its operators make meshes, and users of its own machine."
-                raise sessions.refusal(refused.refusal, refused.detail, advice) from refused
+            return asyncio.run(_meet(device, url, member_name, enter))
 
 
 async def _meet(device: Device, url: str, member_name: str | None, enter: Enter) -> Membership:

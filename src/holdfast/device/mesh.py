@@ -100,8 +100,10 @@ def standing(device: Device) -> tuple[Membership | None, Standing]:
     return membership, STANDINGS[None if founding is None else founding.status]
 
 
-async def found(device: Device, client: RelayClient, name: str, member_name: str) -> Membership:
-    """Make a new mesh with this device as its first member and admin."""
+async def found(
+    device: Device, client: RelayClient, name: str, member_name: str, operator: bytes | None = None
+) -> Membership:
+    """Make a new mesh with this device as its first member and admin; the relay's `operator` may vouch for it."""
     check_name(name, "a mesh's name")
     check_name(member_name, "a member's name")
     before = await _finished(device, client)
@@ -109,6 +111,8 @@ async def found(device: Device, client: RelayClient, name: str, member_name: str
         return _same(before, mesh_name=name)
     membership = await _new_membership(device, client, device.mint(), name, member_name)
     action = CreateMesh(name=name, member=membership.member, member_name=member_name, key=device.pubkey)
+    if operator is not None:
+        action = administration.vouched(operator, membership.mesh, action, device.random(keys.AUX_BYTES))
     await _enter(device, client, membership, action)
     return membership
 

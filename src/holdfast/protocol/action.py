@@ -72,16 +72,20 @@ class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     """One thing to do; the field `action` names it."""
 
 
-class CreateMesh(Asked, frozen=True, kw_only=True, tag="create_mesh"):
-    """The mesh of the head comes to be, with one member, who is an admin."""
+class CreateMesh(Asked, frozen=True, kw_only=True, omit_defaults=True, tag="create_mesh"):
+    """The mesh of the head comes to be, with one member, who is an admin; an operator of the relay may vouch for it."""
 
     name: Name
     member: Identifier
     member_name: Name
     key: Key
+    operator: Key | None = None  # who vouches
+    countersignature: Signature | None = None  # the operator's, for this mesh, member and key
 
     def __post_init__(self) -> None:
         _check_key(self.key)
+        if (self.operator is None) != (self.countersignature is None):
+            raise Refused(Refusal.MALFORMED, "action: operator and countersignature stand together, or neither does")
 
 
 class Invite(Asked, frozen=True, kw_only=True, tag="invite"):

@@ -3,7 +3,7 @@
 The content is one action in canonical JSON; the tags are the head that every send of a device has, and a counter. The
 counter of a mesh and signer only ever grows, so an old event cannot be played again. Two actions carry the agreement of the
 key that they name, as a signature of that key: `rotate_member_key` that of the new key, `admit_author` that of the author's.
-The keys in `create_mesh` and `add_member` stand there on the word of the signer alone; a grant names a key that is a
+`create_mesh` may carry that of an operator of the relay, who vouches for its founder. The keys in `create_mesh` and `add_member` stand there on the word of the signer alone; a grant names a key that is a
 member's already.
 """
 
@@ -13,7 +13,15 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.protocol import action as actions
-from holdfast.protocol.action import Action, AdmitAuthor, Join, RegisterConsumer, RemoveConsumer, RotateMemberKey
+from holdfast.protocol.action import (
+    Action,
+    AdmitAuthor,
+    CreateMesh,
+    Join,
+    RegisterConsumer,
+    RemoveConsumer,
+    RotateMemberKey,
+)
 from holdfast.protocol.envelope import HEAD_TAGS, Head, check_kind, head_from_tags, head_to_tags
 from holdfast.protocol.event import Event, sign_event
 from holdfast.protocol.keys import public_key, sign, verify
@@ -96,6 +104,22 @@ def check_agreement(mesh: str, action: Join, signer: str) -> None:
         raise Refused(Refusal.INVITE_INVALID, "the invitation was not signed for this member and key")
 
 
+def vouched(secret: bytes, mesh: str, action: CreateMesh, aux: bytes) -> CreateMesh:
+    """The same founding on the word of an operator, whose key this is; it holds for this mesh, member and key alone."""
+    countersignature = sign(secret, _agreement(CreateMesh, mesh, action.member, action.key), aux).hex()
+    return msgspec.structs.replace(action, operator=public_key(secret), countersignature=countersignature)
+
+
+def check_vouched(mesh: str, action: CreateMesh) -> None:
+    """Refuse a founding for which the operator that it names did not vouch; whether that is one, the relay knows."""
+    if action.operator is None or action.countersignature is None:
+        return
+    digest = _agreement(CreateMesh, mesh, action.member, action.key)
+    if not verify(action.operator, digest, bytes.fromhex(action.countersignature)):
+        detail = f"{actions.name(action)}: the key {action.operator} did not vouch for this mesh, member and key"
+        raise Refused(Refusal.COUNTERSIGNATURE_MISSING, detail)
+
+
 def rotate_member_key(secret: bytes, mesh: str, member: str, aux: bytes) -> RotateMemberKey:
     """The action that gives a member this new key, with the key's agreement."""
     digest = _agreement(RotateMemberKey, mesh, member, public_key(secret))
@@ -116,7 +140,7 @@ def check_countersignature(mesh: str, action: Countersigned) -> None:
         raise Refused(Refusal.COUNTERSIGNATURE_MISSING, f"{actions.name(action)}: the key {key} did not agree")
 
 
-def _agreement(action: type[Countersigned] | type[Join], mesh: str, member: str, key: str) -> bytes:
+def _agreement(action: type[Countersigned | CreateMesh | Join], mesh: str, member: str, key: str) -> bytes:
     """The digest that a key signs to agree; each field behind its length, so that no two agreements share one."""
     fields = (field.encode() for field in (str(action.__struct_config__.tag), mesh, member, key))
     prefixed = (len(field).to_bytes(4, "big") + field for field in fields)

@@ -52,7 +52,7 @@ class Standing(StrEnum):
     """What a signer must be to ask for an action."""
 
     ANYBODY = "anybody"  # the action itself proves the right, as an invitation's secret does
-    FOUNDER = "founder"  # an operator, or anybody on the relay's own machine
+    FOUNDER = "founder"  # an operator, somebody for whom one vouches, or anybody on the relay's own machine
     OPERATOR = "operator"
     ADMIN = "admin"  # of the mesh, or an operator
     MEMBER = "member"
@@ -105,7 +105,7 @@ class Office:
             pubkey=pubkey,
             member=signer.member if signer and active else None,
             role=signer.role if signer and active else None,
-            is_operator=pubkey in self._operators,
+            is_operator=self.is_operator(pubkey),
             is_local=self._local,
         )
 
@@ -133,6 +133,9 @@ class Office:
     def remove(self, action: RemoveConsumer) -> None:
         if not self._transaction.run(_SQL["remove_consumer"], {"name": action.consumer}):
             raise Refused(Refusal.SUBJECT_UNKNOWN, f"there is no consumer {action.consumer}")
+
+    def is_operator(self, key: str | None) -> bool:
+        return key in self._operators
 
     def active(self, member: str) -> Row:
         """The (status, role, name, key) of a member who is not revoked."""
@@ -172,7 +175,9 @@ def _is_keeper(office: Office, action: Any) -> bool:
 _HAS_STANDING: Mapping[Standing, Callable[[Office, Any], bool]] = total(
     {
         Standing.ANYBODY: lambda office, action: True,
-        Standing.FOUNDER: lambda office, action: office.who.is_operator or office.who.is_local,
+        Standing.FOUNDER: lambda office, action: (
+            office.who.is_operator or office.who.is_local or office.is_operator(action.operator)
+        ),
         Standing.OPERATOR: lambda office, action: office.who.is_operator,
         Standing.ADMIN: lambda office, action: office.who.is_admin,
         Standing.MEMBER: lambda office, action: office.who.member is not None,

@@ -5,12 +5,13 @@ from collections.abc import Callable
 import msgspec
 
 from holdfast.protocol import administration, envelope, receipt, snapshot
-from holdfast.protocol.action import AdmitAuthor, Join, RotateMemberKey
+from holdfast.protocol.action import AdmitAuthor, CreateMesh, Join, RotateMemberKey
 from holdfast.protocol.administration import (
     ADMINISTRATION_KIND,
     Administration,
     check_agreement,
     check_countersignature,
+    check_vouched,
 )
 from holdfast.protocol.envelope import MESSAGE_KIND, Envelope, Head
 from holdfast.protocol.event import Event, check_id, decode
@@ -95,5 +96,7 @@ def check_consent(offer: Offer | SnapshotOffer) -> None:
     action = offer.said.action
     if isinstance(action, Join):
         check_agreement(offer.head.mesh, action, offer.event.pubkey)
+    elif isinstance(action, CreateMesh):
+        check_vouched(offer.head.mesh, action)
     elif isinstance(action, RotateMemberKey | AdmitAuthor):
         check_countersignature(offer.head.mesh, action)
