@@ -3,7 +3,10 @@
 import http.client
 import json
 import re
+import shlex
 import socket
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +14,10 @@ import pytest
 import typer
 
 from holdfast.cli.app import COMMANDS, assembled
+from tests import ports
 from tests.cli.person import Person, founder
-from tests.relay.running import RunningRelay
+from tests.proxy import proxy_to
+from tests.relay.running import RunningRelay, running
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "holdfast"
@@ -144,3 +149,37 @@ def _anchors(page: Path) -> set[str]:
     """The headings of a page, as links name them."""
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_two_machines_meet_by_the_commands_that_the_guide_shows(
+    resident: Callable[[str], Person], tmp_path: Path
+) -> None:
+    guide = (ROOT / "docs" / "operations.md").read_text().partition("## Two machines\n")[2].partition("\n## ")[0]
+    _, _, founding, joining, reading = (
+        [shlex.split(line) for line in block.splitlines()] for block in FENCED.findall(guide)
+    )
+    server, laptop, data = resident("server"), resident("laptop"), tmp_path / "relay"
+    port = ports.port()
+    with proxy_to(("127.0.0.2", port), "127.0.0.1") as proxy:
+        settings = f'host = "127.0.0.2"\npublic_url = "{proxy.url}"'
+        with running(data, settings, options=("--port", str(port))):
+            places = {"https://relay.example": proxy.url, "/var/lib/holdfast/operator.key": str(data / "operator.key")}
+            try:
+                invitation = _typed(server, founding, places)
+                _typed(laptop, joining, places, invitation)
+                server.until(lambda client: client.inbox().messages)
+                assert "hello from afar" in _typed(server, reading, places)
+            finally:
+                for person in (server, laptop):
+                    person.run("daemon", "down")
+
+
+def _typed(person: Person, lines: list[list[str]], places: dict[str, str], said: str = "") -> str:
+    """What the last of some commands prints; `said` is what somebody who asks is told."""
+    printed = ""
+    for _, *words in lines:
+        command = person.command(*(places.get(word, word) for word in words))
+        done = subprocess.run(command, input=said, capture_output=True, text=True, env=person.environment)
+        assert done.returncode == 0, done.stderr
+        printed = done.stdout
+    return printed
