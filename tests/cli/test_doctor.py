@@ -5,7 +5,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from holdfast.hook import agents, entries
 from holdfast.protocol import hook_event
 from holdfast.protocol.schedule import HOUR
 from holdfast.store.world import wall_clock
-from tests.cli.person import PATIENCE_S, Person, founder
+from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.relay.running import RunningRelay, running
 from tests.terminal import typed
 
@@ -245,6 +245,25 @@ def test_a_number_that_is_another_process_s_by_now_is_no_daemon(well: Person) ->
     finally:
         note.unlink()
     assert (state, what) == (State.AWAY, f"No daemon runs in {well.home}.")
+
+
+def test_what_the_relay_refused_of_a_mesh_is_no_message_that_was_given_up(
+    town_relay: RunningRelay, resident: Callable[[str], Person]
+) -> None:
+    ann = founder(resident("ann"), town_relay.url)
+    member_of(resident("ben"), ann)
+    ann.fails(4, "member", "rename", "ben")
+    with ann.daemon():
+        ann.until_connected()
+        ann.run("topic", "create", "agents")
+        ann.fails(4, "topic", "create", "agents")
+        assert {one.state for one in _seen(_patient(ann), "daemon")} == {State.OK}
+        assert _doctor(ann, 0)["ok"] is True
+        assert "0 given up" in ann.says("daemon", "status")
+        listed = ann.json("outbox", "list", "--status", "dead")
+        reasons = [item["last_error"].partition(":")[0] for item in listed["items"]]
+        assert (reasons, listed["counts"]["dead"]) == (["name_taken"] * 2, 2)
+        assert "dead" in ann.says("trace", listed["items"][0]["client_message_id"])
 
 
 def test_a_home_that_is_a_file_is_wrong(tmp_path: Path) -> None:

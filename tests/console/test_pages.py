@@ -248,6 +248,9 @@ def test_without_a_lake_the_audit_says_how_to_get_one(operator: Visitor) -> None
 def test_the_outbox_is_listed_by_state_and_by_destination(owner: Visitor) -> None:
     dead = shown(owner, "/outbox?show=dead&order=oldest")
     assert re.findall(r">(dead-\d)<", dead) == [f"dead-{number}" for number in range(DEAD)]
+    assert len(hrefs(dead, "/outbox/")) == DEAD, "what was refused of a mesh can be sent again by nobody"
+    assert f">given up {DEAD}</a>" in dead
+    assert f" all {DEAD} that were given up" in dead
     assert len(hrefs(shown(owner, "/outbox?show=done"), "/outbox/")) == 50
     assert re.findall(r">(dead-\d)<", shown(owner, f"/outbox?to={quote(HOSTILE_NAME)}")) == []
     assert owner.ask("GET", "/outbox?to=nobody").status == 404

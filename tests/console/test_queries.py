@@ -95,7 +95,7 @@ def _goes_along(step: str, name: str) -> bool:
         ("relay", "accepted_since", "message_by_time"),
         ("relay", "find_client_message", "sqlite_autoindex_dedupe_1 (mesh=? AND sender=? AND client_message_id=?)"),
         ("relay", "documents_of", "sqlite_autoindex_document_1 (author=? AND d>?)"),
-        ("device", "newest_dead", "operation_log_failed"),
+        ("device", "newest_dead", "operation_log_given_up"),
         ("device", "oldest_aborted", "operation_log_failed"),
         ("device", "newest_waiting", "operation_log_outbox"),
         ("device", "newest_to", "operation_log_by_destination"),

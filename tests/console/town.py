@@ -9,7 +9,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from holdfast.device.feed_documents import Edit, Writer, read_arrived
 from holdfast.device.home import Home
 from holdfast.device.mesh import in_session
 from holdfast.device.operations import Facts
+from holdfast.protocol.refusal import Refused
 from holdfast.store.sqlite import MEMORY, SqliteEngine
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
@@ -151,7 +152,11 @@ def _seed_ann(ann: Person, cast: Cast) -> None:
                 await administration.run(session, "revoke", ipc_administration.WhoArguments(who="carl"))
                 rename = ipc_administration.RenameArguments(who="ben", name=cast.ben)
                 await administration.run(session, "rename", rename)
-                await administration.run(session, "create_topic", ipc_administration.TopicArguments(topic="news"))
+                for _ in range(2):  # the second one is refused, and told to whoever asked
+                    with suppress(Refused):
+                        await administration.run(
+                            session, "create_topic", ipc_administration.TopicArguments(topic="news")
+                        )
 
         asyncio.run(decide())
         _write_documents(device, cast)

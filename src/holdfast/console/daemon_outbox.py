@@ -73,6 +73,7 @@ class OutboxPages:
         query = read(visit.query, daemon_lists.OutboxQuery)
         destination = None if query.to is None else self._daemon.directory.resolve(query.to)
         rows, following = self._daemon.look(lambda tx: daemon_lists.operations(tx, query, destination))
+        given_up = self._daemon.look(outbox.given_up)
         counted = await self._ask("GET", "/v1/outbox", documents.OutboxPage, query={"limit": 1, "status": "dead"})
         waiting = await self._ask("GET", "/v1/scheduled", documents.ScheduledPage, query={"limit": SCHEDULED_SHOWN})
         return self._console.render(
@@ -81,6 +82,7 @@ class OutboxPages:
             page=self._console.list(visit, query, rows, following),
             query=query,
             counts=counted.counts,
+            given_up=given_up,
             scheduled=waiting.scheduled,
             names=self._names(),
             redrive=self._redrive,
@@ -157,7 +159,7 @@ class OutboxPages:
         """Every message that was given up, the oldest first, as many as one run takes."""
         query = daemon_lists.OutboxQuery(show="dead", order="oldest")
         rows, _ = self._daemon.look(lambda tx: daemon_lists.operations(tx, query, None, ROWS_MAX))
-        return [row.id for row in rows if row.destination_kind in ("dm", "topic")]
+        return [row.id for row in rows]
 
     async def _cancel(self, visit: Visit) -> Reply:
         try:

@@ -27,10 +27,11 @@ SELECT sequence FROM operation_log WHERE status IN ('pending', 'inflight') AND s
 SELECT sequence FROM operation_log WHERE status IN ('pending', 'inflight') AND sequence > :at ORDER BY sequence LIMIT :limit
 
 -- name: newest_dead
-SELECT sequence FROM operation_log WHERE status IN ('dead', 'aborted') AND status = 'dead' AND sequence < :at ORDER BY sequence DESC LIMIT :limit
+-- Messages only: what else was given up is with everything, and cannot be sent again.
+SELECT sequence FROM operation_log WHERE status = 'dead' AND destination_kind IN ('dm', 'topic') AND sequence < :at ORDER BY sequence DESC LIMIT :limit
 
 -- name: oldest_dead
-SELECT sequence FROM operation_log WHERE status IN ('dead', 'aborted') AND status = 'dead' AND sequence > :at ORDER BY sequence LIMIT :limit
+SELECT sequence FROM operation_log WHERE status = 'dead' AND destination_kind IN ('dm', 'topic') AND sequence > :at ORDER BY sequence LIMIT :limit
 
 -- name: newest_aborted
 SELECT sequence FROM operation_log WHERE status IN ('dead', 'aborted') AND status = 'aborted' AND sequence < :at ORDER BY sequence DESC LIMIT :limit

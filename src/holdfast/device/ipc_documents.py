@@ -346,7 +346,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     oldest_waiting_s: int | None
     oldest_waiting_reason: str | None
     scheduled: int  # sends whose time has not come
-    dead: int  # sends that were given up; `outbox list` says why
+    dead: int  # messages that were given up; `outbox list` says why
     unapplied: int  # messages that no application has acted on
     parked: int  # messages whose handler kept failing
     mesh: str

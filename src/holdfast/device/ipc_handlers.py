@@ -407,7 +407,7 @@ def _held(transaction: Transaction, now: int) -> dict[str, Any]:
         "oldest_waiting_s": None if oldest_at is None else max(0, now - oldest_at) // SECOND,
         "oldest_waiting_reason": reason,
         "scheduled": scheduled.count(transaction),
-        "dead": of_status[Status.DEAD],
+        "dead": outbox.given_up(transaction),
         "unapplied": unapplied,
         "parked": parked,
     }

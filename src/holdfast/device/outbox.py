@@ -109,6 +109,12 @@ def count(transaction: Transaction) -> Mapping[Status, int]:
     return {status: found.get(status.value, 0) for status in Status}
 
 
+def given_up(transaction: Transaction) -> int:
+    """How many messages were given up and can be requeued. What else is dead was told to whoever asked for it, and has no cure."""
+    ((found,),) = transaction.rows(_SQL["count_given_up"])
+    return int(found)
+
+
 def find(transaction: Transaction, name: str) -> Item | None:
     """The operation of this id or client_message_id."""
     found = transaction.rows(_SQL["find"], {"name": name})

@@ -37,6 +37,9 @@ LIMIT :limit
 -- name: count_by_status
 SELECT status, rows FROM operation_count
 
+-- name: count_given_up
+SELECT count(*) FROM operation_log WHERE status = 'dead' AND destination_kind IN ('dm', 'topic')
+
 -- name: find
 -- A caller's id may look like one of ours: the id of a row comes first.
 SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
