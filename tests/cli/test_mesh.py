@@ -190,6 +190,20 @@ def test_a_member_renames_itself_and_an_admin_anybody(alice: Person, bob: Person
     assert [member["name"] for member in bob.json("member", "list")] == ["alice", "Bob"]
 
 
+def test_an_admin_makes_another_and_only_then_may_go(alice: Person, bob: Person) -> None:
+    assert "holdfast member set-role WHO admin" in alice.fails(4, "member", "revoke", "alice")
+    assert "holdfast member set-role WHO admin" in alice.fails(4, "member", "set-role", "alice", "member")
+    assert "admin" in bob.fails(1, "member", "set-role", "bob", "admin")
+    bobs = {member["name"]: member["member"] for member in bob.json("member", "list")}["bob"]
+    assert alice.json("member", "set-role", "bob", "admin") == {"member": bobs, "name": "bob", "role": "admin"}
+    assert "bob has the role admin now" in alice.says("member", "set-role", bobs, "admin")  # which it has
+    assert "alice has the role member now" in bob.says("member", "set-role", "alice", "member")
+    assert "admin" in alice.fails(1, "mesh", "invite")
+    assert [member["role"] for member in bob.json("member", "list")] == ["member", "admin"]
+    assert "has left" in alice.says("member", "revoke", "alice")
+    assert json.loads(bob.fails(3, "member", "set-role", "alice", "admin", "--json"))["error"] == "subject_unknown"
+
+
 def test_a_subscriber_waits_for_the_key_until_a_keeper_passes_by(alice: Person, bob: Person) -> None:
     assert alice.json("topic", "create", "news/local") == {"topic": "news/local", "key_epoch": 1}
     assert bob.json("topic", "subscribe", "news/local")["key"] == "waiting for key"

@@ -34,6 +34,7 @@ def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
 # Where a person at a home can be told more than anybody who is refused.
 _ADVICE = {
     Refusal.NOT_A_MEMBER: "This home is not, or no longer, a member of its mesh; an admin may have revoked it.",
+    Refusal.LAST_ADMIN: "A mesh keeps at least one admin. Make another member one first: holdfast member set-role WHO admin.",
     Refusal.KEY_TAKEN: f"This home was in that mesh before. Name another home in {VARIABLE} to join again.",
 }
 

@@ -7,8 +7,9 @@ import typer
 
 from holdfast.cli import session as sessions
 from holdfast.cli.output import AsJson, console, plain, print_json, print_list, print_table, show_time
-from holdfast.device.ipc_administration import RenameArguments, WhoArguments
+from holdfast.device.ipc_administration import RenameArguments, SetRoleArguments, WhoArguments
 from holdfast.protocol import keys
+from holdfast.protocol.action import Role
 
 app = typer.Typer(help="Who is in the mesh.", no_args_is_help=True)
 
@@ -36,7 +37,7 @@ def list_members(
 
 @app.command()
 def revoke(who: Who, as_json: AsJson = False) -> None:
-    """Put a member out of the mesh, at once and for good; the topics it was in get new keys."""
+    """Put a member out of the mesh, at once and for good; the topics it was in get new keys. Revoke yourself to leave."""
     gone = sessions.administer("revoke", WhoArguments(who=who), as_json=as_json)
     is_me = gone.pop("is_me")
     if as_json:
@@ -60,6 +61,18 @@ def rename(
         print_json(renamed)
     else:
         console().print(f"{plain(was)} is now {name}")
+
+
+@app.command("set-role")
+def set_role(
+    who: Who, role: Annotated[Role, typer.Argument(help="What the member may do from now on.")], as_json: AsJson = False
+) -> None:
+    """Make a member an admin, who lets others in and puts them out, or a plain member again; takes an admin."""
+    changed = sessions.administer("set_role", SetRoleArguments(who=who, role=role), as_json=as_json)
+    if as_json:
+        print_json(changed)
+    else:
+        console().print(f"{plain(changed['name'])} has the role {changed['role']} now")
 
 
 @app.command("rotate-key")

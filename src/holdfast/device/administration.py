@@ -15,6 +15,7 @@ from holdfast.device.ipc_administration import (
     Done,
     InviteArguments,
     RenameArguments,
+    SetRoleArguments,
     SomeTopicArguments,
     TopicArguments,
     WhoArguments,
@@ -25,7 +26,7 @@ from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
 from holdfast.protocol import action as actions
 from holdfast.protocol import keys
-from holdfast.protocol.action import Block, RenameMember, RevokeMember, Unblock, WithdrawInvite
+from holdfast.protocol.action import Block, RenameMember, RevokeMember, SetRole, Unblock, WithdrawInvite
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.wire.client import Member, Topic, Unreachable
 
@@ -104,6 +105,13 @@ async def _rename(session: Session, arguments: RenameArguments) -> dict[str, Any
     return {"member": member.member, "name": arguments.name, "was": member.name}
 
 
+async def _set_role(session: Session, arguments: SetRoleArguments) -> dict[str, Any]:
+    member = session.find(arguments.who)
+    if not member.is_active or member.role != arguments.role:
+        await session.ask(SetRole(member=member.member, role=arguments.role))
+    return {"member": member.member, "name": member.name, "role": arguments.role.value}
+
+
 async def _rotate_key(session: Session, arguments: Arguments) -> dict[str, Any]:
     rotated = await rotation.rotate(session)
     return {**msgspec.to_builtins(rotated), "npub": keys.npub(rotated.pubkey)}
@@ -160,6 +168,7 @@ VERBS: Mapping[str, tuple[type[Arguments], Verb]] = {
     "list_members": (Arguments, _list_members),
     "revoke": (WhoArguments, _revoke),
     "rename": (RenameArguments, _rename),
+    "set_role": (SetRoleArguments, _set_role),
     "rotate_key": (Arguments, _rotate_key),
     "block": (WhoArguments, _block),
     "unblock": (WhoArguments, _unblock),

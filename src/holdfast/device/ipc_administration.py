@@ -37,6 +37,13 @@ class RenameArguments(Arguments, frozen=True, kw_only=True):
     who: str | None = None
 
 
+class SetRoleArguments(Arguments, frozen=True, kw_only=True):
+    """Whose role it is to be, and which."""
+
+    who: str
+    role: Role
+
+
 class TopicArguments(Arguments, frozen=True, kw_only=True):
     """A topic's name."""
 
