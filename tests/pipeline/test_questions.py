@@ -1,5 +1,6 @@
 """What a lake is asked, by people who mean well and others: it answers, or says why not, and never changes. No Spark."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import duckdb
 import pytest
 
 from holdfast.cli.at_lake import then
-from holdfast.cli.output import Failure
+from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline import certificate, failures, records, searching, shelf
 from holdfast.pipeline.backfill import to_rebuild
 from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, VersionMissing
@@ -15,6 +16,7 @@ from holdfast.pipeline.search.search_message import search_message
 from holdfast.pipeline.shelf import AsOf, NoQuestion, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, load_search
 from tests.pipeline.test_lake import MADE, add, rows
+from tests.terminal import typed
 
 BATCHES = 2
 
@@ -99,6 +101,54 @@ def test_no_question_reads_the_key_that_signs(lake: Lake) -> None:
     with pytest.raises(duckdb.PermissionException) as refused:
         shelf_of(lake).ask(f"SELECT * FROM read_text('{path}')")
     assert failures.told(refused.value) is not None
+
+
+WRONG: dict[str, tuple[str, ExitCode, str]] = {
+    "a table that there is not": ("FROM histry", ExitCode.NOT_FOUND, 'Did you mean "history"?'),
+    "a word that is none": ("SELEC 1", ExitCode.USAGE, "LINE 1: SELEC 1\n        ^"),
+    "a column that there is not": ("SELECT sek FROM history", ExitCode.USAGE, 'Candidate bindings: "seq"'),
+    "a statement that is no question": ("DROP TABLE history", ExitCode.USAGE, "read, never changed"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_with_a_question_is_told_in_full(lake: Lake, name: str) -> None:
+    question, code, message = WRONG[name]
+    done = typed("pipeline", "sql", question, "--lake", lake.path)
+    assert (done.returncode, done.stdout, message in done.stderr) == (code, "", True), done.stderr
+
+
+@pytest.mark.parametrize("words", [["show"], ["report"], ["sql", "FROM run"], ["search", "x"], ["trace", "x"]])
+def test_a_lake_without_a_batch_says_so(tmp_path: Path, words: list[str]) -> None:
+    Lake(tmp_path / "lake").create()  # which is all that a run leaves whose token is not good
+    done = typed("pipeline", *words, "--lake", tmp_path / "lake")
+    assert (done.returncode, done.stdout) == (ExitCode.NOT_FOUND, "")
+    assert "there is no batch in this lake yet" in done.stderr
+
+
+SOURCES: dict[str, tuple[list[str], ExitCode, str]] = {
+    "a relay's address that is none": (["--relay", "nourl"], ExitCode.USAGE, "address_wrong"),
+    "a port that is none": (["--relay", "http://127.0.0.1:x"], ExitCode.USAGE, "address_wrong"),
+    "a token in no file": (
+        ["--relay", "http://127.0.0.1:9", "--token-file", "/nonexistent"],
+        ExitCode.NOT_FOUND,
+        "token_missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_run_that_names_no_source_makes_no_lake(tmp_path: Path, name: str) -> None:
+    options, code, error = SOURCES[name]
+    done = typed("pipeline", "run", *options, "--lake", tmp_path / "lake", "--json")
+    assert (done.returncode, json.loads(done.stderr)["error"]) == (code, error)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_search_without_hits_says_so_once(lake: Lake) -> None:
+    told, shown = (typed("pipeline", "search", "absent", "--lake", lake.path, *option) for option in ([], ["--json"]))
+    assert (told.returncode, told.stdout, "has absent" in told.stderr) == (ExitCode.NOT_FOUND, "", True)
+    assert (shown.returncode, json.loads(shown.stdout)["hits"], shown.stderr) == (ExitCode.NOT_FOUND, [], "")
 
 
 ABSURD = ["\udcff", "é\udcff" * 1000, "%", "\x01", "x" * 1_000_000]

@@ -94,15 +94,25 @@ def explained() -> Iterator[None]:
 
 def _failure(error: Exception) -> Exception:
     from holdfast.pipeline import failures
-    from holdfast.pipeline.lake import LakeBusy, LakeMissing
-    from holdfast.pipeline.shelf import NotThen
 
-    if isinstance(error, (LakeMissing, NotThen)):
-        return Failure(ExitCode.NOT_FOUND, type(error).__name__, str(error))
-    if isinstance(error, LakeBusy):
-        return Failure(ExitCode.UNAVAILABLE, type(error).__name__, str(error))
     told = failures.told(error)
+    kind = type(error).__name__ if told is None else told[1]
     if told is None:
-        return error
-    is_away, kind, message = told
-    return Failure(ExitCode.UNAVAILABLE if is_away else ExitCode.ERROR, kind, message)
+        return Failure(_EXIT_CODES[kind], kind, str(error)) if kind in _EXIT_CODES else error
+    is_away, _, message = told
+    return Failure(ExitCode.UNAVAILABLE if is_away else _EXIT_CODES.get(kind, ExitCode.ERROR), kind, message)
+
+
+# By name, because what has the names takes long to load; every other one is an error.
+_EXIT_CODES = {
+    "LakeMissing": ExitCode.NOT_FOUND,
+    "LakeBusy": ExitCode.UNAVAILABLE,
+    "NotThen": ExitCode.NOT_FOUND,
+    "Vacuumed": ExitCode.NOT_FOUND,
+    "TokenMissing": ExitCode.NOT_FOUND,
+    "AddressWrong": ExitCode.USAGE,
+    "NoQuestion": ExitCode.USAGE,
+    "NothingAsked": ExitCode.USAGE,
+    "not_found": ExitCode.NOT_FOUND,
+    "query": ExitCode.USAGE,
+}

@@ -218,9 +218,10 @@ def _say(outcome: "Outcome", seconds: float, problem: str | None, *, as_json: bo
 
 
 def _place(url: str, token_file: Path | None, patience_s: float) -> "Place":
-    from holdfast.pipeline.pages import Place
+    from holdfast.pipeline.pages import Place, check_address
     from holdfast.pipeline.source import token
 
+    check_address(url)
     if not 0 <= patience_s < math.inf:
         raise Failure(ExitCode.USAGE, "usage", f"--patience is a number of seconds, not {patience_s}")
     token_path = None if token_file is None else str(token_file.absolute())

@@ -20,7 +20,9 @@ SHOWN_CHARACTERS_MAX = 160
 
 def report(
     lake: LakePath,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write the page. Default: LAKE/report.html.")
+    ] = None,
     as_of: AsOfText = None,
     as_json: AsJson = False,
 ) -> None:
@@ -28,7 +30,7 @@ def report(
     with explained():
         from holdfast.pipeline import report as reports
 
-        told = reports.gather(_with_fates(open_shelf(lake, as_of)))
+        told = reports.gather(_with_batch(_with_fates(open_shelf(lake, as_of))))
         if as_json:
             print_json(plain(told))
             return
@@ -54,6 +56,14 @@ def _with_fates(shelf: "Shelf") -> "Shelf":
     return shelf
 
 
+def _with_batch(shelf: "Shelf") -> "Shelf":
+    """A lake that says something: a run that failed early leaves one without a batch."""
+    if not shelf.last_run().number:
+        message = f"{shelf.lake.path}: there is no batch in this lake yet. `holdfast pipeline run` makes the first."
+        raise Failure(ExitCode.NOT_FOUND, "no_batch", message)
+    return shelf
+
+
 def show(
     lake: LakePath,
     table: Annotated[str | None, typer.Argument(help="A table; without one, all of them are listed.")] = None,
@@ -63,7 +73,7 @@ def show(
 ) -> None:
     """The tables of the lake, or the rows of one."""
     with explained():
-        shelf = open_shelf(lake, as_of)
+        shelf = _with_batch(open_shelf(lake, as_of))
         if table is None:
             _list_tables(shelf, as_json=as_json)
             return
@@ -105,8 +115,7 @@ def sql(
 ) -> None:
     """Ask the lake; every table is there under its name, as the last complete batch left it."""
     with explained():
-        shelf = open_shelf(lake, as_of)
-        names, rows = shelf.ask(query)
+        names, rows = _with_batch(open_shelf(lake, as_of)).ask(query)
     print_rows(names, rows, as_json=as_json)
 
 
@@ -123,19 +132,20 @@ def search(
     with explained():
         from holdfast.pipeline import searching
 
-        shelf, asked = open_shelf(lake, as_of), " ".join(words)
+        shelf, asked = _with_batch(open_shelf(lake, as_of)), " ".join(words)
         is_own = "search_posting" in shelf.tables
         found = (searching.search_messages if is_own else searching.search_metadata)(shelf, asked, limit)
     if as_json:
         print_json({"scope": "messages" if is_own else "metadata", "hits": plain(found)})
-    elif is_own:
+        raise typer.Exit(ExitCode.OK if found else ExitCode.NOT_FOUND)
+    if not found:
+        raise Failure(ExitCode.NOT_FOUND, "nothing_found", f"nothing in this lake has {asked[:SHOWN_CHARACTERS_MAX]}")
+    if is_own:
         for hit in found:
             _print_hit(hit)
     else:
         names = ["at", "mesh", "sender", "destination_ref", "message_id", "client_message_id"]
         print_rows(names, found, as_json=False)
-    if not found:
-        raise Failure(ExitCode.NOT_FOUND, "nothing_found", f"nothing in this lake has {asked[:SHOWN_CHARACTERS_MAX]}")
 
 
 def _print_hit(hit: dict[str, Any]) -> None:
@@ -158,7 +168,7 @@ def trace(
     with explained():
         from holdfast.pipeline import archive
 
-        found = archive.trace(_with_fates(open_shelf(lake, as_of)), name)
+        found = archive.trace(_with_batch(_with_fates(open_shelf(lake, as_of))), name)
     if found is None:
         raise Failure(
             ExitCode.NOT_FOUND,

@@ -14,6 +14,8 @@ _SOURCE_ERROR = re.compile(
     + "|".join(
         kind.__name__
         for kind in (
+            pages.AddressWrong,
+            pages.TokenMissing,
             pages.Unreachable,
             pages.NotAllowed,
             pages.OtherLog,
@@ -26,6 +28,9 @@ _SOURCE_ERROR = re.compile(
     )
     + r"): (.+)"
 )
+
+_UNANSWERABLE = (duckdb.CatalogException, duckdb.ParserException, duckdb.BinderException, duckdb.ConversionException)
+"""What is wrong with a question, whatever lake it is put to."""
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MORE_MEMORY = (
@@ -40,8 +45,10 @@ def told(error: Exception) -> tuple[bool, str, str] | None:
         return isinstance(error, pages.Unreachable), type(error).__name__, str(error)
     if _is_sparks(error):
         return _from_spark(error)
+    if isinstance(error, _UNANSWERABLE):  # in full: its lines show where in the question it is, and what is near
+        return False, "not_found" if isinstance(error, duckdb.CatalogException) else "query", str(error)
     if isinstance(error, duckdb.Error):
-        return False, "query", str(error).partition("\n")[0]
+        return False, "query_failed", str(error).partition("\n")[0]
     if isinstance(error, DeltaError):
         return False, "lake", str(error).partition("\n")[0]
     return None

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
@@ -45,6 +45,14 @@ class Refused(SourceError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class AddressWrong(SourceError):
+    """What was given is the address of nothing."""
+
+
+class TokenMissing(SourceError):
+    """The file that is to have the token cannot be read."""
 
 
 class Unreachable(SourceError):
@@ -239,14 +247,24 @@ def _once(place: Place, path: str, accept: str, body: bytes | None) -> tuple[htt
         connection.close()
 
 
+def check_address(url: str) -> SplitResult:
+    """The parts of an address, if it is one."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme == "unix" or (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0)
+    except ValueError:  # a bracket or a port that is none
+        is_one = False
+    if not is_one:
+        raise AddressWrong(f"{url}: an address is http://host:port, https://host, or unix:/path/of/a/socket")
+    return parts
+
+
 def _connection(url: str) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
+    parts = check_address(url)
     if parts.scheme == "unix":
         return _UnixConnection(parts.path)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise SourceError(f"{url}: an address is http://host:port, https://host, or unix:/path/of/a/socket")
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    return kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
 
 
 class _UnixConnection(http.client.HTTPConnection):

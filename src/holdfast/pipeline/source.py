@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from holdfast.pipeline import pages
-from holdfast.pipeline.pages import Head, LogShorter, OtherLog, Place, RangePruned, SourceError
+from holdfast.pipeline.pages import Head, LogShorter, OtherLog, Place, RangePruned, SourceError, TokenMissing
 
 NAME = "holdfast"
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - the variable's name
@@ -123,7 +123,9 @@ def token(token_file: str | None) -> str | None:
     try:
         return Path(token_file).read_text().strip()
     except OSError as error:
-        raise SourceError(f"the token file {token_file} cannot be read: {error.strerror}. Correct the path.") from error
+        raise TokenMissing(
+            f"the token file {token_file} cannot be read: {error.strerror}. Correct the path."
+        ) from error
 
 
 def _position(options: Mapping[str, str], name: str) -> int | None:
