@@ -138,6 +138,9 @@ def test_a_relay_that_is_away_is_no_fault_of_this_home(tmp_path: Path) -> None:
     assert state is State.AWAY
     assert what.startswith(f"The relay {relay.url} does not answer")
     assert _seen(_patient(person), "clock") == [], "nobody knows what time it is there"
+    with person.daemon():
+        told = [one for one in examine(_patient(person)) if one.state in (State.WRONG, State.AWAY)]
+    assert [(one.area, one.state) for one in told] == [("relay", State.AWAY)], "one thing is away, and is told once"
 
 
 @pytest.mark.parametrize(("hours", "said"), [(2, "s ahead of the relay's"), (-2, "s behind the relay's")])
@@ -278,7 +281,7 @@ def test_a_home_that_cannot_even_be_looked_at_is_told_and_is_no_traceback(tmp_pa
     person = Person(tmp_path / ("x" * 300))
     for command in (["daemon", "up", "--persistent"], ["hook", "status"]):
         told = json.loads(person.fails(1, *command, "--json"))
-        assert told["error"] == "NameInvalid", told
+        assert told["error"] == "name_invalid", told
         assert str(person.home) in told["message"]
     state, what, _ = _one(Patient(Home(person.home)), "home")
     assert state is State.WRONG
@@ -329,7 +332,7 @@ def test_a_lake_that_is_none_is_found(well: Person, tmp_path: Path) -> None:
     state, what, remedy = _one(replace(_patient(well), lake=tmp_path / "lake"), "lake")
     assert state is State.WRONG
     assert str(tmp_path / "lake") in what
-    assert f"holdfast pipeline report --lake {tmp_path / 'lake'}" in remedy
+    assert remedy == "Correct the path; holdfast pipeline run --help says how a lake is made."
 
 
 def test_what_a_lake_has_not_compared_yet_is_worth_knowing(well: Person, monkeypatch: pytest.MonkeyPatch) -> None:

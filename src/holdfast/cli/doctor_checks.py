@@ -187,7 +187,8 @@ def check_daemon(patient: Patient) -> Iterator[Finding]:
     try:
         health = patient.health
         with FeedClient(home=patient.home.path, answer_timeout_s=ANSWER_TIMEOUT_S) as client:
-            found = healths.signs(health, client.feed(), client.reports().reports)
+            is_away = not health.connected and isinstance(patient.relay_answer, Unreachable)  # the next check tells it
+            found = healths.signs(health, client.feed(), client.reports().reports, is_relay_away=is_away)
     except (NoDaemon, DaemonLost, NotUnderstood) as error:
         yield _without_daemon(patient, error)
         return
@@ -336,6 +337,9 @@ def check_java(patient: Patient) -> Iterator[Finding]:
     yield Finding(State.OK, "Spark and a Java for it are installed.")
 
 
+_NO_LAKE = "Correct the path; holdfast pipeline run --help says how a lake is made."
+
+
 def check_lake(patient: Patient) -> Iterator[Finding]:
     """Its last batch found no violation."""
     if patient.lake is None:
@@ -343,9 +347,7 @@ def check_lake(patient: Patient) -> Iterator[Finding]:
     try:
         told = asyncio.run(lake_report(patient.lake.absolute()))
     except LakeUnavailable as error:
-        remedy = (
-            f"holdfast pipeline report --lake {patient.lake} says more; holdfast pipeline run --help how one is made."
-        )
+        remedy = f"holdfast pipeline report --lake {patient.lake} says more." if patient.lake.is_dir() else _NO_LAKE
         yield Finding(State.WRONG, str(error), remedy)
         return
     violations = [one for one in told["report"]["findings"] if one["is_violation"]]

@@ -37,9 +37,19 @@ class Sign(msgspec.Struct, frozen=True):
     link: str = ""
 
 
-def signs(health: Health, feed: Feed | None, reports: Sequence[Report]) -> list[Sign]:
-    """Everything worth saying, the worst first."""
-    found = [*_relay(health), *_room(health), *_outbox(health), *_inbox(health), *_documents(feed), *_senders(reports)]
+def signs(health: Health, feed: Feed | None, reports: Sequence[Report], *, is_relay_away: bool = False) -> list[Sign]:
+    """Everything worth saying, the worst first.
+
+    With `is_relay_away` the reader knows that much: it is not told again, and what waits for the relay is nothing bad.
+    """
+    found = [
+        *([] if is_relay_away else _relay(health)),
+        *_room(health),
+        *_outbox(health, is_relay_away),
+        *_inbox(health),
+        *_documents(feed),
+        *_senders(reports),
+    ]
     order = {"dead": 0, "waiting": 1, "ok": 2}
     return sorted(found, key=lambda sign: order[sign.state])
 
@@ -66,7 +76,7 @@ def _room(health: Health) -> list[Sign]:
     return [Sign("waiting" if health.pressure == Pressure.HIGH else "dead", what, ROOM_REMEDY)]
 
 
-def _outbox(health: Health) -> list[Sign]:
+def _outbox(health: Health, is_relay_away: bool) -> list[Sign]:
     found = []
     if health.dead:
         what = f"{health.dead:,} message{'s were' if health.dead > 1 else ' was'} given up."
@@ -75,7 +85,7 @@ def _outbox(health: Health) -> list[Sign]:
         age = health.oldest_waiting_s or 0
         reason = f" ({health.oldest_waiting_reason})" if health.oldest_waiting_reason else ""
         what = f"{health.queue_depth:,} wait for the relay's word, the oldest for {age:,} s{reason}."
-        state = "dead" if age > WAITING_LONG_S else "waiting"
+        state = "dead" if age > WAITING_LONG_S and not is_relay_away else "waiting"
         found.append(Sign(state, what, remedy_of(health.oldest_waiting_reason), "/outbox?show=waiting"))
     return found or [Sign("ok", "The relay has everything that was sent.")]
 
