@@ -79,7 +79,7 @@ SystemCallArchitectures=native
 WantedBy=default.target
 """
 
-NoStart = Annotated[bool, typer.Option("--no-start", help="Write the file, and leave the rest to somebody.")]
+NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start it.")]
 AllowCi = Annotated[bool, typer.Option("--allow-ci-persistent", help="In a job of some automation, too.")]
 
 

@@ -38,7 +38,7 @@ def compact(lake: LakePath, as_json: AsJson = False) -> None:
 def vacuum(
     lake: LakePath,
     hours: Annotated[
-        int, typer.Option(min=0, max=VACUUM_HOURS_MAX, help="Keep files that were needed so short a time ago.")
+        int, typer.Option(min=0, max=VACUUM_HOURS_MAX, help="Keep files that were needed within the last N hours.")
     ] = 24,
     as_json: AsJson = False,
 ) -> None:
