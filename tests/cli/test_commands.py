@@ -150,7 +150,7 @@ def test_a_failure_is_json_when_json_was_asked_for(filled: Path) -> None:
     failure = json.loads(_holdfast("log", "show", filled, 99, "--json", code=3))
     assert failure["error"] == "not_found"
     failure = json.loads(_holdfast("check", filled.parent / "nothing", "--json", code=3))
-    assert failure["error"] == "FileMissing"
+    assert failure["error"] == "file_missing"
 
 
 def test_the_version_is_answered_without_loading_the_command_line() -> None:

@@ -149,7 +149,7 @@ def test_a_stale_note_of_a_daemon_stops_nobody_and_is_not_believed(ann: Person) 
 def test_a_home_without_a_mesh_has_no_daemon(resident: Callable[[str], Person]) -> None:
     nobody = resident("nobody")
     for command in ("run", "up"):
-        assert "is in no mesh" in nobody.fails(3, "daemon", command)
+        assert "there is no home at" in nobody.fails(3, "daemon", command)
     assert not nobody.home.exists()
 
 

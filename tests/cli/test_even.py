@@ -172,4 +172,4 @@ def test_what_cannot_be_written_any_more_is_said_and_is_no_traceback(filled: Pat
         program = [sys.executable, "-m", "holdfast.cli", "log", "list", str(filled), "--json"]
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == ExitCode.UNAVAILABLE
-    assert json.loads(done.stderr)["error"] == "DiskFull"
+    assert json.loads(done.stderr)["error"] == "disk_full"

@@ -153,7 +153,7 @@ def test_a_directory_that_is_there_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "mine").write_text("keep")
     refused = _generate(tmp_path / "there", "--messages", 10, code=4)
-    assert refused["error"] == "FileThere"
+    assert refused["error"] == "file_there"
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["mine"]
 
 

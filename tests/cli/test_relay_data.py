@@ -85,7 +85,7 @@ def test_a_relay_is_backed_up_and_restored(data: Path, tmp_path: Path) -> None:
 
 FAILURES: dict[str, tuple[list[str], int, str]] = {
     "a token of no relay": (["token", "--data", "DIR/empty"], 3, "there is no such file"),
-    "a token of no directory": (["token", "--data", "DIR/nothing"], 3, "the directory for this file does not exist"),
+    "a token of no directory": (["token", "--data", "DIR/nothing"], 3, "there is no relay's data at"),
     "a token for no name": (["token", "--data", "DIR/data", "--consumer", "a b"], 2, "letters, digits"),
     "a token for no time": (["token", "--data", "DIR/data", "--days", "0"], 2, "'--days'"),
     "a token for ever": (["token", "--data", "DIR/data", "--days", "367"], 2, "'--days'"),
@@ -95,6 +95,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
     "a backup into nowhere": (["backup", "DIR/no/where", "--data", "DIR/data"], 3, "does not exist"),
     "a backup of what is broken": (["backup", "DIR/b", "--data", "DIR/broken"], 4, "queue"),
     "a restore of no backup": (["restore", "DIR/data", "--data", "DIR/new"], 1, "not a backup"),
+    "a restore of nothing": (["restore", "DIR/nothing", "--data", "DIR/new"], 3, "there is no backup at"),
     "a restore over a relay": (["restore", "DIR/backup", "--data", "DIR/data"], 4, "exists already"),
     "a restore where a relay runs": (["restore", "DIR/backup", "--data", "DIR/running"], 5, "a relay is running"),
 }

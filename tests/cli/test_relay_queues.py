@@ -69,6 +69,7 @@ def test_queues_of_one_member_are_found_by_id_or_name(relay: RunningRelay) -> No
     assert "no member has the id or the name 'nobody'" in _holdfast(
         "queues", "--data", relay.data, "--member", "nobody", code=3
     )
+    assert "no mesh here has the id 'nomesh'" in _holdfast("queues", "--data", relay.data, "--mesh", "nomesh", code=3)
 
 
 def test_moderate_closes_what_nobody_has_yet(relay: RunningRelay) -> None:

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from holdfast.cli.output import (
     print_table,
     show_time,
 )
+from holdfast.cli.session import check_directory
 from holdfast.device.home import Home
 from holdfast.hook import agent_sessions, agent_settings, database, doctor
 from holdfast.hook.agent_service import adapter_names
@@ -60,7 +62,7 @@ def list_sessions(
     """Sessions of agents on this machine, the latest first."""
     since = wall_clock() - int(days * DAY)
     sessions: list[AgentSession] = _look(
-        find_home(home), lambda tx: agent_sessions.latest(tx, since, SESSIONS_MAX), empty=[]
+        _told_home(home), lambda tx: agent_sessions.latest(tx, since, SESSIONS_MAX), empty=[]
     )
     sessions = [session for session in sessions if agent in (None, session.agent)]
     if as_json:
@@ -88,7 +90,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """One session: what it was asked, what it said, and what it told last."""
-    found_home = find_home(home)
+    found_home = _told_home(home)
     found: list[AgentSession] = _look(found_home, lambda tx: agent_sessions.like(tx, session, 2), empty=[])
     exact = [one for one in found if one.session_id == session] or found
     if not exact:
@@ -114,7 +116,7 @@ def show(
 @app.command()
 def adapters(home: AtHome = None, as_json: AsJson = False) -> None:
     """Who is told what agents do, how far each has come, and what went wrong last."""
-    found = find_home(home)
+    found = _told_home(home)
     followers: list[dict[str, Any]] = _look(found, agent_sessions.followers, empty=[])
     head: int = _look(found, agent_sessions.head, empty=0)
     named = adapter_names(found.path, agent_settings.load(found.path))
@@ -151,7 +153,7 @@ def watch(
         typer.Option("--topic", metavar="TOPIC", help="What agents tell on other machines, through this topic."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="With --topic: from this time on, instead of now.")
+        str | None, typer.Option(metavar="TIME", help="With --topic: from then on, as inbox --since.")
     ] = None,
     home: AtHome = None,
     as_json: AsJson = False,
@@ -162,7 +164,7 @@ def watch(
             raise Failure(ExitCode.USAGE, "usage", "--since goes with --topic; `agents show` has what was told here.")
         _watch_here(find_home(home), as_json=as_json)
         return
-    started_at = wall_clock() if since is None else asking.read_time(since, "--since")
+    started_at = wall_clock() if since is None else asking.read_past(since, "--since")
     with asking.daemon() as client:
         for event, sender in _told_in(client, topic, started_at):
             _print_event(event, as_json=as_json, sender=sender)
@@ -253,6 +255,13 @@ def _doing(session: AgentSession) -> str:
 def _preview(text: str) -> str:
     line = plain(" ".join(text.split()))
     return line if len(line) <= PREVIEW_CHARACTERS else line[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+def _told_home(home: Path | None) -> Home:
+    """The home that agents tell what they do."""
+    found = find_home(home)
+    check_directory(found)
+    return found
 
 
 def _look(home: Home, query: Callable[[Any], Any], *, empty: Any) -> Any:

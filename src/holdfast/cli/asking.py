@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": HOUR, "d": DAY}
 _AHEAD = re.compile(r"\+([0-9]{1,9})([smhd])", re.ASCII)
+_AGO = re.compile(r"-?([0-9]{1,9})([smhd])", re.ASCII)
 
 
 @contextmanager
@@ -36,11 +37,24 @@ def is_relative(text: str) -> bool:
 
 def read_time(text: str, what: str) -> int:
     """Microseconds since 1970 of `2026-11-15T09:30:00Z` (UTC where no zone is named), or of `+90s`, `+10m`, `+2h`, `+1d`."""
+    ahead = _AHEAD.fullmatch(text)
+    return _absolute(text, what, "+10m") if ahead is None else wall_clock() + _lasting(ahead)
+
+
+def read_past(text: str, what: str) -> int:
+    """The same of a time that has passed: counted from now it is `-90s`, `-10m`, `-2h`, `-1d`, or without the sign."""
+    ago = _AGO.fullmatch(text)
+    return _absolute(text, what, "-10m") if ago is None else max(0, wall_clock() - _lasting(ago))
+
+
+def _lasting(found: re.Match[str]) -> int:
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _absolute(text: str, what: str, relative: str) -> int:
     from holdfast.device.ipc_queries import read_time as read
 
-    if ahead := _AHEAD.fullmatch(text):
-        return wall_clock() + int(ahead[1]) * _UNITS[ahead[2]]
     try:
         return read(text)
     except Refused as refused:
-        raise Failure(ExitCode.USAGE, "usage", f"{what}: {refused.detail}, or +10m.") from refused
+        raise Failure(ExitCode.USAGE, "usage", f"{what}: {refused.detail}, or {relative}.") from refused

@@ -57,11 +57,14 @@ def _of_daemon(home: Path | None, role: str) -> dict[str, Any]:
 
 
 def _of_relay(data: Path | None, relay: str | None, key: Path | None, role: str) -> dict[str, Any]:
+    from holdfast.cli.relay_store import check_there
     from holdfast.protocol.refusal import Refused
     from holdfast.relay import lock
     from holdfast.relay.identity import OPERATOR_KEY, read_key
     from holdfast.wire.client import RelayClient, Unreachable
 
+    if data is not None:
+        check_there(data)
     try:
         url = relay if data is None else lock.address(data)
     except lock.NotRunning as fault:

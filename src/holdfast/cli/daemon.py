@@ -93,6 +93,8 @@ def up(home: AtHome = None, port: Port = None, persistent: Persistent = False, a
 def down(home: AtHome = None, as_json: AsJson = False) -> None:
     """Stop the daemon, after what it has under way. Nothing is lost by that: the rest waits for its next start."""
     found = find_home(home)
+    with sessions.failures(found):
+        sessions.check_exists(found)
     running = None if _is_free(found, 0.0) else holder.find(found)  # the lock decides; a number may be another's by now
     if running is None:
         raise Failure(ExitCode.UNAVAILABLE, "no_daemon", f"no daemon runs in {found.path}.")
@@ -146,6 +148,7 @@ def rotate_token(home: AtHome = None, as_json: AsJson = False) -> None:
     found = find_home(home)
     until: int | None = None
     with sessions.failures(found):
+        sessions.check_exists(found)
         try:
             with Client(home=found.path) as client:
                 until = client.rotate_token().old_until
@@ -288,9 +291,11 @@ def recover(
     from holdfast.device import recover as recovery
 
     found = find_home(home)
-    with sessions.failures(found), found.entered(wait_s=0.0):
+    with sessions.failures(found):
+        sessions.check_exists(found)
         try:
-            done = recovery.recover(found, wall_clock, os.urandom, force=force)
+            with found.entered(wait_s=0.0):
+                done = recovery.recover(found, wall_clock, os.urandom, force=force)
         except recovery.NothingDamaged:
             message = f"nothing is damaged in {found.database}. --force recovers it all the same."
             raise Failure(ExitCode.VIOLATION, "nothing_damaged", message) from None

@@ -25,10 +25,24 @@ def meaning(home: Home, error: Exception, if_put_off: str | None = None) -> Fail
 
 def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
     """A no, as a failure; `advice` replaces what is said of such a no in general."""
-    row = REFUSALS[code]
-    exit_code = _EXIT_CODES.get(row.http_status, ExitCode.ERROR) if row.is_permanent else ExitCode.UNAVAILABLE
-    said = plain(detail)
-    return Failure(exit_code, str(code), f"{said or code}. {row.sentence if advice is None else advice}")
+    row, said = REFUSALS[code], plain(detail)
+    by_status = _EXIT_CODES.get(row.http_status, ExitCode.ERROR) if row.is_permanent else ExitCode.UNAVAILABLE
+    if advice is None:
+        advice = "" if _says_what_to_do(code, said) else row.sentence
+    return Failure(_OF_REFUSALS.get(code, by_status), str(code), f"{_sentence(said or code)} {advice}".rstrip())
+
+
+def _says_what_to_do(code: Refusal, detail: str) -> bool:
+    """Whether whoever said no has said all of it: in whole sentences, or where what is wrong is also what to change."""
+    return detail.endswith(_ENDS) or (bool(detail) and code in _IN_DETAIL)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith(_ENDS) else f"{text}."
+
+
+_ENDS = (".", "?", "!")
+_IN_DETAIL = frozenset({Refusal.MALFORMED, Refusal.NOT_FOUND})
 
 
 # Where a person at a home can be told more than anybody who is refused.
@@ -40,12 +54,27 @@ _ADVICE = {
 
 _EXIT_CODES = {404: ExitCode.NOT_FOUND, 410: ExitCode.NOT_FOUND, 409: ExitCode.VIOLATION}
 
+# Where the HTTP status does not tell what a person typed from what a program sent.
+_OF_REFUSALS = {
+    Refusal.MALFORMED: ExitCode.USAGE,
+    Refusal.TOO_LARGE: ExitCode.USAGE,
+    Refusal.DESTINATION_KIND_UNSUPPORTED: ExitCode.USAGE,
+    Refusal.INVITE_INVALID: ExitCode.VIOLATION,
+}
 
-def _no_mesh(home: Home) -> str:
-    return (
-        f"the home {home.path} is in no mesh. Make one (holdfast mesh create NAME --relay URL), join one "
-        f"(holdfast mesh join INVITE), or name another home in {VARIABLE}."
+
+def _no_mesh(home: Home) -> Failure:
+    what = f"the home {home.path} is in no mesh" if home.exists() else f"there is no home at {home.path}"
+    message = (
+        f"{what}. Make a mesh (holdfast mesh create NAME --relay URL), join one (holdfast mesh join INVITE), "
+        f"or name another home in {VARIABLE}."
     )
+    return Failure(ExitCode.NOT_FOUND, "no_mesh", message)
+
+
+def _no_daemon(home: Home, error: NoDaemon) -> Failure:
+    """Where there is no home, to start a daemon is no advice."""
+    return Failure(ExitCode.UNAVAILABLE, "no_daemon", str(error)) if home.exists() else _no_mesh(home)
 
 
 def _has_mesh(home: Home, error: HasMesh) -> str:
@@ -105,7 +134,7 @@ def _usage(home: Home, error: Exception) -> Failure:
 
 
 _FAILURES: dict[type[Exception], Callable[[Home, Any], Failure]] = {
-    NoMesh: lambda home, error: Failure(ExitCode.NOT_FOUND, "no_mesh", _no_mesh(home)),
+    NoMesh: lambda home, error: _no_mesh(home),
     HasMesh: lambda home, error: Failure(ExitCode.VIOLATION, "has_mesh", _has_mesh(home, error)),
     OtherRelay: _other_relay,
     NotThatOne: lambda home, error: _not_that_one(error),
@@ -117,7 +146,7 @@ _FAILURES: dict[type[Exception], Callable[[Home, Any], Failure]] = {
     Unreachable: lambda home, error: Failure(
         ExitCode.UNAVAILABLE, str(error.fault), _no_answer(error.url, error.detail)
     ),
-    NoDaemon: lambda home, error: Failure(ExitCode.UNAVAILABLE, "no_daemon", str(error)),
+    NoDaemon: _no_daemon,
     DaemonLost: lambda home, error: Failure(ExitCode.UNAVAILABLE, "daemon_lost", str(error)),
     NotUnderstood: lambda home, error: Failure(ExitCode.ERROR, "not_understood", f"{error}."),
     Refused: lambda home, error: refusal(error.refusal, error.detail, _ADVICE.get(error.refusal)),

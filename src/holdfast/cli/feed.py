@@ -86,7 +86,8 @@ def status(as_json: AsJson = False) -> None:
         print_json(msgspec.to_builtins(feed))
         return
     console().print(f"author: {feed.npub or 'none; holdfast feed init makes one'}", soft_wrap=True)
-    console().print(f"{feed.documents} documents, {feed.conflicts} in conflict, {feed.deleted} deleted")
+    many = "document" if feed.documents == 1 else "documents"
+    console().print(f"{feed.documents} {many}, {feed.conflicts} in conflict, {feed.deleted} deleted")
     rows = [
         (
             one.relay,

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from holdfast.cli import session as sessions
 from holdfast.cli.daemon import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, show_time
 from holdfast.device import holder
@@ -105,6 +106,7 @@ def uninstall(agent: Agent, scope: AtScope = Scope.USER, home: AtHome = None, as
 def status(agent: OneAgent = None, home: AtHome = None, as_json: AsJson = False) -> None:
     """What is installed where, and what is in the hook database: waiting, dead, dropped."""
     found = find_home(home)
+    sessions.check_directory(found)
     told = numbers_of(found) | {"installed": [msgspec.to_builtins(one) for one in _installed(agent)]}
     if as_json:
         print_json(told)
@@ -116,7 +118,8 @@ def status(agent: OneAgent = None, home: AtHome = None, as_json: AsJson = False)
     if not told["installed"]:
         console().print("nothing is installed; `holdfast hook install --agent claude` does that")
     console().print(f"worker: {'at work' if told['worker'] else 'none: no daemon runs in this home'}")
-    console().print("events: " + ", ".join(f"{number} {name}" for name, number in told["events"].items()))
+    events = ", ".join(f"{number} {name}" for name, number in told["events"].items())
+    console().print(f"events: {events or 'none'}")
     for problem in problems_of(told):
         console().print(f"! {problem}")
 

@@ -9,6 +9,7 @@ import typer
 
 from holdfast.cli import asking
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, print_table, show_time
+from holdfast.store.world import wall_clock
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client
@@ -27,7 +28,9 @@ def inbox(
     context: typer.Context,
     after: After = 0,
     limit: Limit = 50,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Only what arrived at this time or later.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Only what arrived since: 2026-11-15T09:30:00Z, or -10m.")
+    ] = None,
     topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only what was posted to this topic.")] = None,
     sender: Annotated[str | None, typer.Option("--from", metavar="WHO", help="Only what this member sent.")] = None,
     unapplied: Annotated[bool, typer.Option(help="Only what nobody has acted on.")] = False,
@@ -40,7 +43,7 @@ def inbox(
         return
     with asking.daemon() as client:
         filters: dict[str, Any] = {
-            "since": None if since is None else asking.read_time(since, "--since"),
+            "since": None if since is None else asking.read_past(since, "--since"),
             "topic": topic,
             "sender": sender,
             "unapplied": unapplied,
@@ -97,7 +100,7 @@ class Following:
         self._first_after = self._after = after
         self._since = filters["since"]
         if not after and self._since is None:
-            self._since = asking.read_time("+0s", "now")
+            self._since = wall_clock()
         self._read: set[int] = set()  # what was opened before it was printed; its event is yet to come
 
     def print_new(self) -> None:

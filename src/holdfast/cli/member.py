@@ -113,10 +113,13 @@ def unblock(who: Who, as_json: AsJson = False) -> None:
 
 def _fields(member: Mapping[str, Any], *, with_status: bool) -> dict[str, Any]:
     shown = ("member", "pubkey", "name", "role", *(("status",) if with_status else ()))
-    return {name: member[name] for name in shown}
+    return {**{name: member[name] for name in shown}, "npub": _npub(member)}
 
 
 def _row(member: Mapping[str, Any]) -> tuple[str, ...]:
     marks = " (you)" if member["is_me"] else "" if member["status"] == "active" else " (revoked)"
-    npub = "" if member["pubkey"] is None else keys.npub(member["pubkey"])
-    return plain(member["name"]) + marks, plain(member["role"]), plain(member["member"]), npub
+    return plain(member["name"]) + marks, plain(member["role"]), plain(member["member"]), _npub(member) or ""
+
+
+def _npub(member: Mapping[str, Any]) -> str | None:
+    return None if member["pubkey"] is None else keys.npub(member["pubkey"])

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 RATE_PER_S = 20.0
 NEVER = "never"
+ALL = "all"
 SCHEDULED = "scheduled"  # what waits for its time is listed as if that were a status
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)  # what else is in the log is never sent under another id
@@ -54,9 +55,10 @@ def list_rows(
     as_json: AsJson = False,
 ) -> None:
     """Rows by sequence: what waits and what was given up, if nothing else is asked for. What has time comes first."""
+    _check_statuses(status)
     statuses = [name for name in status.split(",") if name != SCHEDULED]
     with asking.daemon() as client:
-        has_scheduled = after < 0 and (status == "all" or SCHEDULED in status.split(","))
+        has_scheduled = after < 0 and (status == ALL or SCHEDULED in status.split(","))
         ahead = client.scheduled(to=to, limit=limit).scheduled if has_scheduled else ()
         page = client.outbox(status=_asked(statuses), to=to, after=after, limit=limit)
         if not statuses:
@@ -75,9 +77,16 @@ def list_rows(
         print("… more is scheduled: --limit N")
 
 
+def _check_statuses(status: str) -> None:
+    known = (SCHEDULED, *(one.value for one in Status))
+    if status != ALL and not set(known).issuperset(status.split(",")):
+        message = f"--status {plain(status)}: write {ALL}, or some of {', '.join(known)} with commas between them."
+        raise Failure(ExitCode.USAGE, "usage", message)
+
+
 def _asked(statuses: Sequence[str]) -> str | None:
     """The statuses to ask for; of what is scheduled only, the least that can be asked."""
-    if statuses == ["all"]:
+    if statuses == [ALL]:
         return None
     return ",".join(statuses) or Status.INFLIGHT.value
 

@@ -1,15 +1,19 @@
 """What commands print: tables for people on a terminal, JSON for programs, and how they end."""
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
+
+from holdfast.protocol.schedule import iso_time
+
+_WORD_BEGINS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -58,8 +62,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
 
 def say_failure(kind: str, message: str, *, as_json: bool) -> None:
+    """What went wrong; `kind` is the code of a refusal or the name of a fault, and a program reads all of them alike."""
     if as_json:
-        sys.stderr.write(json.dumps({"error": kind, "message": message}, ensure_ascii=False) + "\n")
+        code = _WORD_BEGINS.sub("_", kind).lower().replace("-", "_")
+        sys.stderr.write(json.dumps({"error": code, "message": message}, ensure_ascii=False) + "\n")
     else:
         sys.stderr.write(f"holdfast: {message}\n")
 
@@ -71,10 +77,5 @@ def console() -> Console:
 
 
 def show_time(at: int | None) -> str:
-    """Microseconds since 1970 as a person reads them, in UTC."""
-    if at is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError):  # no time of any calendar: a damaged file
-        return str(at)
+    """Microseconds since 1970 as a person reads them, in UTC; nothing for none."""
+    return "" if at is None else iso_time(at)

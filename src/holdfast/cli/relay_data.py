@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
-from holdfast.cli.relay_store import Data, Store, where_of
+from holdfast.cli.relay_store import Data, Store, check_there, where_of
 from holdfast.protocol.refusal import Refused
 from holdfast.protocol.schedule import DAY
 from holdfast.protocol.tags import IDENTIFIER
@@ -42,6 +42,7 @@ def token(
         IDENTIFIER.check(consumer, "consumer")
     except Refused as refused:
         raise Failure(ExitCode.USAGE, "usage", refused.detail) from refused
+    check_there(data)
     expires_at = wall_clock() + days * DAY
     text = tokens.mint(Identity.read(data).secret, consumer, expires_at, os.urandom(32))
     if as_json:
@@ -82,6 +83,8 @@ def restore(
     as_json: AsJson = False,
 ) -> None:
     """Make a relay of a backup, under a new log id. Devices then offer again what the backup lacks."""
+    if not source.is_dir():
+        raise Failure(ExitCode.NOT_FOUND, "not_found", f"there is no backup at {source}. Correct the path.")
     restored = _copied(lambda: copy.restore(source, data))
     if as_json:
         print_json({"data": str(data), **msgspec.to_builtins(restored)})

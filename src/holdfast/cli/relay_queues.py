@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
-from holdfast.cli.relay_store import Data, Store, where_of
+from holdfast.cli.relay_store import Data, Store, check_there, where_of
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay import lock, queue
@@ -32,6 +32,8 @@ def queues(
     now = wall_clock()
     with closing(open_to_read(where_of(data, store))) as engine, engine.read() as transaction:
         found = queue.depths(transaction, now, mesh, member)
+        if mesh is not None and not found and not queue.has_mesh(transaction, mesh):
+            raise Failure(ExitCode.NOT_FOUND, "not_found", f"no mesh here has the id {mesh!r}")
         if member is not None and not found and not queue.has_member(transaction, mesh, member):
             raise Failure(ExitCode.NOT_FOUND, "not_found", f"no member has the id or the name {member!r}")
     shown = [{**msgspec.structs.asdict(depth), "oldest_age_s": _age_s(depth, now)} for depth in found]
@@ -62,6 +64,7 @@ def moderate(
 
 
 def _moderated(data: Data, message_id: str, reason: str) -> dict[str, Any]:
+    check_there(data)
     try:
         url = lock.address(data)
     except lock.NotRunning as fault:

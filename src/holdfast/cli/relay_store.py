@@ -71,7 +71,16 @@ def where(data: Path, chosen: Settings) -> str:
 
 def where_of(data: Path, store: str | None) -> str:
     """The same of a directory that a relay may be running on, from its settings or as it is given."""
+    if store is None:
+        check_there(data)
     return where(data, settings_of(data, None, None, None, store))
+
+
+def check_there(data: Path) -> None:
+    """Refuse what takes a relay's directory where there is none."""
+    if not data.is_dir():
+        message = f"there is no relay's data at {data}. Correct --data; `holdfast relay run --data DIR` makes a relay."
+        raise Failure(ExitCode.NOT_FOUND, "no_relay_data", message)
 
 
 def migrate(

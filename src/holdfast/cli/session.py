@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.at_home import find_home
-from holdfast.cli.output import Failure, plain
+from holdfast.cli.output import ExitCode, Failure, plain
 from holdfast.device.home import Home, InUse
 from holdfast.device.ipc_administration import Arguments, Done
 from holdfast.device.ipc_link import NoDaemon
@@ -69,6 +69,12 @@ def check_exists(home: Home) -> None:
         from holdfast.device.mesh import NoMesh
 
         raise NoMesh
+
+
+def check_directory(home: Home) -> None:
+    """The same of what takes no mesh: agents may have told a home that is in none."""
+    if not home.path.is_dir():
+        raise Failure(ExitCode.NOT_FOUND, "no_home", f"there is no home at {home.path}. Name one with --home.")
 
 
 def check_no_daemon(home: Home) -> None:

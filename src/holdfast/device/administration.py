@@ -21,7 +21,7 @@ from holdfast.device.ipc_administration import (
     WhoArguments,
     WithdrawArguments,
 )
-from holdfast.device.mesh import NotAllowed, NotThatOne, Session, check_name
+from holdfast.device.mesh import NotThatOne, Session, check_name
 from holdfast.device.publish import PutOff, Settled
 from holdfast.device.topics import Deed, Need
 from holdfast.protocol import action as actions
@@ -120,7 +120,7 @@ async def _rotate_key(session: Session, arguments: Arguments) -> dict[str, Any]:
 async def _block(session: Session, arguments: WhoArguments) -> dict[str, Any]:
     member = session.find(arguments.who)
     if member.member == session.membership.member:
-        raise NotAllowed("nobody can block themselves")
+        raise Refused(Refusal.MALFORMED, "nobody can block themselves")
     await session.ask(Block(member=member.member))
     return {"member": member.member, "name": member.name, "blocked": True}
 

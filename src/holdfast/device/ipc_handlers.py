@@ -109,7 +109,7 @@ class Handlers:
         return self._messages(
             query,
             since=None if query.since is None else ipc_queries.read_time(query.since),
-            topic=None if query.topic is None else query.topic.removeprefix(documents.TOPIC_SIGN),
+            topic=None if query.topic is None else self._topic(query.topic),
             sender=None if query.sender is None else self._member(query.sender),
             unapplied=query.unapplied,
             parked=query.parked,
@@ -377,6 +377,15 @@ class Handlers:
         if kind != "dm":
             raise Refused(Refusal.MALFORMED, f"from: {shown(who)} is not a member")
         return ref
+
+    def _topic(self, name: str) -> str:
+        """The topic that a caller means: one of the mesh, or one that something here was posted to while it was."""
+        topic = name.removeprefix(documents.TOPIC_SIGN)
+        if topic not in self._daemon.directory.topics:
+            posted = self._daemon.look(lambda tx: inbox.page(tx, topic=topic, limit=1))
+            if not posted:
+                self._daemon.directory.resolve(documents.TOPIC_SIGN + topic)  # which refuses it, and says why
+        return topic
 
     def _counted(self) -> Mapping[str, int]:
         """For the metrics."""

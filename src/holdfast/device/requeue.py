@@ -20,7 +20,8 @@ from holdfast.protocol.history import Kind
 from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Signal, Status, word_at_hand
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tables import move
+from holdfast.protocol.schedule import iso_time
+from holdfast.protocol.tables import move, total
 from holdfast.protocol.tags import REFERENCE, shown
 from holdfast.store import history
 from holdfast.store.engine import Transaction
@@ -33,6 +34,16 @@ OPERATOR = "operator"
 FORCED = " --force"  # is added to whoever retired a row against the relay's silence
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)
+
+_WORDS = total(
+    {
+        RelayWord.NOT_ASKED: "",
+        RelayWord.COMMITTED: ", and the relay has it",
+        RelayWord.NOT_COMMITTED: ", and the relay does not have it",
+        RelayWord.UNREACHABLE: ", and the relay does not say whether it has it",
+    },
+    RelayWord,
+)
 
 
 class Doubt(msgspec.Struct, frozen=True):
@@ -104,7 +115,7 @@ def requeue(
     if ruling.refusal is not None and not is_forced:
         if ruling.signal is not None:
             outbox.keep_yes(transaction, facts, now, item, ruling.signal, committed or _known(item))
-        return Refused(ruling.refusal, f"operation {item.id} is {item.status}, and the relay's word is {known}")
+        return Refused(ruling.refusal, f"operation {item.id} is {item.status}{_WORDS[known]}")
     try:
         content, address = _successor(transaction, facts, now, random, item, new_client_message_id, patch)
     except Refused as refused:
@@ -153,7 +164,7 @@ def _successor(
     content, request, request_fingerprint = _content(transaction, item, patch)
     expires_at = item.expires_at if patch is None or patch.expires_at is msgspec.UNSET else patch.expires_at
     if expires_at is not None and expires_at <= now:  # it would be given up at once
-        raise Refused(Refusal.MALFORMED, f"expires_at {expires_at} has passed; name another, or none")
+        raise Refused(Refusal.MALFORMED, f"expires_at {iso_time(expires_at)} has passed; name another, or none")
     return content, Address(
         destination_kind=item.destination_kind,
         destination_ref=item.destination_ref,

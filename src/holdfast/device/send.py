@@ -25,11 +25,11 @@ from holdfast.protocol.fingerprint import (
     fingerprint,
     fingerprint_prefix,
 )
-from holdfast.protocol.idempotency import ANSWERS, Field, compared
+from holdfast.protocol.idempotency import ANSWERS, Field, Fingerprint, compared
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
-from holdfast.protocol.schedule import DAY
+from holdfast.protocol.schedule import DAY, iso_time
 from holdfast.protocol.tags import REFERENCE, check_hex, check_range, shown
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -89,6 +89,7 @@ class _Row(msgspec.Struct, frozen=True):
     broker_message_id: str | None
     history_id: int | None
     last_error: str | None
+    successor: str | None  # the id under which a requeue sends what this one named
 
 
 _decoder = msgspec.json.Decoder(Send)
@@ -229,10 +230,10 @@ class Taking(Shared[Answer]):
                 return refused(error)
             _insert(transaction, now, prepared, address, appending)
             # Whoever repeats this id in the same moment meets it.
-            known[client_message_id] = _Row(prepared.request_fingerprint, Status.PENDING.value, None, None, None)
+            known[client_message_id] = _Row(prepared.request_fingerprint, Status.PENDING.value, None, None, None, None)
             return _answer(answer, client_message_id, None)
         found = compared(row.request_fingerprint or _NO_FINGERPRINT, prepared.request_fingerprint)
-        return _answer(ANSWERS[Status(row.status), found], client_message_id, row)
+        return _answer(ANSWERS[Status(row.status), found], client_message_id, row, is_same=found is Fingerprint.MATCHES)
 
 
 def is_used(transaction: Transaction, client_message_id: str) -> bool:
@@ -250,9 +251,10 @@ def _address(facts: Facts, directory: Resolver, now: int, prepared: Prepared, cl
     """Where a request that is new goes; refuses what nobody can be sent any more."""
     request = prepared.request
     if request.expires_at is not None and request.expires_at <= now:
-        raise Refused(Refusal.MALFORMED, f"expires_at {request.expires_at} has passed")
+        raise Refused(Refusal.MALFORMED, f"expires_at {iso_time(request.expires_at)} has passed")
     if request.not_before is not None and request.not_before > now + SCHEDULE_DAYS_MAX * DAY:
-        raise Refused(Refusal.MALFORMED, f"not_before {request.not_before} is more than {SCHEDULE_DAYS_MAX} days ahead")
+        ahead = f"not_before {iso_time(request.not_before)} is more than {SCHEDULE_DAYS_MAX} days ahead"
+        raise Refused(Refusal.MALFORMED, ahead)
     kind, ref = directory.resolve(request.to)
     return Address(
         destination_kind=kind,
@@ -294,13 +296,15 @@ def _insert(
         scheduled.keep(transaction, now, not_before, prepared.content, address)
 
 
-def _answer(answer: idempotency.Answer, client_message_id: str, row: _Row | None) -> Answer:
+def _answer(answer: idempotency.Answer, client_message_id: str, row: _Row | None, *, is_same: bool = False) -> Answer:
     carried = {} if row is None else _carried(answer, row)
     if answer.conflict is None:
         status = {} if answer.status is None else {"status": answer.status}
         return Answer(answer.http_status, {"client_message_id": client_message_id, **status, **carried})
     refusal = Refusal.IDEMPOTENCY_KEY_REUSED
     detail = f"client_message_id {shown(client_message_id)} belongs to an earlier request"
+    if is_same and row is not None and row.successor is not None:
+        detail = f"client_message_id {shown(client_message_id)} was retired by a requeue: the message goes on as {row.successor}."
     told = {"client_message_id": client_message_id, "conflict": answer.conflict, **carried}
     return Answer(answer.http_status, problem(refusal, detail, **told), refusal)
 

@@ -168,6 +168,11 @@ def has_member(transaction: Transaction, mesh: str | None, member: str) -> bool:
     return bool(transaction.rows(_SQL["named"], {"mesh": mesh, "member": member}))
 
 
+def has_mesh(transaction: Transaction, mesh: str) -> bool:
+    """Whether there is a mesh of this id."""
+    return bool(transaction.rows(_SQL["mesh"], {"mesh": mesh}))
+
+
 def moderate(transaction: Transaction, now: int, message_id: str, operator: str, reason: str) -> dict[str, Any]:
     """Close what nobody has of a message yet. That it was decided is on record even if everybody has it."""
     found = transaction.rows(_SQL["message"], {"message_id": message_id})

@@ -90,6 +90,9 @@ ORDER BY member.queue_count DESC, member.mesh, member.member
 -- name: named
 SELECT member FROM member WHERE (CAST(:mesh AS TEXT) IS NULL OR mesh = :mesh) AND (member = :member OR name = :member) LIMIT 1
 
+-- name: mesh
+SELECT mesh FROM mesh WHERE mesh = :mesh
+
 -- name: message
 SELECT mesh, seq, client_message_id, sender, event_id, kind FROM message WHERE message_id = :message_id
 
