@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.failures import refusal
+from holdfast.protocol.refusal import Refusal
 from tests.cli.person import Person
 from tests.device.house import House, new_house
 
@@ -52,6 +54,19 @@ def test_what_a_daemon_refuses_has_the_exit_code_of_its_kind_and_one_remedy_at_m
     assert message in said
     assert ".." not in said.replace("…", "")
     assert "Mend what the detail names" not in said
+
+
+TOLD: dict[str, str] = {
+    "no member is called 'x'": "no member is called 'x'. The mesh has no such member or topic. Check the name, or create the topic.",
+    "2 members are called 'x'; name one by its key": "2 members are called 'x'; name one by its key.",
+    "There is another x. Did you mean that?": "There is another x. Did you mean that?",
+    "": "destination_unknown. The mesh has no such member or topic. Check the name, or create the topic.",
+}
+
+
+@pytest.mark.parametrize("detail", TOLD)
+def test_what_is_said_of_a_refusal_in_general_is_said_where_the_detail_has_no_remedy(detail: str) -> None:
+    assert str(refusal(Refusal.DESTINATION_UNKNOWN, detail)) == TOLD[detail]
 
 
 @pytest.mark.parametrize("ago", ["-10m", "10m"])

@@ -33,8 +33,8 @@ def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
 
 
 def _says_what_to_do(code: Refusal, detail: str) -> bool:
-    """Whether whoever said no has said all of it: in whole sentences, or where what is wrong is also what to change."""
-    return detail.endswith(_ENDS) or (bool(detail) and code in _IN_DETAIL)
+    """Whether whoever said no has said all of it: in sentences, behind a semicolon, or where what is wrong is what to change."""
+    return detail.endswith(_ENDS) or "; " in detail or (bool(detail) and code in _IN_DETAIL)
 
 
 def _sentence(text: str) -> str:
