@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from holdfast.protocol.schedule import iso_time
+from holdfast.store.world import iso_time
 
 _WORD_BEGINS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 

@@ -20,13 +20,12 @@ from holdfast.protocol.history import Kind
 from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Signal, Status, word_at_hand
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.schedule import iso_time
 from holdfast.protocol.tables import move, total
 from holdfast.protocol.tags import REFERENCE, shown
 from holdfast.store import history
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
-from holdfast.store.world import Random
+from holdfast.store.world import Random, iso_time
 
 _SQL = Statements(__package__, "requeue.sql")
 

@@ -29,11 +29,11 @@ from holdfast.protocol.idempotency import ANSWERS, Field, Fingerprint, compared
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
-from holdfast.protocol.schedule import DAY, iso_time
+from holdfast.protocol.schedule import DAY
 from holdfast.protocol.tags import REFERENCE, check_hex, check_range, shown
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
-from holdfast.store.world import Clock, Random
+from holdfast.store.world import Clock, Random, iso_time
 
 _SQL = Statements(__package__, "send.sql")
 

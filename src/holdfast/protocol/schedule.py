@@ -4,7 +4,6 @@ Times are whole microseconds, `at` and the like; a wait is counted from the end 
 whole numbers, because a tenth of a day is not one in floating point.
 """
 
-from datetime import UTC, datetime
 from enum import StrEnum
 
 from holdfast.protocol.refusal import Refusal, Refused
@@ -36,14 +35,6 @@ class DedupeMode(StrEnum):
 
     RETENTION_SCOPED = "retention_scoped"
     PERMANENT = "permanent"
-
-
-def iso_time(at: int) -> str:
-    """Microseconds since 1970 as a person reads them, in UTC."""
-    try:
-        return datetime.fromtimestamp(at / SECOND, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError):  # no time of any calendar: a damaged file, or somebody's joke
-        return str(at)
 
 
 def send_wait(attempts: int, fraction: float, retry_after_s: int | None = None) -> int:
