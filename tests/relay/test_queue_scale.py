@@ -138,3 +138,29 @@ def test_a_receipt_finds_its_delivery_by_the_message_not_by_all_that_its_signer_
     assert [step for step in steps if "delivery" in step] == [
         "SEARCH delivery USING PRIMARY KEY (mesh=? AND member=? AND seq=?)"
     ]
+
+
+@pytest.mark.skipif(MEASURED, reason="plans are the same")
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("last_old_message", ["SEARCH message USING COVERING INDEX message_by_time (accepted_at<?)"]),
+        (
+            "settled_messages",
+            [
+                "SEARCH message USING INTEGER PRIMARY KEY (rowid<?)",
+                "CORRELATED SCALAR SUBQUERY 1",
+                "SEARCH delivery USING INDEX delivery_by_seq (seq=?)",
+            ],
+        ),
+        ("time_at", ["SEARCH history USING INTEGER PRIMARY KEY (rowid=?)"]),
+    ],
+)
+def test_the_sweep_of_messages_looks_at_none_that_is_younger_than_it_takes(
+    database: Path, name: str, steps: list[str]
+) -> None:
+    statement = Statements("holdfast.relay", "sweep.sql")[name]
+    parameters = dict.fromkeys(re.findall(r":(\w+)", statement), None)
+    with closing(open_to_read(database)) as engine, engine.read() as transaction:
+        found = [str(row[3]) for row in transaction.rows(f"EXPLAIN QUERY PLAN {statement}", parameters)]
+    assert found == steps

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.protocol.schedule import DAY
+from holdfast.protocol.history import Kind
+from holdfast.protocol.schedule import DAY, HOUR
+from holdfast.relay import closing
 from holdfast.relay.settings import Retention, Settings
 from holdfast.relay.sweep import passed_by_all
 from holdfast.store.world import wall_clock
+from tests.people import MESH
 from tests.relay.place import Place
 from tests.relay.running import ANSWER_S, Answered, RunningRelay, running
 
@@ -120,6 +123,66 @@ def test_a_reader_who_stays_away_is_not_waited_for_but_what_nobody_has_stays(
     assert found() == 2
     assert found(history_hold_bytes=66_560) == (passed if proof_required else passed + heads)
     asyncio.run(place.relay.close())
+
+
+@pytest.mark.parametrize("clock", [HOUR, 0, -HOUR], ids=["runs", "stands still", "goes back"])
+def test_a_message_stays_until_every_reader_has_passed_what_closed_it(tmp_path: Path, clock: int) -> None:
+    retention = Retention(message_retention_days=1, queue_ttl_days=5, proof_required=True)
+    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
+    seq = _sent(place)
+    _move(place, seq)
+    place.now += clock
+    _deliver(place, seq)
+    place.now += 3 * DAY
+    assert _pruned(place) == 5, "what founded the mesh"
+    assert place.rows("SELECT seq, state FROM delivery") == [(seq, "delivered")]
+    _move(place, _last(place, Kind.DELIVERED) - 1)
+    assert _pruned(place) == 0
+    _move(place, _last(place, Kind.DELIVERED))
+    assert _pruned(place) == 1
+    assert place.rows("SELECT seq FROM delivery") == []
+    asyncio.run(place.relay.close())
+
+
+def test_a_reader_who_comes_back_after_the_cut_still_finds_what_closed_behind_its_checkpoint(tmp_path: Path) -> None:
+    """When that was nobody can tell any more: the entries are gone."""
+    retention = Retention(message_retention_days=30, history_retention_days=1)
+    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
+    seq = _sent(place)
+    _move(place, seq)
+    place.now += HOUR
+    _deliver(place, seq)
+    place.now += 10 * DAY
+    assert _pruned(place) == 0
+    assert place.relay.head().anchor_seq >= seq + 2
+    place.now += 21 * DAY
+    _move(place, seq + 1)
+    assert _pruned(place) == 5
+    _move(place, place.relay.head().seq)
+    assert _pruned(place) == 1
+    asyncio.run(place.relay.close())
+
+
+def _sent(place: Place) -> int:
+    place.expect(201, place.alice.message(place.bob))
+    return _last(place, Kind.ACCEPTED)
+
+
+def _move(place: Place, seq: int) -> None:
+    asyncio.run(place.relay.move_consumer("lake", place.relay.head().log_id, seq))
+
+
+def _deliver(place: Place, seq: int) -> None:
+    with place.engine.write() as transaction:
+        closing.acknowledge(transaction, place.now, MESH, place.bob.member, {seq: True})
+
+
+def _last(place: Place, kind: Kind) -> int:
+    return place.entries(kind)[-1].seq
+
+
+def _pruned(place: Place) -> int:
+    return asyncio.run(place.relay.sweep())["pruned_messages"].total()
 
 
 def _acknowledge(relay: RunningRelay, bearer: dict[str, str], seq: int) -> None:

@@ -54,10 +54,11 @@ def close(
         return
     state = move(TRANSITIONS, State.OPEN, signal)
     kind, waited = Kind(state.value), was_stored or {}
-    _close_rows(transaction, now, rows, state.value, waited)
+    entries = history.append(transaction, now, [_draft(row, kind, reason, waited.get(row.seq)) for row in rows])
+    # At the time of their entry, which the clock may lag behind: so a time tells which closings lie before a position.
+    _close_rows(transaction, entries[0].at, rows, state.value, waited)
     for (mesh, member), count in Counter((row.mesh, row.member) for row in rows if not row.is_receipt).items():
         transaction.run(_SQL["take_from_queue"], {"mesh": mesh, "member": member, "count": count})
-    history.append(transaction, now, [_draft(row, kind, reason, waited.get(row.seq)) for row in rows])
 
 
 def acknowledge(
@@ -116,9 +117,9 @@ def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: 
 
 
 def _close_rows(
-    transaction: Transaction, now: int, rows: Sequence[Delivery], state: str, waited: Mapping[int, bool]
+    transaction: Transaction, at: int, rows: Sequence[Delivery], state: str, waited: Mapping[int, bool]
 ) -> None:
-    wanted = [(row.mesh, row.member, row.seq, state, now, _flag(waited.get(row.seq))) for row in rows]
+    wanted = [(row.mesh, row.member, row.seq, state, at, _flag(waited.get(row.seq))) for row in rows]
     closed = transaction.lookup(_SQL["close"], _CLOSED, wanted)
     if len(closed) != len(rows):
         raise RuntimeError(f"{len(rows) - len(closed)} of {len(rows)} deliveries were not open")

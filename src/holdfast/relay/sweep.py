@@ -11,7 +11,7 @@ from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, DEDUPE_KEPT_BEYOND_
 from holdfast.relay import closing, consumers, feed_sweep
 from holdfast.relay.settings import FeedSettings, Retention
 from holdfast.store import history
-from holdfast.store.engine import Transaction, Value
+from holdfast.store.engine import Row, Transaction, Value
 from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "sweep.sql")
@@ -51,7 +51,7 @@ def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
     )
     if not rows:
         return Gone()
-    drafts = []
+    drafts = []  # no reader is waited for: what an id stood for is told by the entry of its accept, which stays for them
     # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
     _run(transaction, "note_forgotten", before=max(row[4] for row in rows) + CLOCK_AHEAD_MAX)
     for mesh, sender, client_message_id, message_id, _ in rows:
@@ -64,12 +64,7 @@ def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
 
 def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Gone:
     """Let go of the bytes of messages that are old and settled; their ids are still recognised."""
-    limits = {
-        "cutoff": now - rules.retention.message_retention_days * DAY,
-        "passed": passed_by_all(transaction, now, rules.retention),
-        "limit": rules.retention.sweep_rows_max,
-    }
-    rows = transaction.rows(_SQL["old_messages"], limits)
+    rows = _settled(transaction, now, rules.retention)
     drafts = []
     for seq, mesh, sender, client_message_id, message_id in rows:
         _run(transaction, "flip_available", mesh=mesh, sender=sender, client_message_id=client_message_id)
@@ -133,6 +128,26 @@ def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> i
     if slowest is not None and transaction.size_bytes() <= retention.history_hold_bytes:
         return slowest
     return consumers.furthest(transaction) if retention.proof_required else history.head(transaction).seq
+
+
+def _settled(transaction: Transaction, now: int, retention: Retention) -> list[Row]:
+    """Old messages that are over, as every reader knows: each has passed the accept and whatever closed a delivery."""
+    cutoff = now - retention.message_retention_days * DAY
+    old = transaction.rows(_SQL["last_old_message"], {"cutoff": cutoff})
+    if not old:
+        return []
+    passed = passed_by_all(transaction, now, retention)
+    wanted = {"until": min(passed, old[0][0]), "unpassed_at": _unpassed_at(transaction, passed)}
+    return transaction.rows(_SQL["settled_messages"], {**wanted, "limit": retention.sweep_rows_max})
+
+
+def _unpassed_at(transaction: Transaction, passed: int) -> int:
+    """The time of the entry after this position: what closed before that lies up to the position, for times grow with it."""
+    head = history.head(transaction)
+    if passed >= head.seq:
+        return head.at + 1
+    found = transaction.rows(_SQL["time_at"], {"seq": passed + 1})
+    return int(found[0][0]) if found else 0  # pruned while nobody waited for the reader, so nobody knows
 
 
 def forgotten_before(transaction: Transaction) -> int:

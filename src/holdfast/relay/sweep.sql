@@ -14,15 +14,24 @@ UPDATE forgotten SET before = :before WHERE before < :before
 -- name: forgotten_before
 SELECT before FROM forgotten
 
--- name: old_messages
--- Messages past their time that nobody waits for, and that every reader of the history has passed. Times grow with
--- positions, so the index finds the last one that is old enough, and nothing younger is looked at.
+-- name: last_old_message
+-- Times grow with positions, so nothing that is younger than this one lies before it, and nothing younger is looked at.
+SELECT seq FROM message WHERE accepted_at <= :cutoff ORDER BY accepted_at DESC, seq DESC LIMIT 1
+
+-- name: settled_messages
+-- Messages that nobody waits for and whose closings every reader of the history has passed.
 SELECT message.seq, message.mesh, message.sender, message.client_message_id, message.message_id
 FROM message
-WHERE message.seq <= (SELECT max(seq) FROM message WHERE accepted_at <= :cutoff) AND message.seq <= :passed
-  AND NOT EXISTS (SELECT 1 FROM delivery WHERE delivery.seq = message.seq AND delivery.state = 'open')
+WHERE message.seq <= :until
+  AND NOT EXISTS (
+      SELECT 1 FROM delivery
+      WHERE delivery.seq = message.seq AND (delivery.state = 'open' OR delivery.closed_at >= :unpassed_at)
+  )
 ORDER BY message.seq
 LIMIT :limit
+
+-- name: time_at
+SELECT at FROM history WHERE seq = :seq
 
 -- name: flip_available
 UPDATE dedupe SET history_available = 0
