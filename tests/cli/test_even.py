@@ -83,6 +83,15 @@ def test_every_exit_code_is_in_the_help_and_in_the_documents() -> None:
         assert f" {code.value} " in said or code is ExitCode.ENDED  # which only a daemon ends with
 
 
+def test_what_the_documents_submit_to_spark_is_found_and_is_the_command() -> None:
+    """The part of the command that says where it is, as it stands there."""
+    (search,) = re.findall(r'"(\$\(python -c .*\))"', (ROOT / "docs" / "operations.md").read_text())
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    command = ["bash", "-c", f'python "{search}" --version']
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"holdfast {__version__}\n", "")
+
+
 def _python(program: str, **environment: str) -> str:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env={**os.environ, **environment}

@@ -1,6 +1,9 @@
 """The pipeline where Spark runs elsewhere: on machines that lack this package, and that may go away in the middle."""
 
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -20,6 +23,7 @@ from tests.pipeline.worlds import World, generated
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1200)]
 
 POLL_S = 0.1
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +59,16 @@ def test_two_workers_without_this_package_build_the_lake_that_one_machine_builds
     assert {name: count > 0 for name, count in standalone.executors().items()} == {"0": True, "1": True}
 
 
+def test_the_documented_spark_submit_builds_it_too(
+    world: World, standalone: Cluster, at_home: dict[str, list[str]], tmp_path: Path
+) -> None:
+    before = sum(standalone.executors().values())
+    told = _end(_submit(world, tmp_path, standalone))
+    assert (told["number"], told["violations"]) == (1, 0)
+    check_same(tmp_path / "lake", at_home)
+    assert sum(standalone.executors().values()) > before
+
+
 def test_a_spark_connect_server_without_this_package_builds_it_too(
     world: World, at_home: dict[str, list[str]], tmp_path: Path
 ) -> None:
@@ -88,13 +102,42 @@ def check_same(lake: Path, at_home: dict[str, list[str]]) -> None:
 
 
 def _start(world: World, folder: Path, environment: Mapping[str, str], *options: str) -> subprocess.Popen[str]:
-    token_file = folder / "token"
-    token_file.write_text(world.relay.token("--consumer", folder.name.replace("_", "-")[-40:]))  # a name for each lake
-    sources = ["--relay", world.place.url, "--token-file", str(token_file)]
-    devices = [part for one in world.devices for part in ("--device", one.url)]
-    command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", *sources, *devices, "--lake", "lake", *options]
+    sources = ["--relay", world.place.url, "--token-file", str(_token_file(world, folder)), *_devices(world)]
+    command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", *sources, "--lake", "lake", *options]
+    return _started([*command, "--json"], folder, environment)
+
+
+def _submit(world: World, folder: Path, standalone: Cluster) -> subprocess.Popen[str]:
+    """What the operator's page says, with our names in place of those that stand there."""
+    (command,) = re.findall(r"^(?:\w+=\S+ )*spark-submit (?:.*\\\n)*.*$", PAGE, re.MULTILINE)
+    ours = {
+        "/opt/python/bin/python": standalone.environment["PYSPARK_PYTHON"],
+        "spark://spark:7077": standalone.address,
+        "URL": world.place.url,
+        "/shared/lake": str(folder / "lake"),
+        "/shared/token": str(_token_file(world, folder)),
+    }
+    for name, value in ours.items():
+        assert name in command
+        command = command.replace(name, value)
+    programs = f"{Path(sys.executable).parent}:{cluster.SPARK_HOME / 'bin'}:{os.environ['PATH']}"
+    more = shlex.join(["--json", *_devices(world)])
+    return _started(["bash", "-c", f"{command} {more}"], folder, {**standalone.environment, "PATH": programs})
+
+
+def _token_file(world: World, folder: Path) -> Path:
+    found = folder / "token"
+    found.write_text(world.relay.token("--consumer", folder.name.replace("_", "-")[-40:]))  # a name for each lake
+    return found
+
+
+def _devices(world: World) -> list[str]:
+    return [part for one in world.devices for part in ("--device", one.url)]
+
+
+def _started(command: list[str], folder: Path, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*command, "--json"],
+        command,
         cwd=folder,  # which is not that of any other program: a relative path must not reach them
         env=dict(environment) or None,
         stdout=subprocess.PIPE,

@@ -2,4 +2,5 @@
 
 from holdfast.cli import main
 
-main()
+if __name__ == "__main__":  # whoever imports it wants to know where it is
+    main()
