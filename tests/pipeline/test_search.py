@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.cli import pipeline, pipeline_lake
+from holdfast.cli import pipeline, pipeline_lake, pipeline_upkeep
 from holdfast.cli.at_lake import open_shelf
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline.lake import Lake, LakeOther, LakeShown
@@ -109,6 +110,8 @@ def test_nobody_else_can_look_into_the_index(lake: Path, homes: Person) -> None:
     try:
         with pytest.raises(LakeShown, match="chmod 700"):
             pipeline.index(lake=lake, device=[str(homes.home / "daemon.sock")])
+        with pytest.raises(LakeShown, match="chmod 700"):
+            pipeline_upkeep.backfill(lake=lake, tables=["search_posting"])
     finally:
         lake.chmod(0o700)
 
@@ -143,4 +146,22 @@ def test_an_index_that_was_killed_hides_what_it_left_and_goes_on(homes: Person, 
     with pytest.raises(LakeOther, match="index of messages"):
         pipeline.run(relay="http://127.0.0.1:1", lake=path)
     pipeline.index(lake=path, device=[device], as_json=True)
+    assert snippets(path, "4711") == [TEXTS[3]]
+
+
+def test_an_index_that_is_computed_anew_is_sorted_where_nobody_else_looks(lake: Path, tmp_path: Path) -> None:
+    path, elsewhere = tmp_path / "lake", tmp_path / "elsewhere"
+    shutil.copytree(lake, path)
+    room = path / ".holdfast" / "spark"
+    command = [sys.executable, "-m", "holdfast.cli", "pipeline", "backfill", "search_posting", "--lake", str(path)]
+    environment = {**os.environ, "SPARK_LOCAL_DIRS": str(elsewhere)}
+    anew = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+    used: set[Path] = set()
+    while anew.poll() is None:
+        used |= {one for one in (elsewhere, room) if any(one.glob("blockmgr-*"))}
+        time.sleep(0.05)
+    said, _ = anew.communicate()
+    assert anew.returncode == ExitCode.OK, said
+    assert used == {room}
+    assert room.stat().st_mode & 0o777 == 0o700
     assert snippets(path, "4711") == [TEXTS[3]]

@@ -1,6 +1,8 @@
-"""What the commands about a lake share: which one, as it was when, how its rows are printed, and how failures are told."""
+"""What the commands about a lake share: which one, as it was when, where its rows are hidden or printed, and how failures are told."""
 
+import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime
@@ -12,6 +14,7 @@ import typer
 from holdfast.cli.output import ExitCode, Failure, print_json, print_table
 
 if TYPE_CHECKING:
+    from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.shelf import AsOf, Shelf
 
 CELL_CHARACTERS_MAX = 60
@@ -36,6 +39,15 @@ def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
     lake = Lake(path)
     lake.check_there()
     return Shelf(lake, tables_of(lake), None if as_of is None else then(as_of))
+
+
+def hidden(lake: "Lake") -> dict[str, str]:
+    """Where Spark puts rows that it sorts: in the lake, which is its owner's alone; all may read what it leaves elsewhere."""
+    room = lake.private / "spark"
+    shutil.rmtree(room, ignore_errors=True)  # of a run that was killed
+    room.mkdir(mode=0o700)
+    os.environ.pop("SPARK_LOCAL_DIRS", None)  # it would win
+    return {"spark.local.dir": str(room)}
 
 
 def then(text: str) -> "AsOf":

@@ -1,10 +1,8 @@
 """`holdfast pipeline …`: the histories of a relay and its devices, in a lake, and what it proves."""
 
 import math
-import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +16,7 @@ import typer
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from holdfast.cli import pipeline_lake, pipeline_upkeep
-from holdfast.cli.at_lake import LakePath, explained
+from holdfast.cli.at_lake import LakePath, explained, hidden
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 
 if TYPE_CHECKING:
@@ -116,21 +114,12 @@ def index(
             shelf.make_own(opened)
             sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
             with _progress(as_json) as tell:
-                settings = session.SessionSettings(memory_mb=memory_mb, more=_hidden(opened))
+                settings = session.SessionSettings(memory_mb=memory_mb, more=hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell, None if every_s else (sources, False))
                 outcomes = _outcomes(runner, sources, every_s, full=False)
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
-
-
-def _hidden(lake: "Lake") -> dict[str, str]:
-    """Where Spark puts rows that it sorts: in the lake, which is its owner's alone; all may read what it leaves elsewhere."""
-    room = lake.private / "spark"
-    shutil.rmtree(room, ignore_errors=True)  # of a run that was killed
-    room.mkdir(mode=0o700)
-    os.environ.pop("SPARK_LOCAL_DIRS", None)  # it would win
-    return {"spark.local.dir": str(room)}
 
 
 def _runner(

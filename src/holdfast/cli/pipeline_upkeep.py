@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.at_lake import LakePath, explained, open_shelf
+from holdfast.cli.at_lake import LakePath, explained, hidden, open_shelf
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 
 if TYPE_CHECKING:
+    from holdfast.pipeline.lake import Lake
     from holdfast.pipeline.runner import Outcome
     from holdfast.pipeline.shelf import Shelf
     from holdfast.pipeline.table import Table
@@ -113,5 +114,15 @@ def _backfilled(shelf: "Shelf", computed: "dict[str, Table]", tables: list[str],
     from holdfast.pipeline.runner import Runner
 
     rows = sum(mark.seq for mark in shelf.last_run().marks.values())
-    settings = session.SessionSettings(memory_mb=memory_mb, rows=rows)
+    settings = session.SessionSettings(memory_mb=memory_mb, rows=rows, more=_hidden_if_own(shelf.lake))
     return Runner(lambda: session.open_session(settings, shelf.lake.private), shelf.lake, computed).backfill(tables)
+
+
+def _hidden_if_own(lake: "Lake") -> dict[str, str]:
+    """An owner's index is computed from messages in the clear, as it is made; a relay's lake has none."""
+    from holdfast.pipeline.shelf import is_own
+
+    if not is_own(lake):
+        return {}
+    lake.check_private()
+    return hidden(lake)
