@@ -2,6 +2,9 @@
 
 import json
 import os
+import shutil
+import time
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,10 @@ SWAPPED = Table("swapped", "Rows that are replaced.", ("seq",), SCHEMA, Writing.
 MANY_BATCHES = (
     1000 if "HOLDFAST_PIPELINE_BATCHES" in os.environ else 150
 )  # past a checkpoint of the log, of which every hundredth is one
+CHECKPOINT_BATCHES = 100
+LOG_KEPT_DAYS = 30
+"""For how long Delta keeps the log by itself."""
+
 BEGAN_AT = datetime(2026, 1, 1, 23, 59, 59, 999_999, UTC)
 
 
@@ -197,6 +204,47 @@ def test_vacuum_removes_what_killed_runs_left_and_nothing_that_is_named(lake: La
     assert len([*lake.root("made").rglob("*.parquet")]) == len(live_files(DeltaTable(lake.root("made"))))
 
 
+@pytest.fixture(scope="module")
+def aged(tmp_path_factory: pytest.TempPathFactory) -> Lake:
+    """A lake whose log has a checkpoint, and is older than Delta keeps one by itself."""
+    lake = Lake(tmp_path_factory.mktemp("aged") / "lake")
+    lake.create()
+    for number in range(1, 4):
+        add(lake, MADE, number, rows(number, 2))
+    for number in range(4, CHECKPOINT_BATCHES):
+        lake.commit_unchanged(MADE, number)
+    _age(lake)
+    return lake
+
+
+CHANGES: dict[str, Callable[[Lake], object]] = {
+    "a commit": lambda lake: lake.commit_unchanged(MADE, CHECKPOINT_BATCHES),
+    "compaction": lambda lake: lake.compact(MADE, small_files_max=1),
+    "computing it anew": lambda lake: lake.rebuild(MADE, CHECKPOINT_BATCHES - 1, lake.staging),
+    "protecting it": lambda lake: lake.protect(MADE),
+    "a vacuum": lambda lake: lake.vacuum(MADE, [2], hours=0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("is_older", [False, True])
+def test_every_version_of_a_table_can_be_opened_however_old_it_is(
+    aged: Lake, tmp_path: Path, change: str, is_older: bool
+) -> None:
+    shutil.copytree(aged.path, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    if is_older:  # lakes were made without a word about it, which means yes
+        DeltaTable(lake.root("made")).alter.set_table_properties({"delta.enableExpiredLogCleanup": "true"})
+        shutil.copytree(aged.root("made") / "_delta_log", lake.root("made") / "_delta_log", dirs_exist_ok=True)
+        _age(lake)
+    (lake.root("made") / "day=2026-01-01" / "left.parquet").write_bytes(b"of a run that was killed")
+    CHANGES[change](lake)
+    lake.commit_unchanged(MADE, CHECKPOINT_BATCHES + 1)
+    assert [row["seq"] for row in read(lake, MADE, 2)] == [1, 2, 2, 3]
+    for version in range(DeltaTable(lake.root("made")).version() + 1):
+        assert DeltaTable(lake.root("made"), version=version).version() == version
+
+
 def test_a_table_of_other_columns_is_refused(lake: Lake) -> None:
     add(lake, MADE, 1, rows(1, 1))
     other = Table("made", "Rows of a test.", ("seq",), StructType(SCHEMA.fields[:2]), Writing.APPEND, None)
@@ -210,6 +258,13 @@ def test_polars_reads_what_duckdb_reads(lake: Lake) -> None:
     assert found.select("seq", "name", "names", "raw", "day", "at").to_dicts() == [
         {name: row[name] for name in ("seq", "name", "names", "raw", "day", "at")} for row in read(lake, MADE)
     ]
+
+
+def _age(lake: Lake) -> None:
+    """Let files of the log be older than Delta keeps them by itself."""
+    then = time.time() - (LOG_KEPT_DAYS + 1) * 86_400
+    for path in (lake.root("made") / "_delta_log").iterdir():
+        os.utime(path, (then, then))
 
 
 def _log(lake: Lake, name: str, version: int) -> list[str]:

@@ -225,6 +225,17 @@ def test_a_lake_gets_tables_that_are_younger_than_it_with_all_that_it_has_read(
     assert lakes.findings(tmp_path / "old", GROWN) == []
 
 
+def test_a_table_that_a_killed_run_made_and_did_not_fill_is_filled_whatever_was_said_of_it_meanwhile(
+    spark: SparkSession, place: Place, younger: Younger, tmp_path: Path
+) -> None:
+    shutil.copytree(younger.old, tmp_path / "old")
+    with pytest.raises(Killed):
+        lakes.run(spark, tmp_path / "old", place, tables=GROWN, step=Steps("create counted", after=True))
+    DeltaTable(tmp_path / "old" / "counted").alter.set_table_properties({"delta.enableExpiredLogCleanup": "true"})
+    lakes.run(spark, tmp_path / "old", place, tables=GROWN)
+    assert lakes.contents(tmp_path / "old", GROWN) == younger.expected
+
+
 def _changed(*, columns: bool) -> dict[str, Table]:
     """The toys, of which two were changed: what they say of an entry, and with which columns."""
     more = [StructField("more", StringType())] if columns else []

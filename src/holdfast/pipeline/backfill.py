@@ -17,9 +17,6 @@ from holdfast.protocol.history import Kind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIRST_VERSION = 1
-"""Of a table that was made (version 0) and filled: nothing else is committed to it before."""
-
 
 class _Everything(Inputs):
     """Inputs of a batch that brings all that the lake has."""
@@ -113,7 +110,10 @@ def _fill(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
             lake.commit_unchanged(table, number)
         else:
             lake.commit(table, number, inputs.stage(table, table.function))
-    inputs.versions[table.name] = FIRST_VERSION
+    then = lake.after(table, number)
+    if then is None:
+        raise RuntimeError(f"{table.name} was not filled")
+    inputs.versions[table.name] = then.version()
 
 
 def _with_what_passes(tables: Mapping[str, Table], lacked: Sequence[Table]) -> list[Table]:

@@ -53,6 +53,7 @@ _FORM = {f"parquet.enable.dictionary#{name}": "false" for name in few.UNLIKE}
 _UNFIT = re.compile(r"[\[\]{}*?%,^|=\\\x00-\x1f\ud800-\udfff]")
 
 _APPEND_ONLY = "delta.appendOnly"
+_FORGETS_VERSIONS = "delta.enableExpiredLogCleanup"
 _APPENDING = (Writing.APPEND, Writing.RECORD)
 
 Result = TypeVar("Result")
@@ -261,22 +262,15 @@ class Lake:
             added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
             actions = [_add(self.root(table.name), path, table) for path in added]
             transactions = [Transaction(BATCH_APPLICATION, number), Transaction(REBUILD_APPLICATION, number + 1)]
-            self._set_append_only(table, "false")
             handle = DeltaTable(self.root(table.name))
+            _set_properties(handle, _properties(table, may_shrink=True))
             self.step(f"rebuild {table.name}", lambda: _commit(handle, table, actions, transactions, mode="overwrite"))
         shutil.rmtree(staged, ignore_errors=True)
 
     def protect(self, table: Table) -> None:
         """Let no row be taken away from a table that only grows, also where a run that computed it anew was ended early."""
-        self._set_append_only(table, "true")
+        _set_properties(DeltaTable(self.root(table.name)), _properties(table))
         self._handles.pop(table.name, None)  # what it knows of the columns may be no longer so
-
-    def _set_append_only(self, table: Table, value: str) -> None:
-        """Let rows of a table that only grows be taken away, or not any more."""
-        handle = DeltaTable(self.root(table.name))
-        if table.writing is Writing.APPEND and handle.metadata().configuration.get(_APPEND_ONLY) != value:
-            with logged(handle):
-                handle.alter.set_table_properties({_APPEND_ONLY: value})
 
     def is_rebuilt_for(self, table: Table, number: int) -> bool:
         """Whether a table was computed anew for this batch."""
@@ -285,14 +279,19 @@ class Lake:
 
     def rebuilt(self, table: Table, number: int) -> int | None:
         """The version in which a table that was computed anew has a batch and not the next one; None if it was not."""
+        then = self.after(table, number)
+        if then is None or (then.transaction_version(REBUILD_APPLICATION) or 0) <= number:
+            return None
+        return then.version()
+
+    def after(self, table: Table, number: int) -> DeltaTable | None:
+        """A table in the last version in which it has a batch and not the next one; None if there is none."""
         found = self.delta(table.name)
         version = -1 if found is None else found.version()
         while version >= 0:
             then = DeltaTable(self.root(table.name), version=version)
-            if (then.transaction_version(REBUILD_APPLICATION) or 0) <= number:
-                return None
-            if _batch_of(then) == number:
-                return version
+            if _batch_of(then) <= number:
+                return then if _batch_of(then) == number else None
             version -= 1
         return None
 
@@ -338,6 +337,7 @@ class Lake:
         handle = self.delta(table.name)
         if handle is None:
             return []
+        _set_properties(handle, _properties(table))
         keep = sorted({*keep_versions, handle.version()})
         with logged(handle):
             removed: list[str] = self.step(
@@ -371,8 +371,8 @@ class Lake:
         if found is not None:
             if not has_columns_of(found, table):
                 raise LakeOutdated(str(self.root(table.name)))
+            _set_properties(found, _properties(table))
             return found
-        configuration = {_APPEND_ONLY: "true"} if table.writing is Writing.APPEND else {}
         made: DeltaTable = self.step(
             f"create {table.name}",
             lambda: DeltaTable.create(
@@ -382,7 +382,7 @@ class Lake:
                 partition_by=table.partition_by,
                 name=table.name,
                 description=table.meaning,
-                configuration=configuration,
+                configuration=_properties(table),
             ),
         )
         sync_log(made, -1)
@@ -419,6 +419,19 @@ def misplaced(handle: DeltaTable, table: Table) -> list[str]:
 def has_columns_of(handle: DeltaTable, table: Table) -> bool:
     """Whether an open table has the columns that this version of Holdfast gives it."""
     return [field.name for field in handle.schema().fields] == table.schema.fieldNames()
+
+
+def _properties(table: Table, *, may_shrink: bool = False) -> dict[str, str]:
+    """What Delta is told of a table. Its log keeps all versions, however old: rows of `run` name them."""
+    kept = {_FORGETS_VERSIONS: "false"}  # said by the table, because compaction and vacuum do not heed it elsewhere
+    return kept | ({_APPEND_ONLY: "false" if may_shrink else "true"} if table.writing is Writing.APPEND else {})
+
+
+def _set_properties(handle: DeltaTable, properties: dict[str, str]) -> None:
+    """Tell Delta what it does not know yet; tables of older lakes forgot versions."""
+    if not properties.items() <= handle.metadata().configuration.items():
+        with logged(handle):
+            handle.alter.set_table_properties(properties)
 
 
 def _batch_of(handle: DeltaTable) -> int:
