@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -186,6 +188,13 @@ def test_files_may_be_kept_for_as_long_as_can_be_said(lake: Lake) -> None:
     assert asked.exit_code == ExitCode.USAGE
     assert "--hours" in asked.stderr
     assert len(lake.vacuum(SWAPPED, [], hours=0)) == 1
+
+
+def test_a_vacuum_is_refused_while_a_batch_is_under_way(lake: Lake) -> None:
+    lake.commit_unchanged(records.BREACH, 1)
+    command = [sys.executable, "-m", "holdfast.cli", "pipeline", "vacuum", "--lake", str(lake.path), "--json"]
+    told = subprocess.run(command, capture_output=True, text=True)
+    assert (told.returncode, json.loads(told.stderr)["error"]) == (ExitCode.ERROR, "BatchUnderWay")
 
 
 def test_vacuum_removes_what_killed_runs_left_and_nothing_that_is_named(lake: Lake) -> None:

@@ -19,9 +19,9 @@ from holdfast.pipeline import few, plan, records, taking, upkeep
 from holdfast.pipeline.checkpoint import consumer_of, move
 from holdfast.pipeline.digest import of_files
 from holdfast.pipeline.inputs import entries
-from holdfast.pipeline.lake import Lake, LakeBusy, OffsetGap
+from holdfast.pipeline.lake import BatchUnderWay, Lake, LakeBusy, OffsetGap
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.runner import BatchUnderWay, Runner
+from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.shelf import AsOf, NotThen, Shelf, Vacuumed
 from holdfast.pipeline.table import Range, Table, Writing, in_order, table
 from holdfast.pipeline.tables.history import history
@@ -288,6 +288,37 @@ def test_a_lake_gets_tables_of_other_columns_with_all_that_it_has_read(
         ["rows", "more"],
         [{"rows": 8, "more": 0}],
     )
+
+
+@pytest.mark.parametrize("killed_at", ["rebuild marked", "rebuild counted", "commit history", "commit counted"])
+def test_nothing_is_removed_that_a_batch_which_was_interrupted_goes_on_from(
+    spark: SparkSession, place: Place, changed: Younger, tmp_path: Path, killed_at: str
+) -> None:
+    shutil.copytree(changed.old, tmp_path / "old")
+    after = _changed(columns=True)
+    with pytest.raises(Killed):
+        lakes.run(spark, tmp_path / "old", place, tables=after, step=Steps(killed_at, after=True))
+    with pytest.raises(BatchUnderWay, match="complete it first"):
+        _vacuum(tmp_path / "old", after)
+    lakes.run(spark, tmp_path / "old", place, tables=after)
+    assert _vacuum(tmp_path / "old", after) != []
+    assert lakes.contents(tmp_path / "old", after) == changed.expected
+
+
+@pytest.mark.parametrize("killed_at", ["create counted", "commit counted"])
+def test_nothing_is_removed_while_a_table_that_is_younger_than_the_lake_is_filled(
+    spark: SparkSession, place: Place, younger: Younger, tmp_path: Path, killed_at: str
+) -> None:
+    shutil.copytree(younger.old, tmp_path / "old")
+    with pytest.raises(Killed):
+        lakes.run(spark, tmp_path / "old", place, tables=GROWN, step=Steps(killed_at, after=True))
+    with pytest.raises(BatchUnderWay, match="counted has more than batch 2 left"):
+        _vacuum(tmp_path / "old", GROWN)
+
+
+def _vacuum(path: Path, tables: dict[str, Table]) -> list[str]:
+    shelf = lakes.shelf_of(path, tables)
+    return upkeep.vacuum(shelf.lake, shelf.tables, shelf.last_run(), hours=0)
 
 
 def test_a_table_whose_function_changed_is_computed_anew_and_with_it_what_is_made_of_it(

@@ -66,6 +66,11 @@ class LakeBusy(faults.Fault):
     temporary = True
 
 
+class BatchUnderWay(faults.Fault):
+    what = "a batch of this lake was interrupted"
+    remedy = "Let `holdfast pipeline run` complete it first."
+
+
 class OffsetGap(faults.Fault):
     what = "the lake's tables do not follow each other"
     remedy = (

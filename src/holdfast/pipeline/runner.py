@@ -19,14 +19,14 @@ from holdfast.pipeline import backfill, certificate, few, plan, proof, records, 
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest, of_files_by_tasks
 from holdfast.pipeline.inputs import Inputs, entries
-from holdfast.pipeline.lake import Lake, LakeOther, OffsetGap
+from holdfast.pipeline.lake import BatchUnderWay, Lake, LakeOther, OffsetGap
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.side_by_side import do_each
 from holdfast.pipeline.state import Reading
 from holdfast.pipeline.table import Batch, Range, Table, Writing, compares, needs_of
 from holdfast.pipeline.taking import Piece
-from holdfast.store import faults, files
+from holdfast.store import files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,11 +43,6 @@ PLAN_FILE = "plan.json"
 
 LINK = "link"
 """The table whose rows come along with the history."""
-
-
-class BatchUnderWay(faults.Fault):
-    what = "a batch of this lake was interrupted"
-    remedy = "Let `holdfast pipeline run` complete it first."
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.pipeline.certificate import KEY_FILE
-from holdfast.pipeline.lake import PRIVATE, SMALL_FILES_MAX, VACUUM_HOURS, Lake
+from holdfast.pipeline.lake import PRIVATE, SMALL_FILES_MAX, VACUUM_HOURS, BatchUnderWay, Lake
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.table import Table, Writing
 from holdfast.store import files
@@ -28,13 +28,24 @@ def compact(
 
 
 def vacuum(lake: Lake, tables: Mapping[str, Table], last: Run, hours: int = VACUUM_HOURS) -> list[str]:
-    """Remove what no reader needs any more, and what killed runs left."""
+    """Remove what no reader needs any more, and what killed runs left; refused while a batch may go on from versions between."""
+    stored = [table for table in tables.values() if table.is_stored]
+    begun = [table.name for table in stored if _is_begun(lake, table, last)]
+    if begun:
+        raise BatchUnderWay(str(lake.path), f"{begun[0]} has more than batch {last.number} left")
     removed = []
-    for table in tables.values():
-        if table.is_stored:
-            keep = [last.versions[table.name]] if table.name in last.versions else []
-            removed += lake.vacuum(table, keep, hours)
+    for table in stored:
+        keep = [last.versions[table.name]] if table.name in last.versions else []
+        removed += lake.vacuum(table, keep, hours)
     return removed
+
+
+def _is_begun(lake: Lake, table: Table, last: Run) -> bool:
+    """Whether a table has anything for a batch that is not complete: its rows, or what was made or made anew before them."""
+    if lake.delta(table.name) is None:
+        return False
+    is_next = lake.committed(table.name) > last.number or lake.is_rebuilt_for(table, last.number + 1)
+    return is_next or table.name not in last.versions
 
 
 def set_aside(lake: Lake, shelf: Shelf) -> Path:
