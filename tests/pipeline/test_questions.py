@@ -2,7 +2,9 @@
 
 import json
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
@@ -15,7 +17,8 @@ from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, Ve
 from holdfast.pipeline.search.search_message import search_message
 from holdfast.pipeline.shelf import AsOf, NoQuestion, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, load_search
-from tests.pipeline.test_lake import MADE, add, rows
+from tests.pipeline.test_lake import BEGAN_AT, MADE, add, rows
+from tests.pipeline.twins import letters
 from tests.terminal import typed
 
 BATCHES = 2
@@ -33,8 +36,8 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
-def _record(lake: Lake, number: int) -> None:
-    versions = [{"table": "made", "version": number}]
+def _record(lake: Lake, number: int, *names: str) -> None:
+    versions = [{"table": name, "version": number} for name in names or ("made",)]
     row = {
         "number": number,
         "at": records.as_time(number),
@@ -48,6 +51,28 @@ def _record(lake: Lake, number: int) -> None:
 
 def shelf_of(lake: Lake, as_of: AsOf | None = None) -> Shelf:
     return Shelf(lake, {"made": MADE}, as_of)
+
+
+def index(path: Path, *texts: str) -> Shelf:
+    """An owner's lake with these messages, the last one the newest."""
+    lake = Lake(path)
+    lake.create()
+    shelf.make_own(lake)
+    messages = [_message(seq, text) for seq, text in enumerate(texts, start=1)]
+    found = {"search_message": messages, "search_posting": letters.search_posting(messages)}
+    tables = shelf.tables_of(lake)
+    for name, held in found.items():
+        add(lake, tables[name], 1, held)
+    _record(lake, 1, *found)
+    return Shelf(lake, tables)
+
+
+def _message(seq: int, text: str) -> dict[str, Any]:
+    at = BEGAN_AT + timedelta(seconds=seq)
+    place = {"origin": "device:mesh-1/ann", "log_id": b"L" * 16, "seq": seq, "at": at, "day": at.date()}
+    names = {"direction": "received", "peer": "ben", "peer_name": None, "mesh": "mesh-1", "topic": None}
+    said = {"message_id": None, "client_message_id": f"m-{seq}", "text": text, "words": len(letters.words(text))}
+    return {**place, **names, **said}
 
 
 def contents(lake: Lake) -> dict[Path, bytes]:
@@ -214,6 +239,14 @@ def test_a_word_is_the_same_word_to_the_index_and_to_who_asks(
     terms = searching.terms_of(shelf_of(lake), asked)
     found = searching.snippet(text, terms)
     assert [found.text[start:end] for start, end in found.matches] == shown
+
+
+def test_what_has_more_of_the_words_comes_first_then_what_says_them_more_then_the_newest(tmp_path: Path) -> None:
+    texts = ("of the tea and of others", "tea tea tea", "the the end", "the day", "the one", "the two")
+    both, tea, *the = searching.search_messages(index(tmp_path / "own", *texts), "tea the", 20)
+    assert [hit["snippet"] for hit in (both, tea, *the)] == [*texts[:3], *texts[:2:-1]]
+    assert tea["score"] > both["score"], "else the scores alone would have done"
+    assert the[1]["score"] == the[3]["score"]
 
 
 def test_an_index_is_known_for_one_before_its_first_batch_and_no_relays_lake_becomes_one(tmp_path: Path) -> None:

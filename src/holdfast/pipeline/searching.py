@@ -1,4 +1,4 @@
-"""Searches without Spark: what an owner wrote and was written, ranked by BM25, and what a relay saw of messages."""
+"""Searches without Spark: what an owner wrote and was written, ranked by words and BM25, and what a relay saw of messages."""
 
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -21,6 +21,8 @@ SNIPPET_CHARACTERS_MAX = 160
 SNIPPET_CHARACTERS_BEFORE = 40
 
 _IN_WORDS = ("L", "N", "M")  # letters, numbers and marks: what `WORD` says, which Python's own patterns cannot
+
+_UNTOLD = ("text", "words", "day", "log_id", "terms")  # of a message that was found
 
 
 class NothingAsked(faults.Fault):
@@ -54,7 +56,7 @@ def readable(text: str) -> str:
 
 
 def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
-    """The messages of an owner's lake with any of these words, the most telling first, each with a snippet."""
+    """The messages of an owner's lake with any of these words, those with most of them first, each with a snippet."""
     terms = terms_of(shelf, asked)
     lookups = " UNION ALL ".join(
         f"""SELECT {number} AS term, origin, log_id, seq, sum(times) AS times FROM search_posting
@@ -67,7 +69,7 @@ def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]
         term AS (SELECT term, count(*) AS messages FROM hit GROUP BY term),
         everything AS (SELECT count(*) AS messages, avg(words) AS words FROM search_message),
         scored AS (
-            SELECT message.*, sum(
+            SELECT message.*, count(*) AS terms, sum(
                 ln(1 + (everything.messages - term.messages + 0.5) / (term.messages + 0.5))
                 * times * {FREQUENCY_SATURATION + 1}
                 / (times + {FREQUENCY_SATURATION} * (1 - {LENGTH_WEIGHT} + {LENGTH_WEIGHT} * message.words / everything.words))
@@ -75,7 +77,7 @@ def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]
             FROM hit JOIN term USING (term) JOIN search_message AS message USING (origin, log_id, seq), everything
             GROUP BY ALL
         )
-        SELECT * FROM scored ORDER BY score DESC, "at" DESC, origin, seq LIMIT {limit}
+        SELECT * FROM scored ORDER BY terms DESC, score DESC, "at" DESC, origin, seq LIMIT {limit}
         """,  # noqa: S608 - numbers of our own
         [term.removesuffix(PREFIX) for term in terms],
     )
@@ -88,7 +90,7 @@ def _condition(term: str, number: int) -> str:
 
 def _hit(row: dict[str, Any], terms: Sequence[str]) -> dict[str, Any]:
     found = snippet(row["text"], terms)
-    kept = {name: value for name, value in row.items() if name not in ("text", "words", "day", "log_id")}
+    kept = {name: value for name, value in row.items() if name not in _UNTOLD}
     return {**kept, "snippet": found.text, "matches": [list(one) for one in found.matches]}
 
 
