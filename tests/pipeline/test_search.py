@@ -29,7 +29,7 @@ TEXTS = (
     "Kein Tee mehr, nur noch Kaffee",
     "the door code is 4711",
 )
-ANSWER = "Grüße aus der Küche, and no tea for me"
+ANSWER = "Gr\u00fc\u00dfe aus der Ku\u0308che, and no tea for me"  # one dotted u in one character, one in two
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -97,6 +97,22 @@ def test_beginnings_and_numbers_are_found_and_parts_of_words_are_not(lake: Path)
     assert {*snippets(lake, "k*")} == {*TEXTS[:3], ANSWER}
     assert snippets(lake, "4711") == [TEXTS[3]]
     assert snippets(lake, "kett") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [("gru\u0308\u00dfe", "Gr\u00fc\u00dfe"), ("k\u00fcche", "Ku\u0308che"), ("K\u00dcC*", "Ku\u0308che")],
+)
+def test_a_word_is_found_whichever_way_its_marks_were_typed(lake: Path, asked: str, shown: str) -> None:
+    (hit,) = found(lake, asked)
+    assert hit["snippet"] == ANSWER
+    assert [ANSWER[start:end] for start, end in hit["matches"]] == [shown]
+
+
+def test_words_that_are_made_anew_are_found_like_the_first(lake: Path) -> None:
+    before = found(lake, "k*")
+    pipeline_upkeep.backfill(lake, ["search_posting"], as_json=True)
+    assert found(lake, "k*") == before
 
 
 def test_what_has_no_word_in_it_is_refused(lake: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from holdfast.pipeline.search._words import PREFIX, WORD
+from holdfast.pipeline.search._words import PREFIX, WORD, composed
 from holdfast.pipeline.shelf import Shelf
 from holdfast.store import faults
 
@@ -41,7 +41,7 @@ class Snippet:
 def terms_of(shelf: Shelf, asked: str) -> list[str]:
     """The words that are asked for, as they are in the index."""
     # Python's lower case is Java's, with which the index was written; DuckDB's ends no Greek word as Greeks do.
-    text = readable(asked).lower()
+    text = composed(readable(asked)).lower()
     pattern = f"{WORD}\\{PREFIX}?"
     (found,) = shelf.connection.execute("SELECT regexp_extract_all($1, $2)", [text, pattern]).fetchall()[0]
     terms = list(dict.fromkeys(found))[:TERMS_MAX]
@@ -97,7 +97,8 @@ def _hit(row: dict[str, Any], terms: Sequence[str]) -> dict[str, Any]:
 def snippet(text: str, terms: Sequence[str]) -> Snippet:
     """The part of a text around the first word that was asked for, on one line."""
     line = " ".join(text.split())
-    found = [(start, end) for start, end in _words(line) if _is_asked(line[start:end].lower(), terms)]
+    whole, places = _composed(line)
+    found = [(places[start], places[end]) for start, end in _words(whole) if _is_asked(whole[start:end].lower(), terms)]
     start = max(0, found[0][0] - SNIPPET_CHARACTERS_BEFORE) if found else 0
     start = (
         0 if start == 0 else line.find(" ", start, found[0][0]) + 1 or start
@@ -107,6 +108,31 @@ def snippet(text: str, terms: Sequence[str]) -> Snippet:
     shift = len(before) - start
     matches = tuple((first + shift, last + shift) for first, last in found if last <= end)
     return Snippet(before + line[start:end] + after, matches)
+
+
+def _composed(line: str) -> tuple[str, Sequence[int]]:
+    """A line as the index has it; and for each character of that, and for its end, where that is in the line as it was written."""
+    if composed(line) == line:
+        return line, range(len(line) + 1)
+    parts, places = [], []
+    for start, end in _characters(line):
+        parts.append(composed(line[start:end]))
+        places += [start] * len(parts[-1])
+    return "".join(parts), [*places, len(line)]
+
+
+def _characters(line: str) -> Iterator[tuple[int, int]]:
+    """Where that begins and ends which composes with nothing around it: a letter with its marks, a syllable of its parts."""
+    start = 0
+    for end in range(1, len(line) + 1):
+        if end == len(line) or _is_apart(line[start:end], line[end]):
+            yield start, end
+            start = end
+
+
+def _is_apart(before: str, character: str) -> bool:
+    is_mark = unicodedata.combining(character) != 0
+    return not is_mark and composed(before + character) == composed(before) + composed(character)
 
 
 def _words(line: str) -> Iterator[tuple[int, int]]:

@@ -13,8 +13,9 @@ from tests.pipeline.tables.memory_lake import Part, Rows
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters, digits and marks, in lower case."""
-    spaced = "".join(one if unicodedata.category(one)[0] in "LNM" else " " for one in text.lower())
+    """Runs of letters, digits and marks, in lower case, whether a letter was written with its marks or before them."""
+    whole = unicodedata.normalize("NFC", text).lower()
+    spaced = "".join(one if unicodedata.category(one)[0] in "LNM" else " " for one in whole)
     return spaced.split()
 
 

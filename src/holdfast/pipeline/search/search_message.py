@@ -1,10 +1,11 @@
 """Every message of the owner that can be read, with its text. It stays when the home has let go of it."""
 
+import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
-from holdfast.pipeline.search._words import WORD
+from holdfast.pipeline.search._words import WORD, composed
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import day_of, device_mesh, utf8
 
@@ -73,8 +74,14 @@ def search_message(
 
 
 def words_of(column: str) -> Column:
-    """The words of a text, in lower case, as often as they come; none where there is no text."""
-    return F.coalesce(F.regexp_extract_all(F.lower(column), F.lit(WORD), F.lit(0)), F.array().cast("array<string>"))
+    """The words of a text, composed and in lower case, as often as they come; none where there is no text."""
+    # Spark has no function of its own that composes.
+    text = F.arrow_udf(_composed, StringType())(column)  # type: ignore[attr-defined]  # which the stubs leave out
+    return F.coalesce(F.regexp_extract_all(F.lower(text), F.lit(WORD), F.lit(0)), F.array().cast("array<string>"))
+
+
+def _composed(texts: pa.Array) -> pa.Array:
+    return pa.array([None if text is None else composed(text) for text in texts.to_pylist()], pa.string())
 
 
 def _received(inbox: DataFrame) -> DataFrame:

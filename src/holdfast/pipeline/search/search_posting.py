@@ -10,7 +10,7 @@ from holdfast.pipeline.table import Writing, table
 MESSAGE = ("origin", "log_id", "seq")
 SCHEMA = StructType(
     [
-        StructField("word", StringType(), nullable=False),  # in lower case
+        StructField("word", StringType(), nullable=False),  # composed, in lower case
         StructField("origin", StringType(), nullable=False),
         StructField("log_id", BinaryType(), nullable=False),
         StructField("seq", LongType(), nullable=False),
