@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from holdfast.cli import pipeline_lake
 from holdfast.cli.at_lake import then
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline import certificate, failures, records, searching, shelf
@@ -247,6 +248,20 @@ def test_what_has_more_of_the_words_comes_first_then_what_says_them_more_then_th
     assert [hit["snippet"] for hit in (both, tea, *the)] == [*texts[:3], *texts[:2:-1]]
     assert tea["score"] > both["score"], "else the scores alone would have done"
     assert the[1]["score"] == the[3]["score"]
+
+
+def test_words_past_the_limit_are_refused_and_none_is_left_out(lake: Lake, tmp_path: Path) -> None:
+    most = [f"w{number}" for number in range(searching.TERMS_MAX)]
+    own = index(tmp_path / "own", most[-1], "of another")
+    (hit,) = searching.search_messages(own, " ".join([*most, *most]), 20)
+    assert hit["snippet"] == most[-1]
+    assert searching.search_metadata(Shelf(own.lake, own.tables), " ".join([*most, *most]), 20) == []
+    for path in (own.lake.path, lake.path):  # by its words, and by what a relay sees
+        with pytest.raises(
+            Failure, match=f"no more than {searching.TERMS_MAX} words .*TERMS_MAX.*these are 33"
+        ) as refused:
+            pipeline_lake.search([*most, "another"], path)
+        assert (refused.value.code, refused.value.kind) == (ExitCode.USAGE, "TooManyAsked")
 
 
 def test_an_index_is_known_for_one_before_its_first_batch_and_no_relays_lake_becomes_one(tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ _EXIT_CODES = {
     "AddressWrong": ExitCode.USAGE,
     "NoQuestion": ExitCode.USAGE,
     "NothingAsked": ExitCode.USAGE,
+    "TooManyAsked": ExitCode.USAGE,
     "not_found": ExitCode.NOT_FOUND,
     "query": ExitCode.USAGE,
 }

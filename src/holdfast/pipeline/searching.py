@@ -1,7 +1,7 @@
 """Searches without Spark: what an owner wrote and was written, ranked by words and BM25, and what a relay saw of messages."""
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -11,7 +11,7 @@ from holdfast.pipeline.shelf import Shelf
 from holdfast.store import faults
 
 TERMS_MAX = 32
-"""How many words are looked for at once."""
+"""How many words are looked for at once; more are refused, for who names a word wants it looked for."""
 
 FREQUENCY_SATURATION = 1.2
 LENGTH_WEIGHT = 0.75
@@ -30,6 +30,11 @@ class NothingAsked(faults.Fault):
     remedy = "Name at least one word of letters or digits; one that ends in * stands for all that begin so."
 
 
+class TooManyAsked(faults.Fault):
+    what = f"no more than {TERMS_MAX} words are looked for at once (TERMS_MAX)"
+    remedy = "Leave out those that most messages have, or ask several times."
+
+
 @dataclass(frozen=True)
 class Snippet:
     """A piece of a text, and where in it the words lie that were asked for."""
@@ -44,9 +49,16 @@ def terms_of(shelf: Shelf, asked: str) -> list[str]:
     text = composed(readable(asked)).lower()
     pattern = f"{WORD}\\{PREFIX}?"
     (found,) = shelf.connection.execute("SELECT regexp_extract_all($1, $2)", [text, pattern]).fetchall()[0]
-    terms = list(dict.fromkeys(found))[:TERMS_MAX]
+    return _checked(found, asked)
+
+
+def _checked(words: Iterable[str], asked: str) -> list[str]:
+    """The words, each once, if there are any and not too many."""
+    terms, shown = list(dict.fromkeys(words)), repr(asked[:SNIPPET_CHARACTERS_MAX])
     if not terms:
-        raise NothingAsked(repr(asked[:SNIPPET_CHARACTERS_MAX]))
+        raise NothingAsked(shown)
+    if len(terms) > TERMS_MAX:
+        raise TooManyAsked(shown, f"these are {len(terms)}")
     return terms
 
 
@@ -164,7 +176,5 @@ _METADATA = """
 
 def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
     """The messages of a relay's lake in whose names and ids all of these words are, the newest first: more it never saw."""
-    terms = [term.lower() for term in readable(asked).split()][:TERMS_MAX]
-    if not terms:
-        raise NothingAsked(repr(asked[:SNIPPET_CHARACTERS_MAX]))
+    terms = _checked(readable(asked).lower().split(), asked)
     return shelf.ask(_METADATA, [terms, limit])[1]
