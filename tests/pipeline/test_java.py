@@ -38,6 +38,13 @@ def test_the_named_java_comes_before_the_one_on_the_path(tmp_path: Path) -> None
     assert java.major(java.java_home({"PATH": str(found / "bin")}, tmp_path) / "bin" / "java") == 17
 
 
+def test_a_launcher_that_is_inherited_is_not_started_by_itself(tmp_path: Path) -> None:
+    first = java.java_home({"JAVA_HOME": str(make_java(tmp_path / "named", "21")), "PATH": ""}, tmp_path / "cache")
+    again = java.java_home({"JAVA_HOME": str(first), "PATH": ""}, tmp_path / "cache")
+    assert again == first
+    assert java.major(again / "bin" / "java") == 21
+
+
 def test_an_old_java_is_passed_over_for_the_packaged_one(tmp_path: Path) -> None:
     old = make_java(tmp_path / "old", "11.0.2")
     home = java.java_home({"JAVA_HOME": str(old), "PATH": str(old / "bin")}, tmp_path / "cache")

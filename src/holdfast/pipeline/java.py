@@ -25,6 +25,7 @@ for argument do
 done
 exec "{java}" "$@"
 """
+_STARTED = re.compile(r'^exec "(.+)" "\$@"$', re.MULTILINE)
 
 
 class JavaMissing(faults.Fault):
@@ -55,9 +56,19 @@ def _system_java(environment: Mapping[str, str]) -> Path | None:
 
 
 def _system_javas(environment: Mapping[str, str]) -> list[Path]:
-    found = [Path(environment["JAVA_HOME"], "bin", "java")] if environment.get("JAVA_HOME") else []
+    found = [_behind(Path(environment["JAVA_HOME"], "bin", "java"))] if environment.get("JAVA_HOME") else []
     on_path = shutil.which("java", path=environment.get("PATH"))
     return [*found, Path(on_path)] if on_path else found
+
+
+def _behind(java: Path) -> Path:
+    """The Java that a launcher of ours starts, which whoever we start inherits: written anew with itself behind it, it would never end."""
+    try:
+        text = java.read_text()
+    except (OSError, UnicodeDecodeError):  # a program
+        return java
+    started = _STARTED.search(text) if DROPPED in text else None
+    return java if started is None else Path(started[1])
 
 
 def _packaged_java() -> Path:
