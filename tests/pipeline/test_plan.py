@@ -111,6 +111,20 @@ def test_entries_that_were_pruned_before_the_lake_had_them_are_a_violation(data:
     assert plan.make_plan(2, [source], {source.origin: at_it}, full=True).losses == ()
 
 
+def test_of_a_log_that_was_restored_and_pruned_the_gap_is_told_too(data: Path, tmp_path: Path) -> None:
+    with running(data) as relay:
+        (before,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+    copy.backup(data, tmp_path / "backup")
+    copy.restore(tmp_path / "backup", tmp_path / "restored")
+    _prune(tmp_path / "restored", 5)
+    behind = Mark(before.origin, before.head.log_id, 3, b"chain")
+    with running(tmp_path / "restored") as relay:
+        (source,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+        made = plan.make_plan(2, [source], {source.origin: behind}, full=True)
+    assert [(loss.kind, loss.key.rpartition("/")[2]) for loss in made.losses] == [("pruned_unread", "4-5")]
+    assert [(one.log_id, one.after, one.until) for one in made.ranges] == [(source.head.log_id, 5, source.head.seq)]
+
+
 def _prune(data: Path, through: int) -> None:
     engine = open_relay(data / "relay.db")
     with engine.write() as transaction:

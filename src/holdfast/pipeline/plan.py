@@ -200,11 +200,17 @@ def _range(source: Source, mark: Mark | None) -> tuple[Range, list[Loss]]:
         detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
         loss = _loss(source, "log_truncated", f"{head.seq}", detail, head.seq)
         return Range(source.origin, mark.log_id, mark.seq, mark.seq, mark.chain), [loss]
-    if head.anchor_seq > mark.seq:
-        detail = f"the entries {mark.seq + 1} to {head.anchor_seq} were pruned before the lake had read them"
-        loss = _loss(source, "pruned_unread", f"{mark.seq + 1}-{head.anchor_seq}", detail, None)
-        return Range(source.origin, head.log_id, head.anchor_seq, head.seq, None), [loss]
-    return Range(source.origin, head.log_id, mark.seq, head.seq, mark.chain), []
+    return _range_after(source, mark.seq, mark.chain)
+
+
+def _range_after(source: Source, seq: int, chain: bytes | None) -> tuple[Range, list[Loss]]:
+    """What there is after a position; what is pruned of it is lost."""
+    head = source.head
+    if head.anchor_seq <= seq:
+        return Range(source.origin, head.log_id, seq, head.seq, chain), []
+    detail = f"the entries {seq + 1} to {head.anchor_seq} were pruned before the lake had read them"
+    loss = _loss(source, "pruned_unread", f"{seq + 1}-{head.anchor_seq}", detail, None)
+    return Range(source.origin, head.log_id, head.anchor_seq, head.seq, None), [loss]
 
 
 def _first_range(source: Source) -> tuple[Range, list[Loss]]:
@@ -232,8 +238,8 @@ def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
     """Go on where the restored log left the one that the lake has read."""
     fork = _fork_from(source, mark.log_id)
     if mark.seq <= fork.fork_seq:
-        return Range(source.origin, source.head.log_id, mark.seq, source.head.seq, mark.chain), []
-    return Range(source.origin, source.head.log_id, fork.fork_seq, source.head.seq, fork.fork_chain), []
+        return _range_after(source, mark.seq, mark.chain)
+    return _range_after(source, fork.fork_seq, fork.fork_chain)
 
 
 def _fork_from(source: Source, log_id: bytes) -> Restored:
