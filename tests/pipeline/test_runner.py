@@ -290,6 +290,69 @@ def test_a_lake_gets_tables_of_other_columns_with_all_that_it_has_read(
     )
 
 
+@pytest.mark.parametrize("batches", [0, 2])
+@pytest.mark.parametrize(
+    "killed_at", ["commit history", "commit marked", "commit counted", "commit breach", "commit certificate"]
+)
+def test_a_batch_that_an_older_version_began_is_completed_with_the_columns_of_now(
+    spark: SparkSession, place: Place, changed: Younger, tmp_path: Path, killed_at: str, batches: int
+) -> None:
+    if batches:
+        shutil.copytree(changed.old, tmp_path / "old")
+    after = _changed(columns=True)
+    with pytest.raises(Killed):
+        step = Steps(killed_at, after=True)
+        lakes.run(spark, tmp_path / "old", place, tables=_changed(columns=False), entries_max=3, step=step)
+    outcome = lakes.run(spark, tmp_path / "old", place, tables=after)
+    assert (outcome.number, outcome.entries, outcome.violations) == (batches + 1, 3, 0)
+    is_certified = killed_at == "commit certificate"  # then it is what it says, and the next one brings the columns
+    assert Lake(tmp_path / "old").is_outdated(after["marked"]) == is_certified
+    assert verify(lakes.shelf_of(tmp_path / "old", after)) == []
+    lakes.run(spark, tmp_path / "old", place, tables=after)
+    assert lakes.contents(tmp_path / "old", after) == changed.expected
+    assert verify(lakes.shelf_of(tmp_path / "old", after)) == []
+
+
+@pytest.mark.parametrize("killed_at", ["create marked", "commit marked", "commit counted"])
+def test_a_table_that_an_older_version_was_filling_is_filled_with_the_columns_of_now(
+    spark: SparkSession, place: Place, younger: Younger, changed: Younger, tmp_path: Path, killed_at: str
+) -> None:
+    shutil.copytree(younger.old, tmp_path / "old")
+    after = _changed(columns=True)
+    with pytest.raises(Killed):
+        step = Steps(killed_at, after=True)
+        lakes.run(spark, tmp_path / "old", place, tables=_changed(columns=False), step=step)
+    lakes.run(spark, tmp_path / "old", place, tables=after)
+    assert lakes.contents(tmp_path / "old", after) == changed.expected
+
+
+def test_what_an_older_version_computed_anew_of_a_table_that_has_other_columns_again_is_computed_once_more(
+    spark: SparkSession, place: Place, changed: Younger, tmp_path: Path
+) -> None:
+    shutil.copytree(changed.old, tmp_path / "old")
+    between = _changed(columns=True)
+    last = in_order({**between, "marked": _marked_backwards()})
+    for tables, killed_at in ((between, "rebuild counted"), (last, "rebuild marked")):
+        with pytest.raises(Killed):
+            lakes.run(spark, tmp_path / "old", place, tables=tables, step=Steps(killed_at, after=True))
+    lakes.run(spark, tmp_path / "old", place, tables=last)
+    lakes.run(spark, tmp_path / "new", place, tables=last)
+    assert lakes.contents(tmp_path / "old", last) == lakes.contents(tmp_path / "new", last)
+
+
+def _marked_backwards() -> Table:
+    """One of the changed toys, changed again."""
+
+    def marked(new_history: DataFrame) -> DataFrame:
+        """Of a test."""
+        return new_history.select("seq", F.reverse("kind").alias("kind"), F.lit("o").alias("other"))
+
+    columns = StructType(
+        [StructField("seq", LongType()), *(StructField(one, StringType()) for one in ("kind", "other"))]
+    )
+    return table(key=("seq",), schema=columns, writing=Writing.APPEND, sort_by=("seq",))(marked)
+
+
 @pytest.mark.parametrize("killed_at", ["rebuild marked", "rebuild counted", "commit history", "commit counted"])
 def test_nothing_is_removed_that_a_batch_which_was_interrupted_goes_on_from(
     spark: SparkSession, place: Place, changed: Younger, tmp_path: Path, killed_at: str

@@ -34,9 +34,10 @@ class _Everything(Inputs):
 def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collection[str] = ()) -> tuple[str, ...]:
     """The tables that are computed anew: those that are named or have other columns now, and all that is made of them.
 
-    What was computed anew for a batch that ended early has its columns already, and rows that nobody has read yet.
+    What was computed anew for a batch that ended early has its columns already, and rows that nobody has read yet. A table
+    that such a batch made is among them, though no complete one names it.
     """
-    kept = [one for one in tables.values() if one.is_stored and one.name in last.versions]
+    kept = [one for one in tables.values() if one.is_stored and lake.delta(one.name) is not None]
     begun = {one.name for one in kept if lake.is_rebuilt_for(one, last.number + 1)}
     wanted = begun | {one.name for one in kept if one.name in named or lake.is_outdated(one)}
     if "history" in wanted:
@@ -44,11 +45,16 @@ def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collec
     taken = sorted(name for name in wanted if _is_taken(tables[name]))
     if taken:
         raise TableTaken(str(lake.root(taken[0])))
+    affected = _with_what_is_made_of(tables, wanted)
+    return tuple(one.name for one in kept if one.name in affected)
+
+
+def _with_what_is_made_of(tables: Mapping[str, Table], wanted: Collection[str]) -> set[str]:
     affected = set(wanted)
     for one in tables.values():
         if not reads_state(one) and affected & {table_of(name) for name in one.inputs}:
             affected.add(one.name)
-    return tuple(one.name for one in kept if one.name in affected)
+    return affected
 
 
 def _is_taken(one: Table) -> bool:
@@ -64,14 +70,18 @@ def lacking(tables: Mapping[str, Table], last: Run) -> list[Table]:
 def fill(
     spark: "SparkSession", shelf: Shelf, tables: Mapping[str, Table], last: Run, rebuild: Collection[str] = ()
 ) -> Run:
-    """The last complete batch with every table: those that it lacks or that are to be made anew are computed now, once."""
+    """The last complete batch with every table: those that it lacks or that are to be made anew are computed now, once.
+
+    Before the first one there is nothing to compute from, and what is to be made anew begins empty.
+    """
     versions = {name: version for name, version in last.versions.items() if name not in rebuild}
     known = replace(last, versions=versions)
-    wanted = lacking(tables, known)
-    if last.number == 0 or not wanted:
+    wanted = lacking(tables, known) if last.number else [tables[name] for name in rebuild]
+    if not wanted:
         return last
     lake, inputs = shelf.lake, _Everything(spark, shelf, tables, known)
-    for table in _with_what_passes(tables, wanted):
+    _forget(tables, rebuild, lake, last.number)
+    for table in _with_what_passes(tables, wanted) if last.number else wanted:
         if table.name in rebuild:
             _rebuild(table, inputs, lake, last.number)
         else:
@@ -79,9 +89,19 @@ def fill(
     return replace(last, versions=inputs.versions)
 
 
+def _forget(tables: Mapping[str, Table], rebuild: Collection[str], lake: Lake, number: int) -> None:
+    """Forget what was computed anew of tables that are yet to be: an older version began with these, and was ended.
+
+    All of it before any is computed: whoever is ended between the two finds the same to do.
+    """
+    due = {name for name in rebuild if lake.rebuilt(tables[name], number) is None}
+    for name in sorted((_with_what_is_made_of(tables, due) - due).intersection(rebuild)):
+        lake.forget_rebuilt(tables[name], number)
+
+
 def _rebuild(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
     if lake.rebuilt(table, number) is None:
-        if reads_state(table):
+        if number == 0 or reads_state(table):
             staged = lake.stage(table, empty(inputs.spark, table.schema), is_few=True)
         else:
             staged = inputs.stage(table, _function(table))

@@ -64,6 +64,14 @@ class Certificate:
         return list(self.said.get("uncompared", ()))
 
     @property
+    def heads(self) -> list[dict[str, Any]]:
+        """Where every history stands, as `run` has it."""
+        return [
+            {**head, "log_id": bytes.fromhex(head["log_id"]), "chain": _raw(head["chain"])}
+            for head in self.said["heads"]
+        ]
+
+    @property
     def hash(self) -> str:
         return hashlib.sha256(self.document.encode()).hexdigest()
 
@@ -125,6 +133,10 @@ def _log(one: Range, chains: Mapping[str, bytes | None]) -> dict[str, Any]:
 
 def _hex(raw: bytes | None) -> str | None:
     return None if raw is None else raw.hex()
+
+
+def _raw(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text)
 
 
 def _findings(findings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

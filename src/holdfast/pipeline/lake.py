@@ -262,7 +262,7 @@ class Lake:
         return found is not None and not has_columns_of(found, table)
 
     def rebuild(self, table: Table, number: int, staged: Path) -> None:
-        """Let a table that has a batch have these rows and columns instead, for the batch after it; once."""
+        """Let a table have these rows and columns after a batch, for the next one, which it then lacks if it had it; once."""
         if self.rebuilt(table, number) is None:
             added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
             actions = [_add(self.root(table.name), path, table) for path in added]
@@ -283,11 +283,16 @@ class Lake:
         return found is not None and found.transaction_version(REBUILD_APPLICATION) == number
 
     def rebuilt(self, table: Table, number: int) -> int | None:
-        """The version in which a table that was computed anew has a batch and not the next one; None if it was not."""
+        """The version in which a table that was computed anew has a batch and not the next one; None if it was not, or with other columns."""
         then = self.after(table, number)
         if then is None or (then.transaction_version(REBUILD_APPLICATION) or 0) <= number:
             return None
-        return then.version()
+        return then.version() if has_columns_of(then, table) else None
+
+    def forget_rebuilt(self, table: Table, number: int) -> None:
+        """Let a table that was computed anew for the batch after this one be computed anew once more."""
+        handle, transactions = self._handle(table), [Transaction(REBUILD_APPLICATION, number)]
+        self.step(f"forget {table.name}", lambda: _commit(handle, table, [], transactions))
 
     def after(self, table: Table, number: int) -> DeltaTable | None:
         """A table in the last version in which it has a batch and not the next one; None if there is none."""

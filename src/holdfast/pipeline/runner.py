@@ -112,6 +112,9 @@ class Runner:
         last = self._known_run()
         certificate.lake_key(self._lake.private, self._certificate_before(last.number + 1))  # or all of it were in vain
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
+        made = self._certificate_before(agreed.number + 1)
+        if made is not None and made.said["batch"] == agreed.number:
+            return self._complete(agreed, made, last)
         is_whole = agreed.full or self._is_to_compute(agreed, last)
         rows = sum(mark.seq for mark in last.marks.values()) * is_whole + agreed.entries
         session.fit(self._spark, rows)
@@ -206,7 +209,8 @@ class Runner:
                 raise OffsetGap(
                     str(self._lake.path), f"history has batch {committed}, the last complete one is {last.number}"
                 )
-            return kept
+            # A newer version may have taken it up, and rebuilds what the one that planned it had no reason to.
+            return replace(kept, rebuild=backfill.to_rebuild(self._lake, self._tables, last, kept.rebuild))
         made = self._plan(last, sources, full=full, rebuild=rebuild)
         self._lake.step("write plan", lambda: files.replace(path, made.encode()))
         return made
@@ -298,15 +302,7 @@ class Runner:
         findings, known = self._shelf.findings(inputs.versions), _violations(self._shelf.findings(last.versions))
         facts = self._facts(agreed, last, inputs, heads, findings)
         self._write_certificate(facts, inputs)
-        row = {
-            "number": agreed.number,
-            "at": records.as_time(facts.at),
-            "entries": agreed.entries,
-            "ranges": [_range_row(one) for one in agreed.ranges],
-            "heads": heads,
-            "versions": [{"table": name, "version": version} for name, version in sorted(inputs.versions.items())],
-        }
-        self._write_record(records.RUN, agreed.number, [row])
+        self._write_run(agreed, facts.at, heads, inputs.versions)
         marks, in_doubt = {head["origin"]: Mark(**head) for head in heads}, proof.in_doubt(findings)
         return Outcome(
             number=agreed.number,
@@ -321,6 +317,36 @@ class Runner:
             in_doubt=in_doubt,
             kept=proof.kept(marks, facts.uncompared, in_doubt),
         )
+
+    def _complete(self, agreed: Plan, made: certificate.Certificate, last: Run) -> Outcome:
+        """Make a batch that was certified and then interrupted the last complete one, as it was certified: by whichever version."""
+        handle = self._lake.delta(records.CERTIFICATE.name)
+        if handle is None:
+            raise RuntimeError("a certificate comes from its table")
+        versions = {**made.said["versions"], records.CERTIFICATE.name: handle.version()}
+        known = _violations(self._shelf.findings(last.versions))
+        self._write_run(agreed, made.said["at"], made.heads, versions)
+        now = self._shelf.last_run()
+        return replace(
+            self._stands(now, made),
+            new_violations=len(_violations(self._shelf.findings(now.versions)) - known),
+            entries=agreed.entries,
+            is_full=agreed.full,
+            is_new=True,
+        )
+
+    def _write_run(
+        self, agreed: Plan, at: int, heads: Sequence[Mapping[str, Any]], versions: Mapping[str, int]
+    ) -> None:
+        row = {
+            "number": agreed.number,
+            "at": records.as_time(at),
+            "entries": agreed.entries,
+            "ranges": [_range_row(one) for one in agreed.ranges],
+            "heads": heads,
+            "versions": [{"table": name, "version": version} for name, version in sorted(versions.items())],
+        }
+        self._write_record(records.RUN, agreed.number, [row])
 
     def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs, at_once: int) -> None:
         """Check the rules, and write down what breaks one."""
