@@ -194,7 +194,7 @@ def test_a_vacuum_is_refused_while_a_batch_is_under_way(lake: Lake) -> None:
     lake.commit_unchanged(records.BREACH, 1)
     command = [sys.executable, "-m", "holdfast.cli", "pipeline", "vacuum", "--lake", str(lake.path), "--json"]
     told = subprocess.run(command, capture_output=True, text=True)
-    assert (told.returncode, json.loads(told.stderr)["error"]) == (ExitCode.ERROR, "BatchUnderWay")
+    assert (told.returncode, json.loads(told.stderr)["error"]) == (ExitCode.ERROR, "batch_under_way")
 
 
 def test_vacuum_removes_what_killed_runs_left_and_nothing_that_is_named(lake: Lake) -> None:

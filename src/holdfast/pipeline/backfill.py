@@ -37,7 +37,8 @@ def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collec
     What was computed anew for a batch that ended early has its columns already, and rows that nobody has read yet. A table
     that such a batch made is among them, though no complete one names it.
     """
-    kept = [one for one in tables.values() if one.is_stored and lake.delta(one.name) is not None]
+    stored = [one for one in tables.values() if one.is_stored]
+    kept = [one for one in stored if one.name in last.versions or lake.delta(one.name) is not None]
     begun = {one.name for one in kept if lake.is_rebuilt_for(one, last.number + 1)}
     wanted = begun | {one.name for one in kept if one.name in named or lake.is_outdated(one)}
     if "history" in wanted:
