@@ -100,16 +100,9 @@ def _compared(figures: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
     nearest = min(sizes, key=lambda size: abs(int(size) - GOALS_AT), default=None)
     judged = {"entries": 0, "new_s": 0.0, "build_s": 1.0, "ratio": None} if nearest is None else sizes[nearest]
     new_share = round(judged["new_s"] / judged["build_s"], 3)
-    first = source.get("first", {})
     goals = [
-        _goal(
-            "a prepared Arrow file at 0.9 of Parquet's speed, first read of a session",
-            first.get("prepared_ratio"),
-            least=0.9,
-        ),
-        _goal("a relay on the same cores at 0.4 of it, first read of a session", first.get("live_ratio"), least=0.4),
-        _goal("the file at 0.9 once Java is warm", source.get("prepared_ratio"), least=0.9),
-        _goal("the relay at 0.4 once Java is warm", source.get("live_ratio"), least=0.4),
+        _goal("a prepared Arrow file at 0.9 of Parquet's speed at least", source.get("prepared_ratio"), least=0.9),
+        _goal("a relay on the same cores at 0.4 of it at least", source.get("live_ratio"), least=0.4),
         _goal(
             f"all tables of {judged['entries']:,} entries in 5 times DuckDB's time at most", judged["ratio"], most=5.0
         ),
@@ -144,7 +137,7 @@ def one_size(work: Path, entries: int, *, with_source: bool) -> tuple[dict[str, 
         token_file.write_text(pipeline_world.token(world / "relay"))
         place = [str(lake), str(token_file), relay["url"], *(f"unix:{one['socket']}" for one in daemons)]
         seconds, memory, told = pipeline_world.timed([sys.executable, __file__, "--build", *place])
-        found = {**json.loads(told.splitlines()[-1]), **memory, "process_s": round(seconds, 1)}
+        found = {**json.loads(told.splitlines()[-1]), **memory, "process_s": round(seconds, 1), "at": results.now()}
         print(json.dumps(found), flush=True)  # it took long, and something may fail after it
         command = [sys.executable, "-m", "holdfast.cli", "pipeline", "run", "--lake", str(lake), "--touched", "--json"]
         command += ["--relay", relay["url"], "--token-file", str(token_file)]
@@ -305,6 +298,7 @@ def _sizes(sizes: dict[str, Any]) -> list[str]:
     columns = [sizes[name] for name in sorted(sizes, key=int)]
     rows = {
         "entries": [f"{one['entries']:,}" for one in columns],
+        "measured": [one.get("at", "before, on a slower machine") for one in columns],
         "99 % of them, all tables, in s": [str(one["build_s"]) for one in columns],
         "the last 1 %, in s": [str(one["new_s"]) for one in columns],
         "the same as a part of the build": [f"{one['new_s'] / one['build_s']:.0%}" for one in columns],

@@ -24,10 +24,15 @@ def load() -> dict[str, Any]:
     return found
 
 
+def now() -> str:
+    """When a figure was found."""
+    return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime())
+
+
 def _about() -> dict[str, Any]:
     """When, on what machine, and how busy it was with other things: a figure means little without."""
     return {
-        "at": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()),
+        "at": now(),
         "cores": os.cpu_count(),
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
