@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline import watch
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.table import Range
@@ -12,6 +13,7 @@ from holdfast.relay import copy
 from holdfast.relay.database import open_relay
 from holdfast.store import history
 from tests.pipeline import lakes
+from tests.pipeline.worlds import generated
 from tests.relay.running import RunningRelay, running
 
 TABLES = lakes.with_what_they_need("chain_break", "message_fate", "conflict")
@@ -58,6 +60,22 @@ def test_what_batches_went_on_with_is_one_range(spark: SparkSession, tmp_path: P
     (mark,) = shelf.last_run().marks.values()
     assert shelf.ranges(3) == [Range(mark.origin, mark.log_id, 0, last, None)]
     assert shelf.ranges(0) == []
+
+
+def test_ledgers_that_are_computed_anew_are_what_batches_built(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("usage", "audit_log", "retry_profile")
+    tables, lake = lakes.with_what_they_need(*names), tmp_path / "lake"
+    with generated(tmp_path, 60, homes=2) as world:
+        runner = Runner(lambda: spark, Lake(lake), tables, batch_entries_max=200)
+        Lake(lake).create()
+        batches = list(watch.once(runner, world.sources, full=False))
+    before = lakes.contents(lake, tables)
+    assert len(batches) > 2
+    assert all(before[name] for name in names)
+    assert runner.backfill(names).number == len(batches) + 1
+    assert lakes.contents(lake, tables) == before
+    shelf = lakes.shelf_of(lake, tables)
+    assert all(shelf.lake.is_rebuilt_for(tables[name], len(batches) + 1) for name in names)
 
 
 def _sent(relay: RunningRelay) -> int:

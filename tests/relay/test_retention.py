@@ -128,11 +128,7 @@ def test_a_reader_who_stays_away_is_not_waited_for_but_what_nobody_has_stays(
 @pytest.mark.parametrize("clock", [HOUR, 0, -HOUR], ids=["runs", "stands still", "goes back"])
 def test_a_message_stays_until_every_reader_has_passed_what_closed_it(tmp_path: Path, clock: int) -> None:
     retention = Retention(message_retention_days=1, queue_ttl_days=5, proof_required=True)
-    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
-    seq = _sent(place)
-    _move(place, seq)
-    place.now += clock
-    _deliver(place, seq)
+    place, seq = _delivered(tmp_path, retention, clock)
     place.now += 3 * DAY
     assert _pruned(place) == 5, "what founded the mesh"
     assert place.rows("SELECT seq, state FROM delivery") == [(seq, "delivered")]
@@ -147,11 +143,7 @@ def test_a_message_stays_until_every_reader_has_passed_what_closed_it(tmp_path: 
 def test_a_reader_who_comes_back_after_the_cut_still_finds_what_closed_behind_its_checkpoint(tmp_path: Path) -> None:
     """When that was nobody can tell any more: the entries are gone."""
     retention = Retention(message_retention_days=30, history_retention_days=1)
-    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
-    seq = _sent(place)
-    _move(place, seq)
-    place.now += HOUR
-    _deliver(place, seq)
+    place, seq = _delivered(tmp_path, retention, HOUR)
     place.now += 10 * DAY
     assert _pruned(place) == 0
     assert place.relay.head().anchor_seq >= seq + 2
@@ -161,6 +153,16 @@ def test_a_reader_who_comes_back_after_the_cut_still_finds_what_closed_behind_it
     _move(place, place.relay.head().seq)
     assert _pruned(place) == 1
     asyncio.run(place.relay.close())
+
+
+def _delivered(tmp_path: Path, retention: Retention, after: int) -> tuple[Place, int]:
+    """A relay with one message, whose reader has passed the accept and not yet that it was delivered, so much later."""
+    place = Place(tmp_path / "relay.db", Settings(retention=retention)).settle()
+    seq = _sent(place)
+    _move(place, seq)
+    place.now += after
+    _deliver(place, seq)
+    return place, seq
 
 
 def _sent(place: Place) -> int:

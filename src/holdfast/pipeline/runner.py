@@ -498,9 +498,9 @@ def _is_read(one: Range, last: Run) -> bool:
     return mark is not None and mark.log_id == one.log_id and one.after == one.until
 
 
-def _violations(findings: Sequence[Mapping[str, Any]]) -> set[tuple[str, str, str]]:
-    """What breaks a rule: where it was found, what it is, and of what."""
-    return {(one["table"], one["kind"], one["key"]) for one in findings if one["is_violation"]}
+def _violations(findings: Sequence[Mapping[str, Any]]) -> set[tuple[str, ...]]:
+    """What breaks a rule, by what no two findings share."""
+    return {(one["table"], one["origin"], one["kind"], one["key"]) for one in findings if one["is_violation"]}
 
 
 def _planned(path: Path) -> Plan | None:
