@@ -18,6 +18,7 @@ from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, Ve
 from holdfast.pipeline.search.search_message import search_message
 from holdfast.pipeline.shelf import AsOf, NoQuestion, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, load_search
+from holdfast.store.faults import FileMissing
 from tests.pipeline.test_lake import BEGAN_AT, MADE, add, rows
 from tests.pipeline.twins import letters
 from tests.terminal import typed
@@ -105,6 +106,9 @@ def test_questions_about_tables_are_answered(lake: Lake, question: str) -> None:
         "COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
         "EXPLAIN ANALYZE COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
         "SELECT 1; COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "COPY (FROM (PIVOT made ON day USING count(*))) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "EXPLAIN ANALYZE COPY (FROM (PIVOT made ON day USING count(*))) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "CREATE TABLE other AS PIVOT made ON day USING count(*)",
         "EXPORT DATABASE '{lake}/made'",
         "ATTACH '{lake}/other.db'",
         "CREATE TABLE made AS SELECT 1",
@@ -120,6 +124,56 @@ def test_whatever_is_no_question_is_refused_and_changes_nothing(lake: Lake, stat
     with pytest.raises(NoQuestion, match="read, never changed"):
         shelf_of(lake).ask(statement.format(**quoted))
     assert contents(lake) == before
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "WITH one AS (COPY (SELECT 1 AS seq) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)) FROM one",
+        "WITH one AS (COPY made TO '{lake}/made/other.parquet') FROM one",
+        "/* */ COPY (FROM (PIVOT made ON day USING count(*))) TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "-- one\nEXPLAIN ANALYZE COPY made TO '{file}' (FORMAT parquet, USE_TMP_FILE false)",
+        "FROM enable_logging(storage = 'file', storage_path = '{lake}/made')",
+        "FROM enable_profiling(save_location = '{lake}/made/profile.txt')",
+        "EXPLAIN ANALYZE SET allowed_directories = ['/']",
+        "FROM read_parquet('{file}')",
+    ],
+)
+def test_what_only_looks_like_a_question_reaches_no_file(lake: Lake, question: str) -> None:
+    before = contents(lake)
+    file = next(lake.root("made").rglob("*.parquet"))
+    quoted = {"file": str(file).replace("'", "''"), "lake": str(lake.path).replace("'", "''")}
+    with pytest.raises((duckdb.PermissionException, duckdb.InvalidInputException)):
+        shelf_of(lake).ask(question.format(**quoted))
+    assert contents(lake) == before
+
+
+def test_a_file_that_is_gone_is_told(tmp_path: Path) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    add(lake, MADE, 1, rows(10, 10))
+    _record(lake, 1)
+    next(lake.root("made").rglob("*.parquet")).unlink()
+    with pytest.raises(FileMissing, match="made"):
+        shelf_of(lake).ask("FROM made")
+
+
+def test_what_a_question_does_not_hold_in_memory_lies_in_the_lake_where_nobody_else_looks(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def with_little(lake: Lake) -> duckdb.DuckDBPyConnection:
+        open_ones.append(connection(lake).execute("SET memory_limit = '60MB'").execute("SET threads = 1"))
+        return open_ones[-1]
+
+    monkeypatch.chdir(tmp_path)
+    open_ones: list[duckdb.DuckDBPyConnection] = []  # closed ones tidy up
+    connection = shelf._connection
+    monkeypatch.setattr(shelf, "_connection", with_little)
+    asked = shelf_of(lake)
+    many = "SELECT repeat(md5(n::VARCHAR), 5) AS word FROM range(400_000) AS of(n) ORDER BY word"
+    assert asked.ask(f"SELECT count(DISTINCT word) AS n FROM ({many})")[1] == [{"n": 400_000}]
+    assert (list(tmp_path.iterdir()), list((lake.private / "duckdb").iterdir()) != []) == ([], True)
+    assert lake.private.stat().st_mode & 0o077 == 0
 
 
 def test_no_question_reads_the_key_that_signs(lake: Lake) -> None:

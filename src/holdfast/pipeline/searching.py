@@ -75,7 +75,7 @@ def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]
         WHERE {_condition(term, number)} GROUP BY ALL"""  # noqa: S608 - numbers; the words are among the values
         for number, term in enumerate(terms, start=1)
     )
-    _, rows = shelf.ask(
+    rows = shelf.look_up(
         f"""
         WITH hit AS ({lookups}),
         term AS (SELECT term, count(*) AS messages FROM hit GROUP BY term),
@@ -177,4 +177,4 @@ _METADATA = """
 def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
     """The messages of a relay's lake in whose names and ids all of these words are, the newest first: more it never saw."""
     terms = _checked(readable(asked).lower().split(), asked)
-    return shelf.ask(_METADATA, [terms, limit])[1]
+    return shelf.look_up(_METADATA, [terms, limit])

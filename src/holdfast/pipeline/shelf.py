@@ -1,14 +1,19 @@
 """The lake without Spark: rows and counts of its tables at the versions that the last complete batch names."""
 
+import os
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
+import pyarrow.dataset as ds  # type: ignore[import-untyped]  # likewise
+import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from duckdb import StatementType
@@ -26,7 +31,10 @@ _NUMBERED = (records.RUN.name, records.CERTIFICATE.name)
 """Tables whose rows bear the number of their batch: those of then are among those of now, whatever became of files."""
 
 _UNKNOWN = re.compile(r"Table with name (\w+) does not exist!")
-_QUESTIONS = (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI)  # the last is a PIVOT
+# The last is whatever has a PIVOT in it.
+_QUESTIONS = (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI)
+_WRITES = re.compile(r"^\s*(explain\b.*\bcopy|copy|create|insert)\b", re.IGNORECASE | re.DOTALL)
+_SPILLED = "duckdb"
 QUESTION_CHARACTERS_SHOWN = 80
 
 
@@ -81,8 +89,7 @@ class Shelf:
         self.as_of = as_of
         self.tables = {**tables, **{table.name: table for table in records.RECORDS}}
         self._then: dict[tuple[str, int], DeltaTable | None] = {}  # who looks back looks at each more than once
-        self.connection = duckdb.connect(":memory:")
-        self.connection.execute("SET TimeZone = 'UTC'")
+        self.connection = _connection(lake)
 
     def last_run(self) -> Run:
         """Where the lake stands."""
@@ -175,7 +182,7 @@ class Shelf:
         return handle is None or all(path.exists() for path in live_files(handle))
 
     def _vacuumed(self, name: str) -> Vacuumed:
-        """That a table cannot be shown, and a later batch as of which it can: maybe not the first, which would take long to find."""
+        """The error for a vacuumed table, naming a later batch that can be shown (not necessarily the first)."""
         sql = f"""
             SELECT number, list_filter(versions, lambda one: one.table = $1)[1].version AS version
             FROM {{rows}} WHERE number > {self.last_run().number} ORDER BY number
@@ -194,7 +201,7 @@ class Shelf:
 
     def query(self, name: str, version: int | None, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
         """Rows of a question about one table; `{rows}` is the table, and what was not written by us is among the values."""
-        return self._answer(self._source(name, version)[0], sql, values)
+        return self._answer(self._source(name, version), sql, values)
 
     def rows(self, name: str, version: int | None) -> int:
         """How many rows a table has."""
@@ -228,41 +235,69 @@ class Shelf:
                 found += [{**row, "table": table.name} for row in self.query(table.name, versions.get(table.name), sql)]
         return sorted(found, key=lambda row: (not row["is_violation"], row["kind"], row["key"]))
 
-    def ask(self, sql: str, values: Sequence[Any] = ()) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns and rows of a question in which every table has its name; it sees their rows and nothing else."""
+    def look_up(self, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
+        """Rows of a question of our own, in which every table has its name."""
+        with self._told_of_removed(versions := self.last_run().versions) as removed:
+            for name in self._stored - removed:
+                source = self._source(name, versions.get(name))
+                self.connection.execute(f'CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
+            return self._answer("", sql, values)
+
+    def ask(self, sql: str) -> tuple[list[str], list[dict[str, Any]]]:
+        """The columns and rows of anybody's question, in which every table has its name; it sees their rows and nothing else.
+
+        It is asked of a connection of its own, which may open no file and change no setting: the kind of a statement does not
+        tell whether something in it writes.
+        """
         check_question(sql)
-        versions = self.last_run().versions
-        removed = self.removed(versions)  # questions that need none of these can be answered
-        stored = [one.name for one in self.tables.values() if one.is_stored]
-        self._show_only([name for name in stored if name not in removed], versions)
-        try:
-            answer: Any = self.connection.sql(sql, params=list(values) or None)
+        asked = self._asking()
+        with self._told_of_removed(versions := self.last_run().versions) as removed:
+            for name in self._stored - removed:
+                asked.register(name, self._dataset(name, versions.get(name)))
+            answer: Any = asked.sql(sql)
             return list(answer.columns), _said(answer.to_arrow_table())
+
+    def _asking(self) -> duckdb.DuckDBPyConnection:
+        """A connection that sees only the rows it is given."""
+        asked = _connection(self.lake)
+        asked.execute("SET enable_external_access = false")
+        asked.execute("SET lock_configuration = true")
+        return asked
+
+    @property
+    def _stored(self) -> set[str]:
+        return {table.name for table in self.tables.values() if table.is_stored}
+
+    @contextmanager
+    def _told_of_removed(self, versions: Mapping[str, int]) -> Iterator[set[str]]:
+        """The tables that cannot be shown: questions that need none of these are answered, the others told what they lack."""
+        removed = self.removed(versions)
+        try:
+            yield removed
         except duckdb.CatalogException as error:
             unknown = _UNKNOWN.search(str(error))
             if unknown is not None and (name := unknown[1].lower()) in removed:
                 raise self._vacuumed(name) from None
             raise
 
-    def _show_only(self, names: Sequence[str], versions: Mapping[str, int]) -> None:
-        """Let questions see these tables, and let them open the files of these and no other."""
-        paths = []
-        for name in names:
-            source, found = self._source(name, versions.get(name))
-            paths += found
-            self.connection.execute(f'CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
-        listed = ", ".join(f"'{_quoted(path)}'" for path in paths)  # the lake's key is none of them
-        self.connection.execute(f"SET allowed_paths = [{listed}]")
-        self.connection.execute("SET enable_external_access = false")
+    def _dataset(self, name: str, version: int | None) -> Any:
+        """The rows of a table, and not where they lie: whoever may open a file of DuckDB's may also write it."""
+        table, handle = self.tables[name], self._handle(name, version)
+        paths = [] if handle is None else live_files(handle)
+        is_other = handle is not None and not has_columns_of(handle, table)
+        found = _dataset(table, self.lake.root(name), paths, is_other=is_other)
+        if self.as_of is not None and name in _NUMBERED:
+            found = found.filter(pc.field("number") <= self.last_run().number)
+        return found
 
-    def _source(self, name: str, version: int | None) -> tuple[str, list[Path]]:
-        """The SQL of a table's rows, and the files that they lie in."""
+    def _source(self, name: str, version: int | None) -> str:
+        """The SQL of a table's rows."""
         table, handle = self.tables[name], self._handle(name, version)
         paths = [] if handle is None else live_files(handle)
         found = relation(table, paths, is_other=handle is not None and not has_columns_of(handle, table))
         if self.as_of is not None and name in _NUMBERED:
             found = f"(SELECT * FROM {found} WHERE number <= {self.last_run().number})"  # noqa: S608 - a number
-        return found, paths
+        return found
 
     def _rows_of(
         self, table: Table, paths: Sequence[Path], sql: str, values: Sequence[Any] = ()
@@ -272,6 +307,15 @@ class Shelf:
     def _answer(self, source: str, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         whole = sql.replace("{rows}", source)
         return _said(self.connection.sql(whole, params=list(values) or None).to_arrow_table())
+
+
+def _connection(lake: Lake) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    connection.execute("SET TimeZone = 'UTC'")
+    # What does not fit into memory is as much its owner's alone as the lake is.
+    room = str(lake.private / _SPILLED) if os.access(lake.private, os.W_OK) else ""
+    connection.execute("SET temp_directory = $1", [room])
+    return connection
 
 
 def _said(found: Any) -> list[dict[str, Any]]:
@@ -284,12 +328,9 @@ def _said(found: Any) -> list[dict[str, Any]]:
 
 
 def check_question(sql: str) -> None:
-    """Refuse whatever could write: a file of the lake is as much in reach of one who reads it."""
+    """Refuse what is no question. This is to be told so, and is no wall: what a question may not do it cannot do."""
     kinds = [one.type for one in duckdb.extract_statements(sql.encode("utf-8", "replace").decode())]
-    may_write = StatementType.EXPLAIN in kinds and re.search(
-        r"\bcopy\b", sql, re.IGNORECASE
-    )  # ANALYZE does what it explains
-    if len(kinds) != 1 or kinds[0] not in _QUESTIONS or may_write:
+    if len(kinds) != 1 or kinds[0] not in _QUESTIONS or _WRITES.search(sql):
         raise NoQuestion(repr(sql[:QUESTION_CHARACTERS_SHOWN]))
 
 
@@ -336,6 +377,22 @@ def relation(table: Table, paths: Sequence[Path], *, is_other: bool = False) -> 
         return f"({nothing} UNION ALL BY NAME SELECT * FROM {stored})"  # noqa: S608 - paths of the lake's own log
     names = ", ".join(f'"{field.name}"' for field in table.schema.fields)
     return f"(SELECT {names} FROM {stored})"  # noqa: S608 - likewise
+
+
+def _dataset(table: Table, root: Path, paths: Sequence[Path], *, is_other: bool) -> Any:
+    """The same files as rows that come from nowhere."""
+    schema = pa.schema([field.with_nullable(True) for field in records.arrow_schema(table)])
+    if is_other:
+        schema = pa.unify_schemas([schema, *map(pq.read_schema, paths)], promote_options="permissive")
+    folders = None
+    if table.partition_by:
+        folders = ds.partitioning(pa.schema([schema.field(table.partition_by)]), flavor="hive")
+    if not paths:
+        return ds.dataset(schema.empty_table())
+    try:
+        return ds.dataset(list(map(str, paths)), schema, "parquet", partitioning=folders, partition_base_dir=str(root))
+    except FileNotFoundError as error:
+        raise faults.FileMissing(str(error)) from None
 
 
 def _quoted(path: Path) -> str:
