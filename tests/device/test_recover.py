@@ -1,6 +1,7 @@
 """A damaged home: what can be read is kept, the rest is said to be lost, and the home goes on as a new sender."""
 
 import os
+import shutil
 from contextlib import closing
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from holdfast.device import operations, recover
 from holdfast.device.database import SCHEMA, prepare
-from holdfast.device.home import Home
+from holdfast.device.home import Damaged, Home
 from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import wall_clock
@@ -91,3 +92,49 @@ def test_a_file_that_is_no_database_any_more_leaves_an_empty_log(home: Home) -> 
     done = recover.recover(home, wall_clock, os.urandom)
     assert opened(home)[0] == []
     assert not any(one.rows for one in done.tables)
+
+
+def test_a_database_that_is_not_there_is_no_empty_log(home: Home) -> None:
+    home.database.unlink()
+    with pytest.raises(Damaged):
+        recover.recover(home, wall_clock, os.urandom)
+    assert not home.database.exists()
+
+
+def _leave_a_journal(home: Home) -> None:
+    """One more entry, which only the write-ahead log of somebody who died has."""
+    with closing(SqliteEngine(home.database)) as engine:
+        with engine.write() as transaction:
+            operations.append_next(transaction, wall_clock(), os.urandom, bytes(32), b"the last")
+        for name in ("device.db", "device.db-wal"):
+            shutil.copyfile(home.path / name, home.path / f"left-{name}")
+    for name in ("device.db", "device.db-wal"):
+        (home.path / f"left-{name}").rename(home.path / name)
+
+
+class _Died(BaseException):
+    """Nobody catches it, as nobody catches a SIGKILL."""
+
+
+@pytest.mark.parametrize("moves", range(4))
+def test_a_recovery_that_dies_at_any_move_is_completed_by_the_next(
+    home: Home, monkeypatch: pytest.MonkeyPatch, moves: int
+) -> None:
+    _leave_a_journal(home)
+    with monkeypatch.context() as patched:
+        rename, left = Path.rename, iter(range(moves))
+
+        def rename_or_die(path: Path, target: Path) -> Path:
+            if next(left, None) is None:
+                raise _Died
+            return rename(path, target)
+
+        patched.setattr(Path, "rename", rename_or_die)
+        with pytest.raises(_Died):
+            recover.recover(home, wall_clock, os.urandom, force=True)
+        with pytest.raises(_Died):
+            left = iter(range(1))  # and so does the one after it, having moved one file back
+            recover.recover(home, wall_clock, os.urandom, force=True)
+    done = recover.recover(home, wall_clock, os.urandom, force=True)
+    assert opened(home)[0] == list(range(ENTRIES + 1))
+    assert Path(done.damaged).exists()

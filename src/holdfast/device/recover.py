@@ -4,13 +4,14 @@ The new log is another sender, with an epoch of its own: nobody can know what th
 history cannot be carried over whole, it begins anew behind its last known position. The damaged file stays beside.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from holdfast.device import feed_verify, operations
 from holdfast.device.database import SCHEMA, prepare
-from holdfast.device.home import Home
+from holdfast.device.home import Damaged, Home
 from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.store import faults, files
 from holdfast.store.check import check
@@ -22,6 +23,7 @@ from holdfast.store.world import Clock, Random
 
 _SQL = Statements(__package__, "recover.sql")
 _ENDINGS = ("", "-wal", "-shm", "-journal")
+_DAMAGED = ".damaged-"  # then the time
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,9 +41,11 @@ class NothingDamaged(Exception):
 
 def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) -> Recovered:
     """Put a sound database in the place of a damaged one; the caller is alone in the home."""
+    new = home.database.with_name(f"{home.database.name}.recovering")
+    if not home.database.exists():
+        _take_back(home.database, new)
     if not force and _is_sound(home.database):
         raise NothingDamaged
-    new = home.database.with_name(f"{home.database.name}.recovering")
     _remove(new)
     engine = SqliteEngine(new)
     try:
@@ -60,7 +64,7 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
         findings = _findings(engine)
     finally:
         engine.close()
-    damaged = home.database.with_name(f"{home.database.name}.damaged-{clock()}")
+    damaged = home.database.with_name(f"{home.database.name}{_DAMAGED}{clock()}")
     _exchange(home.database, damaged, new)
     return Recovered(tables=tuple(tables), damaged=str(damaged), history_is_whole=is_whole, findings=tuple(findings))
 
@@ -100,15 +104,30 @@ def _findings(engine: SqliteEngine) -> list[str]:
 
 
 def _exchange(path: Path, aside: Path, new: Path) -> None:
-    """The damaged files step aside together, then the new one takes the name."""
-    for ending in _ENDINGS:
-        old = path.with_name(path.name + ending)
-        if old.exists():
-            old.rename(aside.with_name(aside.name + ending))
+    """The damaged files step aside together, the database first, then the new one takes the name."""
+    _move(path, aside, _ENDINGS)
     for ending in _ENDINGS[1:]:
         new.with_name(new.name + ending).unlink(missing_ok=True)  # closed, so whatever is left holds nothing
     new.rename(path)
     files.sync_directory(path.parent)
+
+
+def _take_back(path: Path, new: Path) -> None:
+    """Undo an exchange that was cut short, to begin anew. Refuses where there is no database: an empty log recovers nothing."""
+    prefix = f"{path.name}{_DAMAGED}"
+    times = [one.name.removeprefix(prefix) for one in path.parent.glob(f"{prefix}*")]
+    begun = [int(time) for time in times if time.isdecimal()]
+    if not new.exists() or not begun:
+        raise Damaged(str(path), "it is not there, and nothing can be recovered from it")
+    aside = path.with_name(f"{prefix}{max(begun)}")
+    _move(aside, path, reversed(_ENDINGS))  # the database last: until it is back, this is done again
+
+
+def _move(path: Path, to: Path, endings: Iterable[str]) -> None:
+    for ending in endings:
+        old = path.with_name(path.name + ending)
+        if old.exists():
+            old.rename(to.with_name(to.name + ending))
 
 
 def _remove(path: Path) -> None:
