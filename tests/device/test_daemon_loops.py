@@ -480,6 +480,50 @@ def test_what_a_restored_relay_has_lost_is_offered_again_and_nobody_gets_it_twic
         _together(first.url, tmp_path, act)
 
 
+def test_a_restored_relay_hears_of_changed_keys_again_before_what_was_sealed_with_them(tmp_path: Path) -> None:
+    """Else a post is refused for its key and sealed anew, though its recipient has it: two events in one place of the log."""
+
+    async def subscribed(*friends: Friend) -> None:
+        for friend in friends:
+            async with friend.daemon.session() as session:
+                await topics.subscribe(session, "news")
+        await until(*(lambda friend=friend: _key_epoch(friend) == 1 for friend in friends))
+
+    async def meet() -> None:
+        async with company(first.url, tmp_path, "ann", "bob", "carol") as (ann, bob, carol):
+            async with ann.daemon.session() as session:
+                await topics.create(session, "news")
+            await subscribed(bob, carol)
+            _relay_command("backup", str(tmp_path / "copy"), "--data", str(data))
+            async with ann.daemon.session() as session:
+                await session.ask(RevokeMember(member=carol.daemon.facts.member))
+            await until(lambda: _key_epoch(ann) == 2, lambda: _key_epoch(bob) == 2)
+            await ann.send("@news", "without Carol")
+            await until(lambda: ann.receipted() == 1)
+            sealed = ann.rows("SELECT event_id FROM operation_log WHERE destination_kind = 'topic'")
+            first.stop(signal.SIGKILL)
+            shutil.rmtree(data)
+            _relay_command("restore", str(tmp_path / "copy"), "--data", str(data))
+            with running(data, options=("--port", str(first.address[1]))):
+                await until(lambda: ann.rows(_LOGS) == [(2,)], lambda: ann.statuses() == {"done"})
+                assert ann.rows("SELECT event_id FROM operation_log WHERE destination_kind = 'topic'") == sealed
+                assert bob.bodies() == ["without Carol"]
+                assert bob.rows("SELECT count(*) FROM inbox_duplicate") == [(0,)]
+
+    data = tmp_path / "relay"
+    with running(data, options=ports.options()) as first:
+        asyncio.run(meet())
+
+
+_LOGS = "SELECT count(DISTINCT log_id) FROM operation_log WHERE log_id NOT NULL"
+
+
+def _key_epoch(friend: Friend) -> int:
+    """The newest key of a topic that somebody has."""
+    ((found,),) = friend.rows("SELECT coalesce(max(key_epoch), 0) FROM topic_key")
+    return int(found)
+
+
 def _relay_command(*arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", "holdfast.cli", "relay", *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -296,6 +296,11 @@ class Daemon:
             publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
             await own_key.settle(self.device, self.client, publisher, self.membership.mesh)
 
+    async def heal(self) -> None:
+        """Before anything is sealed: offer administration that waits, such as keys that a restored relay has forgotten."""
+        async with self._administration:
+            await Publisher(self.device, self.client, self.membership.relay_pubkey).heal(self.membership.mesh)
+
     async def _admit(self, author: Author) -> None:
         """Vouch for the author of this home, so that the relay keeps its documents."""
         async with self.session() as session:

@@ -52,9 +52,8 @@ class Link:
         self._is_replayed = False  # and the home has not been told yet
         self._look_woken = asyncio.Event()
         self._tended: Mesh | None = None
-        self._keys_tried: tuple[int, int, int] | None = (
-            None  # the keys there were when what is unreadable was tried last
-        )
+        # The keys there were when unreadable messages were last tried again.
+        self._keys_tried: tuple[int, int, int] | None = None
         self.log_id: bytes | None = None  # of the relay that was met last
 
     async def meet(self) -> None:
@@ -71,6 +70,7 @@ class Link:
                 _log.warning("feature_optional_param_invalid", detail=ignored)
             status = await self._open_queue(socket)
             await self._reconcile(status)
+            await daemon.heal()
             try:
                 await daemon.sender.open(hours, self.log_id)
                 daemon.connected(status.pending_count, hours)
