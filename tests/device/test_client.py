@@ -202,6 +202,57 @@ def test_a_handler_that_keeps_failing_parks_the_message_at_the_fifth_attempt_and
     assert house.message(bad).applied_at is not None
 
 
+def test_a_message_that_somebody_else_applies_while_its_handler_fails_is_left_and_the_next_one_goes_on(
+    house: House, client: Client
+) -> None:
+    shared, own = _receive(house, "shared", "own")
+    tried: list[str] = []
+
+    @client.on_message
+    def act(message: Message) -> None:
+        tried.append(message.id)
+        if message.id == shared:
+            if len(tried) > 9:
+                raise SystemExit  # so that a loop without end fails here
+            with house.client() as other:
+                other.ack(shared)
+            raise RuntimeError("too late")
+
+    client.run(until_idle=True)
+    assert tried == [shared, own]
+    assert house.message(shared).handler_attempts == 0
+    assert house.message(own).applied_at is not None
+
+
+def test_a_client_that_is_stopped_handles_nothing_more_and_leaves_what_failed_for_the_next_time(
+    house: House, client: Client
+) -> None:
+    bad, later = _receive(house, "bad", "later")
+    tried: list[str] = []
+
+    @client.on_message
+    def act(message: Message) -> None:
+        tried.append(message.id)
+        client.stop()
+        raise RuntimeError("no idea what to do")
+
+    client.run()
+    assert tried == [bad]
+    found = house.message(bad)
+    assert (found.handler_attempts, found.parked_at) == (1, None)
+    assert [message.id for message in client.inbox(unapplied=True).messages] == [bad, later]
+
+
+def test_a_client_that_is_stopped_in_a_handler_that_succeeds_has_applied_that_message_and_no_other(
+    house: House, client: Client
+) -> None:
+    first, later = _receive(house, "first", "later")
+    client.on_message(lambda message: client.stop())
+    client.run()
+    assert house.message(first).applied_at is not None
+    assert [message.id for message in client.inbox(unapplied=True).messages] == [later]
+
+
 def test_a_failure_that_passes_is_forgotten(house: House, client: Client) -> None:
     (name,) = _receive(house, "x")
     failures = [RuntimeError("not yet"), RuntimeError("nearly")]

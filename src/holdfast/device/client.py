@@ -300,6 +300,10 @@ class Client:
         self._stopped = True
         self._link.interrupt()
 
+    @property
+    def is_stopped(self) -> bool:
+        return self._stopped
+
     def _send_again(self, request: Mapping[str, Any], name: str, lost: DaemonLost) -> SendAnswer:
         """The answer to a send that may have been taken; whatever stays in the way of it does not say that it was not."""
         problem: Exception = lost

@@ -52,13 +52,16 @@ class Handlers:
         while True:
             page = self._client.inbox(after=self._after, unapplied=True)
             for message in page.messages:
+                if self._client.is_stopped:
+                    return
                 self._handle(message)
+                self._after = message.arrival
             if page.next_after is None:
                 return
 
     def _handle(self, message: Message) -> None:
         wanting = [handler for handler, wanted in self._handlers if wanted.fits(message)]
-        while wanting and message.parked_at is None:
+        while wanting and not _is_done_with(message):
             try:
                 wanting[0](message)
             except Exception as error:  # whatever a handler raises is its failure, and not the end of the others
@@ -66,9 +69,16 @@ class Handlers:
 
                 structlog.get_logger(__name__).warning("handler failed", message=message.id, error=repr(error))
                 message = self._client.fail(message.id, f"{type(error).__name__}: {error}")
-                time.sleep(RETRY_WAIT_S * 2 ** (message.handler_attempts - 1) if message.parked_at is None else 0)
+                if not _is_done_with(message):
+                    time.sleep(RETRY_WAIT_S * 2 ** (message.handler_attempts - 1))
+                if self._client.is_stopped:
+                    return
             else:
                 wanting.pop(0)  # what has succeeded is not called again for the failure of the next
                 if not wanting:
                     self._client.ack(message.id)
-        self._after = message.arrival
+
+
+def _is_done_with(message: Message) -> bool:
+    """Whether nobody is to act on it any more: it was parked, or another program was quicker."""
+    return message.parked_at is not None or message.applied_at is not None
