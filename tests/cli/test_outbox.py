@@ -121,8 +121,8 @@ def test_a_row_that_the_relay_may_have_is_not_sent_twice_without_force(
     ],
 )
 def test_a_requeue_that_names_nothing_or_too_much_is_wrong_usage(ann: Person, options: tuple[str, ...]) -> None:
-    with ann.daemon():
-        assert json.loads(ann.fails(2, "outbox", "requeue", *options, "--json"))["error"] == "usage"
+    """No daemon runs: nobody is asked before the command knows what it is to ask."""
+    assert json.loads(ann.fails(2, "outbox", "requeue", *options, "--json"))["error"] == "usage"
 
 
 def test_only_messages_are_sent_again_and_a_list_shows_what_a_row_is_and_for_whom(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ def requeue(
 ) -> None:
     """Send the content of rows again under new ids, at their destination's end of the line. The old ids are retired."""
     _check_usage(rows, where, new_client_id, auto)
+    conditions = _conditions(where or [])
     patch = _patch(patch_payload, expires)
     with asking.daemon() as client:
         if rows:
@@ -150,7 +151,7 @@ def requeue(
                 for row in rows:
                     done.append(client.requeue(row, new_client_message_id=new_client_id, patch=patch, force=force))
         else:
-            _requeue_all(client, _conditions(where or []), patch, force, rate, as_json)
+            _requeue_all(client, conditions, patch, force, rate, as_json)
 
 
 def _check_usage(
