@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.pipeline import digest
 from holdfast.pipeline.digest import Digest
-from holdfast.pipeline.report import quantiles
+from holdfast.pipeline.latency import quantiles
 
 SCHEMA = pa.schema(
     [

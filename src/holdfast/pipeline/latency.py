@@ -1,13 +1,14 @@
-"""Latencies in logarithmic buckets, 32 to an octave: exact counts that merge, and percentiles from them.
+"""Latencies in logarithmic buckets, 32 to an octave: exact counts that merge, and quantiles from them.
 
 A latency of x µs is in bucket floor(32 · log2 x). The 32 edges of an octave are whole numbers here, computed once and exactly,
 because a floating-point logarithm may put an edge on either side.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from math import isqrt
 
 PER_OCTAVE = 32
+QUANTILES = (0.5, 0.9, 0.99)
 BITS = 52  # of the edges; a latency of 2^52 µs is a century and a half
 
 
@@ -23,21 +24,15 @@ def _edge(part: int) -> int:
 EDGES = tuple(_edge(part) for part in range(PER_OCTAVE))
 
 
-def bucket_of(latency: int) -> int:
-    """The bucket of a latency in µs; anything under one counts as one."""
-    return int(max(1, latency) ** PER_OCTAVE).bit_length() - 1
-
-
-def middle(found: int) -> float:
-    """A latency in µs that stands for a bucket: its geometric middle, at most 1.1 % from any in it."""
-    return float(2 ** ((found + 0.5) / PER_OCTAVE))
-
-
-def percentile(counts: Mapping[int, int], share: float) -> float | None:
-    """The latency in µs under which this share of the counted ones lies; None if none were counted."""
-    wanted, passed = share * sum(counts.values()), 0
-    for found in sorted(counts):
-        passed += counts[found]
-        if passed >= wanted:
-            return middle(found)
-    return None
+def quantiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float]:
+    """Quantiles in seconds of (bucket, count): the upper edge of the bucket in which each lies."""
+    total = sum(count for _, count in buckets)
+    found = {}
+    for quantile in QUANTILES:
+        seen = 0
+        for bucket, count in sorted(buckets):
+            seen += count
+            if seen >= quantile * total:
+                found[f"p{quantile * 100:g}"] = 2 ** ((bucket + 1) / PER_OCTAVE) / 1_000_000
+                break
+    return found

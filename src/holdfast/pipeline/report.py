@@ -5,10 +5,9 @@ from html import escape
 from typing import Any
 
 from holdfast.pipeline import certificate
+from holdfast.pipeline.latency import QUANTILES, quantiles
 from holdfast.pipeline.shelf import Shelf
 
-BUCKETS_PER_OCTAVE = 32
-QUANTILES = (0.5, 0.9, 0.99)
 FINDINGS_SHOWN_MAX = 1_000
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 180, 44
@@ -68,20 +67,6 @@ def _latency(shelf: Shelf, versions: Mapping[str, int]) -> list[dict[str, Any]]:
     for row in shelf.query("delivery_slo", versions.get("delivery_slo"), sql):
         hours.setdefault(row["hour"], []).append((row["bucket"], row["count"]))
     return [{"hour": hour, "count": sum(n for _, n in found), **quantiles(found)} for hour, found in hours.items()]
-
-
-def quantiles(buckets: Sequence[tuple[int, int]]) -> dict[str, float]:
-    """Quantiles in seconds: the upper edge of the bucket in which each lies."""
-    total = sum(count for _, count in buckets)
-    found = {}
-    for quantile in QUANTILES:
-        seen = 0
-        for bucket, count in sorted(buckets):
-            seen += count
-            if seen >= quantile * total:
-                found[f"p{quantile * 100:g}"] = 2 ** ((bucket + 1) / BUCKETS_PER_OCTAVE) / 1_000_000
-                break
-    return found
 
 
 def page(told: Mapping[str, Any], show_time: Any) -> str:
