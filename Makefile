@@ -46,7 +46,7 @@ test-long: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## what tak
 
 check: $(VENV)/dev $(VENV)/node $(VENV)/browser $(VENV)/pipeline ## the quick half of test: format, lint, types, layers, fast tests
 	@$(MAKE) --no-print-directory lint
-	@$(BIN)/python -m pytest -q -m 'not long' -n $(WORKERS) --dist loadfile --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
+	@$(BIN)/python -m pytest -q -m 'not long and not spark' -n $(WORKERS) --dist loadfile --ignore=tests/crash --ignore=tests/pipeline --ignore=tests/cluster
 
 .PHONY: lint
 lint: $(VENV)/dev $(VENV)/pipeline

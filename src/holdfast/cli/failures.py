@@ -33,7 +33,7 @@ def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
 
 
 def _says_what_to_do(code: Refusal, detail: str) -> bool:
-    """Whether whoever said no has said all of it: in sentences, behind a semicolon, or where what is wrong is what to change."""
+    """Whether the detail already says what to do: in sentences, behind a semicolon, or because naming the fault is enough."""
     return detail.endswith(_ENDS) or "; " in detail or (bool(detail) and code in _IN_DETAIL)
 
 

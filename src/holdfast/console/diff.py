@@ -5,9 +5,8 @@ from itertools import zip_longest
 
 import msgspec
 
-LINES_MAX = (
-    1_000  # of each text that are compared, which nothing else happens during; further ones stand beside each other
-)
+# Lines of each text that are compared; further ones just stand side by side. Nothing else runs during a comparison.
+LINES_MAX = 1_000
 
 
 class Line(msgspec.Struct, frozen=True):

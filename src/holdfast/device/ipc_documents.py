@@ -332,9 +332,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     since: int  # when it was connected, or lost the connection
     detail: str  # why it is not connected
     relay: str
-    last_error: (
-        str | None
-    )  # what went wrong last with relay or disk since the start, and when, though it is mended by now
+    # The last fault of relay or disk since the start, and its time, even if it is mended by now.
+    last_error: str | None
     last_error_at: int | None
     pending_count: int  # what waited at the relay for this member when it was met last
     pressure: str  # how tight it is: normal, high, full (no new sends) or degraded (no new event streams, either)

@@ -48,8 +48,8 @@ _WORDS = total(
 class Doubt(msgspec.Struct, frozen=True):
     """What the relay is to be asked: does it have these very bytes under this id, after this many attempts?
 
-    Of a row that `is_older_than_epoch` other bytes will do: the log is a copy's, and the first one may have sealed and sent it
-    in its own way. Neither gave the id to anything else, for it was used up before there were two.
+    If `is_older_than_epoch`, any event under this id counts: the log was copied, and the original may have sealed
+    the row differently. The id cannot belong to another message, for it was given before there were two logs.
     """
 
     client_message_id: str

@@ -33,8 +33,8 @@ AGED_AT_ONCE = 100
 
 # Said to a whole batch: nobody else's turn would be answered otherwise.
 _TO_ALL: frozenset[RelaySays] = frozenset({*FaultKind, Refusal.UNAVAILABLE, Refusal.RATE_LIMITED, Refusal.OTHER_LOG})
-# What the relay says of whoever sends, not of what is sent: one that went back in time may have forgotten this home's mesh, or
-# its key. The next meeting finds out, introduces the home again or ends the daemon for good; until then everything waits.
+# Refusals about the sender, not the message. A restored relay may have forgotten this home's mesh or key: everything
+# waits until the next connection, which introduces the home again or ends the daemon for good.
 _OF_US: frozenset[RelaySays] = frozenset({Refusal.NOT_A_MEMBER, Refusal.MESH_UNKNOWN})
 _NO_ANSWER: frozenset[RelaySays] = frozenset({FaultKind.TIMEOUT, FaultKind.CONNECTION_LOST})
 

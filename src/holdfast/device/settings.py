@@ -41,9 +41,8 @@ class DiskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     """What may be taken of the disk."""
 
     database_bytes_max: Bytes = 10_737_418_240  # of device.db: what was sent, and what arrived
-    reserved_bytes: Reserve = (
-        268_435_456  # of the file system, for others: as it is used up sends are refused; 0 reserves nothing
-    )
+    # Of the file system, left to other programs: sends are refused before it is used up; 0 reserves nothing.
+    reserved_bytes: Reserve = 268_435_456
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -76,9 +76,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     log_pacing: Pacing = Pacing(mode=PacingMode.OFF)
     programs: Programs = Programs()
     transcript_poll_s: Seconds = 1.0
-    transcript_idle_s: Annotated[float, Meta(ge=1, le=604_800)] = (
-        3_600.0  # without an event: then it is not read any more
-    )
+    # A transcript without an event for so long is not read any more.
+    transcript_idle_s: Annotated[float, Meta(ge=1, le=604_800)] = 3_600.0
 
     def __post_init__(self) -> None:
         names = [webhook.name for webhook in self.webhooks]

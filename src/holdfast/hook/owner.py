@@ -21,9 +21,8 @@ class Owner:
 
     def __init__(self, home: Path, random: Random) -> None:
         files.make_directory(home / DIRECTORY_NAME)
-        gone(
-            home, [name for name in os.listdir(home / DIRECTORY_NAME) if not name.startswith(".")]
-        )  # nobody else tidies up
+        # The dead ones' files are removed here, for nobody else tidies up.
+        gone(home, [name for name in os.listdir(home / DIRECTORY_NAME) if not name.startswith(".")])
         self.name = random(NAME_BYTES).hex()
         self._path = home / DIRECTORY_NAME / self.name
         try:

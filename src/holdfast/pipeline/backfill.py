@@ -71,9 +71,9 @@ def lacking(tables: Mapping[str, Table], last: Run) -> list[Table]:
 def fill(
     spark: "SparkSession", shelf: Shelf, tables: Mapping[str, Table], last: Run, rebuild: Collection[str] = ()
 ) -> Run:
-    """The last complete batch with every table: those that it lacks or that are to be made anew are computed now, once.
+    """Compute the tables that the last complete batch lacks or that must be rebuilt; returns it with their versions.
 
-    Before the first one there is nothing to compute from, and what is to be made anew begins empty.
+    Before the first batch there is nothing to compute from: a rebuilt table then begins empty.
     """
     versions = {name: version for name, version in last.versions.items() if name not in rebuild}
     known = replace(last, versions=versions)
@@ -91,9 +91,9 @@ def fill(
 
 
 def _forget(tables: Mapping[str, Table], rebuild: Collection[str], lake: Lake, number: int) -> None:
-    """Forget what was computed anew of tables that are yet to be: an older version began with these, and was ended.
+    """Discard rebuilt tables whose inputs are yet to be rebuilt: an older version made them, and was interrupted.
 
-    All of it before any is computed: whoever is ended between the two finds the same to do.
+    This comes before any table is rebuilt, so that a crash between the two changes nothing.
     """
     due = {name for name in rebuild if lake.rebuilt(tables[name], number) is None}
     for name in sorted((_with_what_is_made_of(tables, due) - due).intersection(rebuild)):

@@ -62,7 +62,7 @@ def _system_javas(environment: Mapping[str, str]) -> list[Path]:
 
 
 def _behind(java: Path) -> Path:
-    """The Java that a launcher of ours starts, which whoever we start inherits: written anew with itself behind it, it would never end."""
+    """The real Java behind our launcher script; wrapping the launcher in itself would loop for ever."""
     try:
         text = java.read_text()
     except (OSError, UnicodeDecodeError):  # a program

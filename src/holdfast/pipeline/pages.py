@@ -288,9 +288,8 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
         if len(set(schema.names)) < len(schema.names):  # nor need their bytes be text, which is found out here
             raise ValueError("two columns have one name")
         for batch in batches:
-            batch.validate(
-                full=True
-            )  # lengths and offsets are taken on trust otherwise, and a false one reads other memory
+            # Lengths and offsets are taken on trust otherwise, and a false one reads other memory.
+            batch.validate(full=True)
         page = Page(
             log_id=bytes.fromhex(headers["Holdfast-Log-Id"]),
             as_of_seq=int(headers["Holdfast-As-Of-Seq"]),

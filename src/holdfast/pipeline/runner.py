@@ -134,7 +134,7 @@ class Runner:
         return outcome
 
     def standing(self, sources: Sequence[Source]) -> Outcome | None:
-        """How the lake stands, where a batch that compares what it touches would leave it so; None if there is something to do."""
+        """The last outcome, if a normal batch would change nothing; None if there is work to do."""
         last = self._known_run()
         is_whole = all(self._lake.committed(name) == last.number for name in last.versions)
         if last.number == 0 or not is_whole:
@@ -161,7 +161,7 @@ class Runner:
         return bool(made.rebuild or (last.number and backfill.lacking(self._tables, last)))
 
     def _lost_findings(self, agreed: Plan, last: Run) -> frozenset[str]:
-        """The histories of which findings are lost: what tables that find begin anew without is found by comparing everything."""
+        """Histories to compare in full again, because a table of findings is being rebuilt and starts empty."""
         begun = [*agreed.rebuild, *(one.name for one in backfill.lacking(self._tables, last))]
         return frozenset(last.marks if any(self._tables[name].finds for name in begun) else ())
 
@@ -457,12 +457,12 @@ class Runner:
         return of_files_by_tasks(self._spark, paths, self._lake.root(name), schema)
 
     def _uncompared(self, number: int) -> frozenset[str]:
-        """The histories of which batches before this one were not compared with what their places hold."""
+        """Histories that some earlier batch read without comparing them with the relay's or device's tables."""
         before = self._certificate_before(number)
         return frozenset() if before is None else frozenset(before.uncompared)
 
     def _left_uncompared(self, agreed: Plan, inputs: Inputs) -> list[str]:
-        """The same of the batches before the next one. One that was interrupted may have gone on without a source that it had."""
+        """`_uncompared` for the next batch. A resumed batch may have gone on without a source that it had at first."""
         if not any(map(compares, self._tables.values())):
             return []
         compared = set() if agreed.is_behind else inputs.origins

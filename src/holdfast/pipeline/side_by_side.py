@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 
 
 def do_each(needs: Mapping[str, Collection[str]], at_once: int, do: Callable[[str], None]) -> None:
-    """Do all that is named, so many at once; where one fails no other is begun, and what was begun is waited for."""
+    """Run every named job, `at_once` in parallel; after a failure start no more and wait for the running ones."""
     if at_once == 1:  # in this very thread, where whoever is interrupted stops at once
         for name in TopologicalSorter(needs).static_order():
             do(name)

@@ -88,9 +88,8 @@ class Table:
     schema: "StructType"
     writing: Writing
     function: Function | None  # None for what the runner writes itself
-    invariant: Function | None = (
-        None  # gives the rows that break the table's rule, which its docstring says in one line
-    )
+    # Gives the rows that break the table's rule, which its docstring says in one line.
+    invariant: Function | None = None
     partition_by: str | None = None  # a column of the schema
     sort_by: tuple[str, ...] = ()  # how rows lie in their files
     finds: bool = False  # its rows are findings: it has the columns of `finding.COLUMNS`

@@ -145,7 +145,7 @@ def _rows(form: Form, piece: Piece, page: Page) -> Any:
 
 
 def _days(at: Any) -> Any:
-    """The days of times; of one that is missing, or of a year that no calendar here has, the first there is: it must lie somewhere."""
+    """The date of each time; an unknown or impossible time gets 1970-01-01, because a row needs a partition."""
     return pc.cast(pc.fill_null(times.known(at), pa.scalar(0, at.type)), pa.date32())
 
 

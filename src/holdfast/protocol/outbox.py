@@ -37,9 +37,8 @@ class Signal(StrEnum):
     RESTARTED = "restarted"  # the process that had claimed it is gone
     AGED_OUT = "aged_out"  # past the age at which the relay could still recognise a repetition
     REQUEUED = "requeued"  # an operator gives its content to a new row with a new id
-    ROLLED_BACK = (
-        "rolled_back"  # the relay was restored to a point before it accepted this row: its ids come off the row
-    )
+    # The relay was restored to a point before it accepted this row: the relay's ids come off the row.
+    ROLLED_BACK = "rolled_back"
 
 
 # A late yes is kept wherever it arrives. A late no is not a signal at all: the attempt that it answers is over, and the

@@ -80,13 +80,13 @@ def detail(snapshot: Snapshot) -> bytes:
 
 
 def standing(arriving: VectorClock, current: Iterable[VectorClock]) -> Standing:
-    """Whether something that is known already knew of what arrives."""
+    """Whether a known snapshot dominates the arriving one."""
     is_dominated = any(dominates(known, arriving) for known in current)
     return Standing.DOMINATED if is_dominated else Standing.CURRENT
 
 
 def superseded(arriving: VectorClock, current: Sequence[tuple[int, VectorClock]]) -> list[int]:
-    """The positions of those current snapshots that what arrives knew of."""
+    """The positions of the current snapshots that the arriving one dominates."""
     return [seq for seq, known in current if dominates(arriving, known)]
 
 

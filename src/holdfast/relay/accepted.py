@@ -34,7 +34,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """Who does not get it because their queue is full. A block is not said here; the sender finds it later."""
+        """The members who do not get it because their queue is full. A block is not listed here; the sender finds it later."""
         return self.untaken or tuple(member for member, outcome in self.recipients if outcome == FULL)
 
     @property
@@ -171,7 +171,7 @@ def _draft(accepted: Accepted) -> Draft:
 
 
 def _kind(offer: Offer) -> tuple[Kind, bytes]:
-    """What the history calls it, and what it keeps of it beside the names: a receipt whole, so that anybody can verify it."""
+    """The history's word for this event, and the bytes that its entry keeps: a receipt whole, so that anybody can verify it."""
     if isinstance(offer.said, Administration):
         return Kind.ADMIN, offer.event.content.encode()
     if isinstance(offer.said, Receipt):

@@ -64,7 +64,7 @@ class Who(msgspec.Struct, frozen=True):
     """The signer of an administration event, as the relay knows it."""
 
     pubkey: str
-    member: str | None  # None if it is no active member with this as its current key
+    member: str | None  # None unless this is the current key of an active member
     role: str | None
     is_operator: bool
     is_local: bool
@@ -84,7 +84,7 @@ class Office:
         self._local = local
 
     def carry_out(self, offer: Offer, directory: Directory) -> str:
-        """Do it, or refuse; returns the name under which the sender's sends are kept from now on."""
+        """Carry out the action, or refuse; returns the name under which the sender's sends are kept from now on."""
         said = offer.said
         assert isinstance(said, Administration)  # noqa: S101 - the accept asks for nothing else
         self.mesh = said.head.mesh
@@ -153,13 +153,13 @@ class Office:
 
     @property
     def member(self) -> str:
-        """The signer, where the standing has made sure that it is a member."""
+        """The signer's member id; only for actions whose standing requires a member."""
         assert self.who.member is not None  # noqa: S101 - see _HAS_STANDING
         return self.who.member
 
 
 def _new_member(action: Action, signer: str) -> str | None:
-    """The member that the signer has become by this action: a repetition will find it under that name."""
+    """The member that the signer has become by this action; a repetition of the event is looked up under that name."""
     if isinstance(action, Join) or (isinstance(action, CreateMesh | AddMember) and action.key == signer):
         return action.member
     return None
@@ -263,7 +263,7 @@ def _revoke_member(office: Office, action: RevokeMember) -> None:
 
 
 def _keep_an_admin(office: Office, member: str) -> None:
-    """Refuse what would leave members without anybody to invite, revoke or grant; an operator may."""
+    """Refuse to leave members without an admin who could invite, revoke or grant; an operator may."""
     if office.active(member)[1] != Role.ADMIN or office.who.is_operator:
         return
     others = office.rows("others", member=member)

@@ -19,8 +19,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     detail: str = ""
     retry_after_s: int | None = None
-    wakes: tuple[tuple[str, str], ...] = ()  # (mesh, member) or (FEED, author) for whom something has come by this
-    ends: tuple[tuple[str, str, Refusal], ...] = ()  # (mesh, member, why) whose connections are over by this
+    wakes: tuple[tuple[str, str], ...] = ()  # (mesh, member) or (FEED, author) with new rows because of this event
+    ends: tuple[tuple[str, str, Refusal], ...] = ()  # (mesh, member, reason) whose connections this event ends
 
     @property
     def accepted(self) -> bool:
@@ -39,7 +39,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refuse(refusal: Refusal, detail: str = "", *, event_id: str = "", **members: Any) -> Answer:
-    """The answer that refuses; `retry_after_s` among the members becomes the header."""
+    """A refusing answer; `retry_after_s` among the members becomes the header."""
     retry_after_s = members.pop("retry_after_s", None)
     return Answer(
         event_id=event_id,
@@ -52,5 +52,5 @@ def refuse(refusal: Refusal, detail: str = "", *, event_id: str = "", **members:
 
 
 def refusal_answer(refused: Refused, event_id: str) -> Answer:
-    """The answer that says what was raised, with the members that it brings."""
+    """The answer for a raised refusal, with its members."""
     return refuse(refused.refusal, refused.detail, event_id=event_id, **getattr(refused, "members", {}))

@@ -47,7 +47,7 @@ class Subscription(ABC):
         """Send what is asked for; raises `Refused` if it cannot be had."""
 
     async def _status(self, row: Row) -> None:
-        """In the place of a payload that is gone: that it was there."""
+        """Tell the reader of a snapshot whose payload was compacted."""
         about = {"id": row.event_id.hex(), "status": COMPACTED, "seq": row.seq}
         await self._say(("EVENT-STATUS", self.sub, about))
 
@@ -56,7 +56,7 @@ class ChangesSubscription(Subscription):
     """`CHANGES`: the state of an author's documents, or what changed them."""
 
     def __init__(self, relay: Relay, sub: str, wanted: Changes, say: Say) -> None:
-        # Whoever waits for a position is woken by what comes from others, too.
+        # A reader that waits for a position is also woken by other authors' snapshots, which move the history there.
         authors = (wanted.author,) if wanted.until_seq is None else (wanted.author, ALL)
         super().__init__(relay, sub, authors, say)
         self._wanted = wanted
@@ -69,7 +69,7 @@ class ChangesSubscription(Subscription):
             await self._follow(covered)
 
     async def _bootstrap(self) -> int:
-        """Hand over what is current now. It stays what it was, for however long the handing over takes."""
+        """Hand over the snapshots that are current now; that set does not change however long the handing over takes."""
         with self._held() as (key, began):
             at = await self._relay.begin_bootstrap(key, began)
             await self._tell("STATUS", {"mode": Mode.BOOTSTRAP.value, "snapshot_seq": at})
@@ -85,7 +85,7 @@ class ChangesSubscription(Subscription):
 
     @contextmanager
     def _held(self) -> Iterator[tuple[str, int]]:
-        """Keep compaction away meanwhile, but not for ever."""
+        """Hold back compaction during a bootstrap, but not for ever."""
         key, began = self._relay.mint(), self._relay.now()
         self._relay.bootstraps.append(began)
         try:
@@ -95,14 +95,14 @@ class ChangesSubscription(Subscription):
             self._relay.end_bootstrap(key)
 
     def _check_held(self, page: Page, began: int) -> None:
-        """Refuse to go on with a page that was read when others were no longer held back: something may be gone."""
+        """Refuse to go on if the bootstrap ran out of time: compaction may have dropped payloads that it still needs."""
         most_s = self._relay.settings.feed.bootstrap_timeout_s
         is_late = self._relay.now() - began >= most_s * SECOND
         if is_late or any(item.event is None for item in page.items):
             raise Refused(Refusal.BOOTSTRAP_EXPIRED, f"it took longer than {most_s} seconds")
 
     async def _replay(self) -> int:
-        """Send what was accepted behind `since` up to now; returns up to where that is everything."""
+        """Send what was accepted behind `since` up to now; returns the position up to which nothing is missing."""
         after, limit = self._wanted.since, self._wanted.limit
         head = await self._relay.look(partial(feed.check_cursor, since=after))
         until = head if self._wanted.until_seq is None else min(self._wanted.until_seq, head)
@@ -123,7 +123,7 @@ class ChangesSubscription(Subscription):
         return feed.changes(transaction, self._wanted, after, until)
 
     async def _follow(self, after: int) -> None:
-        """Send what comes, until the bound if there is one."""
+        """Send new snapshots as they come, up to the bound if there is one."""
         bound = self._wanted.until_seq
         while bound is None or after < bound:
             self._news.clear()  # before reading: what comes while we read wakes us again
@@ -136,7 +136,7 @@ class ChangesSubscription(Subscription):
         await self._say(("CLOSED", self.sub, "until_seq is reached"))
 
     def _news_page(self, transaction: Transaction, after: int) -> tuple[Page, int]:
-        """The next page, and how far the feed reaches that it is a page of."""
+        """The next page of new snapshots, and the head of the history when it was read."""
         head, bound = feed.head_seq(transaction), self._wanted.until_seq
         until = head if bound is None else min(bound, head)
         return self._page(transaction, after, until), until

@@ -55,7 +55,7 @@ def close(
     state = move(TRANSITIONS, State.OPEN, signal)
     kind, waited = Kind(state.value), was_stored or {}
     entries = history.append(transaction, now, [_draft(row, kind, reason, waited.get(row.seq)) for row in rows])
-    # At the time of their entry, which the clock may lag behind: so a time tells which closings lie before a position.
+    # With the entry's time, which may be ahead of the clock: so a closing time tells which positions it lies before.
     _close_rows(transaction, entries[0].at, rows, state.value, waited)
     for (mesh, member), count in Counter((row.mesh, row.member) for row in rows if not row.is_receipt).items():
         transaction.run(_SQL["take_from_queue"], {"mesh": mesh, "member": member, "count": count})
@@ -64,7 +64,7 @@ def close(
 def acknowledge(
     transaction: Transaction, now: int, mesh: str, member: str, was_stored: Mapping[int, bool]
 ) -> Acknowledged:
-    """The member has these positions on its disk. What was closed before stays as it was, and is no news."""
+    """Close the positions that the member has on its disk. Rows that were closed before stay as they are."""
     wanted = [(mesh, member, seq) for seq in sorted(was_stored)]
     found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), wanted)
     news = [Delivery(*row) for *row, state in found if state in _NEWS]
@@ -81,7 +81,7 @@ def expire_queue(transaction: Transaction, now: int, mesh: str, member: str, row
 
 
 def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[str, str]]:
-    """Close what has outlived its time in any queue, queue by queue; says how many of which (mesh, member)."""
+    """Close expired messages in any queue, queue by queue; returns how many, by (mesh, member)."""
     rows: list[Delivery] = []
     for mesh, member in transaction.rows(_SQL["due"], {"now": now, "limit": rows_max}):
         left = rows_max - len(rows)
@@ -95,7 +95,7 @@ def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[s
 
 
 def drop_queue(transaction: Transaction, now: int, mesh: str, member: str) -> int:
-    """Close everything that waits for a member who is out."""
+    """Close everything that waits for a revoked member."""
     rows = _deliveries(transaction, "open_of_member", mesh=mesh, member=member)
     close(transaction, now, rows, Signal.MEMBER_REVOKED)
     return len(rows)
@@ -109,7 +109,7 @@ def take_down(transaction: Transaction, now: int, message_id: str, reason: str) 
 
 
 def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: int, reason: str) -> bool:
-    """Close a row whose message is not what was written; says whether it was open."""
+    """Close a row whose message was damaged on disk; says whether it was open."""
     found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), [(mesh, member, seq)])
     rows = [Delivery(*row) for *row, state in found if state == State.OPEN]
     close(transaction, now, rows, Signal.FOUND_CORRUPT, reason=reason)

@@ -43,10 +43,10 @@ def move(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int)
     if before and before.log_id == log_id and seq < before.seq:
         raise Refused(Refusal.CHECKPOINT_BACKWARDS, f"the checkpoint is at {before.seq}")
     if before is None:
-        # Only that there is a reader; where it stands changes nothing for anybody, and would fill what it reads.
+        # Record only that there is a reader: an entry for each move would fill the very history that it reads.
         draft = Draft(kind=Kind.ADMIN, destination_kind="consumer", destination_ref=name)
         history.append(transaction, now, [draft])
-    # One who repeats an old position does not move, and is not waited for longer because of it.
+    # Repeating an old position is no move, and does not make sweeps wait for this reader any longer.
     stands_still = before is not None and before.log_id == log_id and seq == before.seq and seq < head.seq
     moved_at = before.moved_at if before and stands_still else now
     transaction.run(_SQL["move"], {"name": name, "log_id": log_id, "seq": seq, "now": now, "moved_at": moved_at})

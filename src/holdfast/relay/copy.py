@@ -28,7 +28,7 @@ from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
 
 _FORMAT = 1
-_JOURNALS = ("-wal", "-shm", "-journal")  # of a database that went: SQLite would take them for the new one's
+_JOURNALS = ("-wal", "-shm", "-journal")  # left by a removed database: SQLite would take them for the new one's
 
 
 class CopyBroken(faults.Fault):
@@ -112,7 +112,7 @@ def restore(source: Path, data: Path, *, clock: Clock = wall_clock, random: Rand
 
 
 def _settings(folder: Path) -> bytes | None:
-    """What stands in the settings of a directory, if it has any: how long things are kept is part of a relay."""
+    """The text of a directory's settings file, if there is one: retention is part of a relay, so a backup has it."""
     try:
         return (folder / SETTINGS).read_bytes()
     except FileNotFoundError:
@@ -137,7 +137,7 @@ def _partial(target: Path) -> Iterator[Path]:
 
 
 def _checked(path: Path, now: int) -> Note:
-    """What a copied database holds, once every rule was checked on the copy itself."""
+    """The note of a copied database, after every rule was checked on the copy itself."""
     with closing(open_to_read(path)) as copy:
         _refuse_broken(copy)
         with copy.read() as transaction:
@@ -178,7 +178,7 @@ def _refuse_occupied(data: Path, secrets: dict[str, bytes], settings: bytes | No
 
 
 def _clear(staging: Path) -> Path:
-    """An empty directory for the work, its name durable before anything else is."""
+    """Make an empty directory to work in, its name durable before anything else is."""
     if staging.exists():
         shutil.rmtree(staging)  # of a restore that was interrupted
     staging.mkdir(mode=0o700)

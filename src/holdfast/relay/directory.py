@@ -23,7 +23,7 @@ SQL = Statements(__package__, "accept.sql")
 
 
 class Signer(msgspec.Struct, frozen=True):
-    """Whose key it is."""
+    """The member that a key belongs to."""
 
     member: str
     until: int | None  # when the key was rotated out
@@ -125,7 +125,7 @@ def load_earlier(
 
 
 def load_meshes(transaction: Transaction, offers: Iterable[Offer]) -> set[str]:
-    """Which of the offers' meshes there are."""
+    """The offers' meshes that exist."""
     return {mesh for (mesh,) in _look(transaction, "meshes", ("mesh",), {(offer.head.mesh,) for offer in offers})}
 
 
@@ -136,7 +136,7 @@ def sender_of(offer: Offer, signers: dict[tuple[str, str], Signer]) -> str:
 
 
 def dedupe_keys(offer: Offer, signers: dict[tuple[str, str], Signer]) -> list[tuple[str, str, str]]:
-    """Under which names this send may be known: a member may have signed before it was one."""
+    """The names under which this send may have been kept: a member may have signed it before it was one."""
     names = dict.fromkeys((sender_of(offer, signers), _stranger(offer)))
     return [(offer.head.mesh, name, offer.head.client_message_id) for name in names]
 

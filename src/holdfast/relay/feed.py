@@ -63,7 +63,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some of what was asked for. `last` is the last row that was looked at, wanted or not; None: there is no more."""
+    """A page of matching snapshots. `last` is the last row that was looked at, matching or not; None: there is no more."""
 
     items: Sequence[Item]
     last: Row | None
@@ -85,7 +85,7 @@ def head_seq(transaction: Transaction) -> int:
 
 
 def check_cursor(transaction: Transaction, since: int) -> int:
-    """Refuse a cursor from which nobody could go on without a gap; says where the history stands."""
+    """Refuse a cursor behind which rows were pruned; returns the head of the history."""
     first, head = min_seq(transaction), head_seq(transaction)
     if since + 1 < first:
         raise Refused(Refusal.CURSOR_EXPIRED, f"since {since} is before min_seq {first}")
@@ -95,14 +95,14 @@ def check_cursor(transaction: Transaction, since: int) -> int:
 
 
 def check_unpruned(transaction: Transaction, author: str, after: int) -> None:
-    """Refuse to go on where something that was to come has been pruned meanwhile."""
+    """Refuse to go on if rows that were still to be sent have been pruned meanwhile."""
     pruned_seq = transaction.rows(_SQL["pruned_seq"], {"author": author})[0][0]
     if pruned_seq is not None and pruned_seq > after:
         raise Refused(Refusal.CURSOR_EXPIRED, f"position {pruned_seq} was pruned before it was sent, behind {after}")
 
 
 def changes(transaction: Transaction, wanted: Changes, after: int, until: int) -> Page:
-    """What was accepted between two positions and is wanted, in order."""
+    """The matching snapshots that were accepted between two positions, in order."""
     of_document = _document(wanted)
     name = "changes" if of_document is None else "changes_of_document"
     parameters: dict[str, Value] = {"author": wanted.author, "after": after, "until": until, "limit": PAGE_ROWS}
@@ -113,7 +113,7 @@ def changes(transaction: Transaction, wanted: Changes, after: int, until: int) -
 def changes_of(
     transaction: Transaction, author: str | None, after: int, until: int, is_wanted: Callable[[Row], bool]
 ) -> Page:
-    """What was accepted of one author, or of all, between two positions and is wanted."""
+    """The matching snapshots that one author, or all, published between two positions."""
     name = "changes_of_all" if author is None else "changes"
     parameters: dict[str, Value] = {"after": after, "until": until, "limit": PAGE_ROWS}
     rows = _rows(transaction, name, {**parameters, **({} if author is None else {"author": author})})
@@ -121,7 +121,7 @@ def changes_of(
 
 
 def state(transaction: Transaction, wanted: Changes, at: int, after: Row | None) -> Page:
-    """What was current at a position and is wanted, behind a row, in the order of dates and ids."""
+    """The matching snapshots that were current at a position, after a given row, in the order of dates and ids."""
     of_document = _document(wanted)
     name = "state" if of_document is None else "state_of_document"
     parameters: dict[str, Value] = {
@@ -136,7 +136,7 @@ def state(transaction: Transaction, wanted: Changes, at: int, after: Row | None)
 
 
 def newest(transaction: Transaction, author: str | None, at: int, since: int, until: int, after: Row | None) -> Page:
-    """What is kept of one author, or of all, the newest first."""
+    """The kept snapshots of one author, or of all, newest first."""
     name = "newest_of_all" if author is None else "newest"
     parameters: dict[str, Value] = {
         "at": at,
@@ -173,7 +173,7 @@ def fitting(rows: Sequence[Row]) -> list[Row]:
 
 
 def _document(wanted: Changes) -> str | None:
-    """The one document that is wanted, if it is one: then nothing else of its author need be looked at."""
+    """The one document that is asked for, if it is only one: then the author's others need not be looked at."""
     d = wanted.tags.d
     return d[0] if d is not None and len(d) == 1 else None
 

@@ -53,7 +53,11 @@ def _readable(what: str) -> Iterator[None]:
 
 
 def _wrong(rows: list[Row], pruned: list[VectorClock]) -> Iterator[tuple[int, int | None, int | None]]:
-    """(position, what its row says, what is so). What is dominated at all is dominated by something that is current."""
+    """(position, recorded superseded_seq, correct superseded_seq) of each wrong row.
+
+    Current snapshots are enough to compare with: what dominates a snapshot is current, or dominated by a current
+    one.
+    """
     current: dict[int, VectorClock] = {}
     superseded: dict[int, int] = {}
     for seq, _, clock in rows:

@@ -54,7 +54,7 @@ class FeedReading:
         self._feeds = feeds
         self._say = say
         self._run = run
-        self._pubkeys = pubkeys  # of the connection, as it shows them
+        self._pubkeys = pubkeys  # the connection's keys, in the order in which it has shown them
         self._open: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
 
     def end(self) -> None:
@@ -118,7 +118,7 @@ class FeedReading:
         raise Refused(Refusal.AUTHOR_ONLY, f"the documents of {author}")
 
     def _authors(self, filters: list[Wanted]) -> list[str]:
-        """Whose snapshots a REQ gets: those it names, if it may have them; else all that it may have."""
+        """The authors whose snapshots a REQ gets: those it names, if it may have them; else all that it may have."""
         named = {author for wanted in filters for author in wanted.authors or ()}
         if all(wanted.authors is not None for wanted in filters):
             for author in named:

@@ -53,7 +53,9 @@ class RequestSubscription(Subscription):
         await self._follow(at)
 
     async def _send_kept(self, wanted: Wanted, at: int, served: Sequence[_Served]) -> Row | None:
-        """Send what one filter finds, then what it finds no longer; returns the row at which its limit ended it."""
+        """Send the snapshots that one filter finds, then the status of compacted ones; returns the last row if the
+        limit was reached.
+        """
         left, last, gone = wanted.limit, None, []
         async for rows in self._pages(wanted, at):
             found = [row for row in rows if row.seq <= at and self._may_have(row) and wanted.match(row.snapshot)][:left]
@@ -74,7 +76,7 @@ class RequestSubscription(Subscription):
             return
         if ALL in self._authors or len(self._authors) > MERGED_MAX:
             pages = self._newest(wanted, at, None)
-        else:  # nobody makes us read what is neither theirs nor wanted
+        else:  # so that nobody makes us read rows that are neither theirs nor wanted
             pages = _merged([self._newest(wanted, at, author) for author in self._authors])
         async for rows in pages:
             yield rows
@@ -142,5 +144,5 @@ async def _merged(streams: Sequence[AsyncIterator[Sequence[Row]]]) -> AsyncItera
 
 
 def _place(row: Row) -> tuple[int, bytes]:
-    """Where a row stands among those that a filter finds: the newest first, of one second the smaller id first."""
+    """A row's sort key within a filter's result: newest first, and within a second the smaller id first."""
     return -row.created_at, row.event_id

@@ -17,7 +17,7 @@ from holdfast.store.engine import Transaction, Value
 def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
     """Drop payloads whose time has come; says how many."""
     if feed.retention is FeedRetention.FULL_RETENTION:
-        return 0  # since now: some may have got their time under another setting
+        return 0  # at `now` at the earliest: some may have got their time under another setting
     rows = transaction.rows(SQL["due"], {"now": now, "passed": passed, "limit": rows_max})
     for seq, *_ in rows:
         transaction.run(SQL["compact"], {"seq": seq})
@@ -47,9 +47,9 @@ def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSet
 
 
 def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list[Pruned], rows_max: int) -> int:
-    """Drop a document that was deleted, or the oldest part of its history; says how many rows.
+    """Drop a deleted document, or the oldest part of its history; returns the number of rows.
 
-    One that came back after it was dropped before still knows what it knew then.
+    A document that came back after an earlier pruning keeps what is left of that one, too.
     """
     document = {"author": author, "d": d}
     superseded = transaction.rows(SQL["oldest_superseded"], {**document, "limit": rows_max})
@@ -69,6 +69,6 @@ def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list
 
 
 def _left(pruned: Iterable[Pruned]) -> str:
-    """What is still to be known of snapshots that go: those that nothing dominates."""
+    """The snapshots to remember of those that go: the ones that no other dominates."""
     known = {one.clock: one for one in pruned}
     return write_pruned(known[clock] for clock in frontier(known))

@@ -23,7 +23,7 @@ HandOn = Callable[[Sequence[tuple[Q, tuple[A] | Exception]]], None]
 
 
 class Gathering(Generic[Q, A]):
-    """Serves the callers of one event loop. Without an executor each is served where it asks, alone."""
+    """Serves the callers of one event loop. Without an executor each question is answered at once, by itself."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Gathering(Generic[Q, A]):
             self._hand_on([(question, self._outcomes([question])[0])])
             return
         self._waiting.append(question)
-        if not self._begins_soon:  # those who ask in the same turn of the loop are in it, too
+        if not self._begins_soon:  # questions of the same turn of the loop join this piece of work
             self._begins_soon = True
             loop = asyncio.get_running_loop()
             loop.call_soon(self._begin, loop)
@@ -67,7 +67,7 @@ class Gathering(Generic[Q, A]):
         self._begin(loop)
 
     def _outcomes(self, questions: Sequence[Q]) -> list[Outcome[A]]:
-        """All of them together; if that fails, each by itself, so that it fails alone."""
+        """The outcomes of all questions together; if that fails, of each by itself, so that only the faulty one fails."""
         try:
             return [(answer,) for answer in self._serve(questions)]
         except Exception as error:

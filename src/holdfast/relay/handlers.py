@@ -266,7 +266,7 @@ class Handlers:
         return json_reply(information.openapi(self.routes.routes, url))
 
     def _signed(self, request: Request) -> Event:
-        """What proves who asks; to be spent once it was seen that its signer may."""
+        """Who signed this request; the signature is still to be spent, once the signer was found to be allowed."""
         scheme, credentials = _credentials(request)
         if scheme != NOSTR.lower():
             raise Refused(Refusal.AUTH_REQUIRED, "this takes an Authorization header with a signed event (NIP-98)")
@@ -279,7 +279,7 @@ class Handlers:
         return tokens.verify(credentials, self._relay.pubkey, self._clock())
 
     def _named_consumer(self, request: Request) -> str:
-        """The consumer in the path, if the caller may know and move it."""
+        """The consumer named in the path, if the caller may know and move it."""
         name = request.parameters["name"]
         IDENTIFIER.check(name, "consumer")
         if _credentials(request)[0] == BEARER:
@@ -290,7 +290,7 @@ class Handlers:
         return name
 
     def _operator(self, request: Request) -> Event:
-        """What proves that an operator asks; it is spent."""
+        """The operator who signed this request; the signature is spent."""
         signed = self._signed(request)
         if not self._relay.is_operator(signed.pubkey):
             raise Refused(Refusal.NOT_PERMITTED, "this is for the relay's operators")

@@ -30,10 +30,12 @@ class HttpAuth:
         self._started_s = clock() // SECOND
         self._seen: set[str] = set()
         self._seen_of_key: Counter[str] = Counter()
-        self._forget: list[tuple[int, str, str]] = []  # when, in seconds, which and whose; the earliest first
+        self._forget: list[
+            tuple[int, str, str]
+        ] = []  # (when to forget it in seconds, event id, signer), the earliest first
 
     def verify(self, credentials: str, method: str, urls: Collection[str], body: bytes) -> Event:
-        """What somebody signed for this request; `urls` are all the ways to write its address."""
+        """The verified event that somebody signed for this request; `urls` are all the ways to write its address."""
         event = http_auth.read(credentials, method, urls, body)
         now_s = self._clock() // SECOND
         if abs(event.created_at - now_s) > WINDOW_S:
@@ -46,7 +48,7 @@ class HttpAuth:
         return event
 
     def spend(self, event: Event) -> None:
-        """Use up a verified event of somebody who may ask; refuses one that was used before."""
+        """Mark a verified event of an allowed signer as used; refuses one that was used before."""
         now_s = self._clock() // SECOND
         while self._forget and self._forget[0][0] < now_s:
             self._drop(*heappop(self._forget)[1:])

@@ -15,7 +15,7 @@ from holdfast.protocol.schedule import SECOND
 from holdfast.relay.settings import Limits
 
 SENDERS_MAX = 100_000  # remembered at once; the longest unseen one is forgotten, and would start full again
-EVENTS_MAX = 10_000  # likewise, of events that were counted; what was accepted needs no place here, its id is known
+EVENTS_MAX = 10_000  # likewise, of counted events; an accepted one needs no place here, for its id is known
 
 
 class _Bucket(msgspec.Struct):
@@ -50,7 +50,7 @@ class Limiter:
         self._refuse(self.wait_s(pubkey, event_id, now))
 
     def check_debt(self, pubkey: str, now: int) -> None:
-        """Refuse whoever still has to make up for what was good for nothing."""
+        """Refuse a sender who has not yet made up for the useless events that it was charged for."""
         self._refuse(self.debt_s(pubkey, now))
 
     def _refuse(self, wait_s: int) -> None:
@@ -58,7 +58,7 @@ class Limiter:
             raise TooFast(self._limits.messages_per_s, wait_s)
 
     def wait_s(self, pubkey: str, event_id: str, now: int) -> int:
-        """0 if the event may pass; else after how many seconds to try again."""
+        """Seconds until this event may pass; 0 if it may pass now."""
         with self._lock:
             if self._is_free(event_id, now):
                 return 0
@@ -72,19 +72,19 @@ class Limiter:
             return 0
 
     def charge(self, pubkey: str, now: int) -> None:
-        """Count something that was let pass for nothing, and was good for nothing."""
+        """Charge a key for an event that passed for free and turned out to be useless."""
         with self._lock:
             bucket = self._refilled(pubkey, now)
             bucket.tokens = max(bucket.tokens - 1, -float(self._limits.messages_burst))
 
     def debt_s(self, pubkey: str, now: int) -> int:
-        """After how many seconds a key has made up for what it was charged; 0 if it owes nothing."""
+        """Seconds until a key has made up for what it was charged; 0 if it owes nothing."""
         with self._lock:
             tokens = self._refilled(pubkey, now).tokens
             return 0 if tokens >= 0 else math.ceil(-tokens / self._limits.messages_per_s)
 
     def _is_free(self, event_id: str, now: int) -> bool:
-        """Whether these bytes were counted a moment ago and may be repeated."""
+        """Whether these bytes were counted a moment ago and may be repeated for free."""
         seen = self._seen.get(event_id)
         if seen is None or now - seen.since > self._limits.free_repeats_window_s * SECOND:
             return False
@@ -98,9 +98,8 @@ class Limiter:
             _trim(self._buckets, SENDERS_MAX)
         gained = max(0, now - bucket.at) / SECOND * self._limits.messages_per_s
         bucket.tokens = min(float(self._limits.messages_burst), bucket.tokens + gained)
-        bucket.at = (
-            now  # a clock that was set back gives nothing, and goes on from there: nobody waits until it has caught up
-        )
+        # Even if the clock was set back: that earns no tokens, but nobody waits until it has caught up.
+        bucket.at = now
         self._buckets.move_to_end(key)
         return bucket
 

@@ -46,7 +46,7 @@ def hold(data: Path) -> Iterator[None]:
 
 
 def note_address(data: Path, url: str) -> None:
-    """Say where whoever holds the lock, which is us, can be reached."""
+    """Write the address of this relay, which holds the lock, into the file."""
     with (data / PID_FILE).open("a", encoding="ascii") as file:
         file.write(f"{url}\n")
 

@@ -1,4 +1,4 @@
-"""Whether what waits is what was accepted: its bytes are compared with the digest that was written with them."""
+"""Compares every waiting message with the digest that was written when it was accepted."""
 
 from collections.abc import Iterator
 

@@ -68,7 +68,7 @@ def move(data: Path, store: str, told: Progress = lambda table, done, total: Non
 
 
 def fork(store: str, *, clock: Clock = wall_clock, random: Random = os.urandom) -> tuple[str, int]:
-    """Let a database that was brought back to an earlier moment go on under a new log id; says which, and its first entry."""
+    """Let a database that was restored to an earlier moment go on under a new log id; returns that id and its first entry."""
     opened = closing(open_relay(store, clock=clock, random=random))
     with opened as engine, alone_on(engine), engine.write() as transaction:
         history.fork(transaction, clock(), random(LOG_ID_BYTES))
@@ -78,7 +78,7 @@ def fork(store: str, *, clock: Clock = wall_clock, random: Random = os.urandom) 
 
 @contextmanager
 def alone_on(engine: Engine) -> Iterator[Watch]:
-    """Have a database that relays share to oneself: one of those that run always has the duty, and now we do."""
+    """Have a shared database to oneself: a running relay always holds the duty, so whoever gets it is alone."""
     watch = engine.watch(lambda: None)
     try:
         if not watch.wait_for_duty():
@@ -94,9 +94,8 @@ def _moved(source: SqliteEngine, target: Engine, pubkey: str, told: Progress) ->
         columns = {table: _columns(there, table) for table in sorted(there.tables() - _OWN)}
         counts = {table: _count(there, table) for table in columns}
         with target.write() as here:
-            if (
-                history.head(here) == head and head.seq > 0
-            ):  # it was moved before, and only the name of the file is left to do
+            # The rows were moved before, and only the file is still to be renamed.
+            if history.head(here) == head and head.seq > 0:
                 return Moved(head.log_id.hex(), head.seq, head.chain.hex(), counts)
             _refuse_occupied(here, columns)
             carrying = _Carrying(there, here, columns, 2 * sum(counts.values()), told)
@@ -161,7 +160,7 @@ class _Carrying:
 
 
 def _key(there: Transaction, table: str) -> list[str]:
-    """What the rows of a table lie in the order of: their numbers, or where they have none their key."""
+    """The columns that a table's rows are ordered by: the rowid, or the primary key where there is none."""
     if there.rows("SELECT 1 FROM pragma_table_list WHERE name = :table AND NOT wr", {"table": table}):
         return ["rowid"]
     found = there.rows("SELECT name FROM pragma_table_info(:table) WHERE pk > 0 ORDER BY pk", {"table": table})
@@ -169,7 +168,7 @@ def _key(there: Transaction, table: str) -> list[str]:
 
 
 class _Within:
-    """A database as one transaction that is not committed yet sees it, for those who check."""
+    """A database as seen by a transaction that is not committed yet, so that checks can run before the commit."""
 
     is_shared = True
 

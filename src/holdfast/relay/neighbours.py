@@ -25,14 +25,14 @@ class OtherRelay(faults.Fault):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """How far a relay has looked: at the history, and at who took which queue."""
+    """The positions up to which a relay has looked: in the history, and in the numbers by which queues were taken."""
 
     seq: int
     number: int
 
 
 def claim_key(transaction: Transaction, pubkey: str) -> None:
-    """Make the database this relay's, or refuse: devices know a relay by its key, and would turn away from another."""
+    """Claim the database for this relay's key, or refuse: devices know a relay by its key, and would turn away from another."""
     transaction.run(_SQL["claim_key"], {"pubkey": pubkey})
     ((found,),) = transaction.rows(_SQL["key"])
     if found != pubkey:
@@ -40,7 +40,7 @@ def claim_key(transaction: Transaction, pubkey: str) -> None:
 
 
 def take_queue(transaction: Transaction, mesh: str, member: str) -> int:
-    """Let a new connection have a member's queue, wherever the one before it is; says by which number it has it."""
+    """Give a member's queue to a new connection, at whichever relay the one before it is; returns the number of this taking."""
     number = _last_number(transaction) + 1
     transaction.run(_SQL["take_queue"], {"mesh": mesh, "member": member, "number": number})
     return number
@@ -53,12 +53,12 @@ def is_taken(transaction: Transaction, mesh: str, member: str, number: int) -> b
 
 
 def seen(transaction: Transaction) -> Seen:
-    """How far there is to look."""
+    """The current positions: what other relays write from here on is still to be seen."""
     return Seen(history.head(transaction).seq, _last_number(transaction))
 
 
 def changed_since(transaction: Transaction, before: Seen) -> tuple[Seen, list[tuple[str, str]]]:
-    """How far there is to look now, and which members must look whether they may read on."""
+    """The current positions, and the members whose right to read may have ended since `before`."""
     now = seen(transaction)
     taken = transaction.rows(_SQL["taken_since"], {"after": before.number}) if now.number > before.number else []
     decided = transaction.rows(_SQL["administered_since"], {"after": before.seq}) if now.seq > before.seq else []
@@ -66,7 +66,7 @@ def changed_since(transaction: Transaction, before: Seen) -> tuple[Seen, list[tu
 
 
 def begin_bootstrap(transaction: Transaction, key: str, began_at: int) -> int:
-    """Hold back compaction for one who is handed the state; says at which position that is."""
+    """Hold back compaction during a bootstrap; returns the position whose state is handed over."""
     transaction.run(_SQL["begin_bootstrap"], {"key": key, "began_at": began_at})
     return history.head(transaction).seq
 
@@ -77,7 +77,7 @@ def end_bootstraps(transaction: Transaction, keys: Iterable[str]) -> None:
 
 
 def is_bootstrapping(transaction: Transaction, since: int) -> bool:
-    """Whether somebody who began after that time is being handed the state, at whichever relay."""
+    """Whether a bootstrap that began after that time is under way, at any relay."""
     transaction.run(_SQL["drop_old_bootstraps"], {"until": since})
     ((count,),) = transaction.rows(_SQL["bootstraps_since"], {"after": since})
     return bool(count)
@@ -93,7 +93,7 @@ def _ended(decided: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
 
 
 def _read(detail: bytes) -> Action | None:
-    """An action that another relay carried out; None of one that only a newer relay knows."""
+    """The action that another relay carried out; None if only a newer relay knows it."""
     try:
         return read_action(detail.decode())
     except Refused:

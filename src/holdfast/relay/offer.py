@@ -40,11 +40,11 @@ class Offer(msgspec.Struct, frozen=True):
     event: Event
     said: Said
     raw: bytes
-    # Of the event and of what it says, kept because they are asked for again and again:
+    # Parts of the event and its content, kept because they are needed again and again:
     head: Head
     event_id: bytes
-    lane: Lane  # by the sender's device: its key may be another one from one send to the next
-    lanes: frozenset[Lane]  # by its key, too: a device that was restored goes on under another epoch
+    lane: Lane  # by the sender's device, not its key, which may change between two sends
+    lanes: frozenset[Lane]  # by its key, too: a restored device goes on under another epoch
 
     @classmethod
     def of(cls, event: Event, said: Said, raw: bytes) -> "Offer":
@@ -55,7 +55,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def _place(said: Said) -> tuple[str, str, str]:
-    """Where order counts, whoever sends."""
+    """The destination part of a lane, within which events keep their order; the sender is the other part."""
     if isinstance(said, Administration):
         return said.head.mesh, "admin", ""
     if isinstance(said, Receipt):  # a full queue must not hold up receipts
@@ -77,9 +77,10 @@ def read(raw: bytes) -> Offer | SnapshotOffer:
 
 
 def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before: int) -> None:
-    """Refuse what is dated in the future, or before the time for which ids are remembered.
+    """Refuse an event dated in the future, or before the time for which ids are remembered.
 
-    Ids may have been forgotten under a shorter window than today's: nothing from that time is taken, whatever is set now.
+    Ids may have been forgotten under a shorter window than today's: nothing from that time is taken, whatever is set
+    now.
     """
     created_at = offer.event.created_at
     refusal = clock_refusal(created_at, now, window_days)
@@ -90,7 +91,7 @@ def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before
 
 
 def check_consent(offer: Offer | SnapshotOffer) -> None:
-    """Refuse what somebody beside its author has to sign, and did not. As dear as a signature, kept off loop and writer."""
+    """Refuse an event that lacks the second signature it needs. As dear as a signature, so kept off loop and writer."""
     if not isinstance(offer.said, Administration):
         return
     action = offer.said.action

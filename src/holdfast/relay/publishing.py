@@ -29,13 +29,13 @@ class Publisher:
         self._array = _array_decoder(relay.settings.limits.events_per_request_max)
 
     async def events(self, raws: Sequence[bytes], local: bool, held: frozenset[Lane] = frozenset()) -> list[Answer]:
-        """An answer to each event, in order; nothing new is taken in the lanes that are held."""
+        """An answer to each event, in order; in `held` lanes nothing new is taken."""
         answers = await self._relay.publish(raws, local=local, held=held)
         self._metrics.answers(map(_code, answers))
         return answers
 
     async def body(self, body: bytes, local: bool, met: str | None = None) -> Reply:
-        """The reply to a request that publishes; `met` is the log that its sender knows this relay by, if it says so."""
+        """The reply to a publishing request; `met` is the log id by which its sender knows this relay, if it sends one."""
         self._check_met(met)
         is_array = _is_array(body)
         answers = await self.events(self._split(body) if is_array else [body], local)
@@ -44,7 +44,7 @@ class Publisher:
     def body_soon(
         self, body: bytes, local: bool, told: Callable[[Reply | Exception], None], met: str | None = None
     ) -> None:
-        """The same for one who does not wait, but is told; raises what is refused at once."""
+        """Like `body`, without waiting: the reply is passed to a callback. Raises what is refused at once."""
         self._check_met(met)
         is_array = _is_array(body)
 
@@ -58,9 +58,9 @@ class Publisher:
         self._relay.publish_soon(Publication(self._split(body) if is_array else [body], answered, local))
 
     def _check_met(self, met: str | None) -> None:
-        """A relay that was restored takes nothing from a device that does not know it yet.
+        """Refuse a device that does not know yet that this relay was restored.
 
-        What the device sent before, and the relay has lost, comes first.
+        It must first offer again what it sent before and the relay has lost.
         """
         if met is not None and met != self._relay.log_id:
             raise Refused(Refusal.OTHER_LOG, f"this log is {self._relay.log_id}")
@@ -69,7 +69,7 @@ class Publisher:
         """The events of an array, each in the bytes it came in."""
         try:
             array = self._array.decode(body)
-        except msgspec.ValidationError as error:  # any elements will do here, so it can only be their number
+        except msgspec.ValidationError as error:  # the elements may be anything here, so only their number can be wrong
             detail = f"at most {len(self._array.type.__struct_fields__)} events at once"
             raise Refused(Refusal.TOO_LARGE, detail) from error
         except (msgspec.DecodeError, RecursionError) as error:
@@ -82,7 +82,7 @@ class Publisher:
 
 
 def _array_decoder(events_max: int) -> msgspec.json.Decoder[Any]:
-    """Reads an array of at most that many elements, and stops at the next: a list would first hold all there are."""
+    """A decoder that stops at the first element too many: a plain list would first hold all of them."""
     fields = [(f"event_{number}", Raw, _ABSENT) for number in range(events_max)]
     array = msgspec.defstruct("Events", fields, array_like=True, forbid_unknown_fields=True)
     return msgspec.json.Decoder(array)

@@ -29,7 +29,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What a member is told before its queue: how much waits, which log this is, and how far the relay knows its device."""
 
     member: str
-    pubkey: str  # that it reads with
+    pubkey: str  # the key that it reads with
     pending_count: int
     log_id: bytes
     seq: int
@@ -55,10 +55,10 @@ class Waiting(msgspec.Struct, frozen=True):
     event_id: bytes | None
     accepted_at: int | None
     event: bytes | None
-    digest: bytes | None = None  # None of one that was accepted before digests were
+    digest: bytes | None = None  # None if accepted by a version without digests
 
     def fault(self) -> str | None:
-        """Why it is not the event that was accepted, if it is not."""
+        """Why these bytes are not the event that was accepted; None if they are."""
         if self.event is None or self.event_id is None:
             return "the message is gone"
         if self.digest is not None:
@@ -92,7 +92,7 @@ class Depth(msgspec.Struct, frozen=True):
 
 
 def standing(transaction: Transaction, now: int, mesh: str, pubkey: str, epoch: bytes | None) -> Standing:
-    """Where a member stands with the relay; refused to whoever is none."""
+    """What the member with this key is told before its queue; refused if the key is no member's."""
     member = reader(transaction, mesh, pubkey)
     ((pending,),) = transaction.rows(_SQL["pending"], {"mesh": mesh, "member": member, "now": now})
     highest = transaction.rows(_SQL["highest_sequence"], {"mesh": mesh, "member": member, "epoch": epoch})
@@ -119,7 +119,7 @@ def reader(transaction: Transaction, mesh: str, pubkey: str) -> str:
 
 
 def standing_lost(transaction: Transaction, mesh: str, member: str, pubkey: str) -> Refusal | None:
-    """Why somebody may no longer read the member's queue with this key, if so."""
+    """The refusal, if this key may no longer read the member's queue."""
     if transaction.rows(_SQL["reader"], {"mesh": mesh, "pubkey": pubkey}) == [(member,)]:
         return None
     ((status,),) = transaction.rows(_SQL["status"], {"mesh": mesh, "member": member})
@@ -142,7 +142,7 @@ def _page(transaction: Transaction, name: str, **parameters: Value) -> Page:
 
 
 def grown_since(transaction: Transaction, after: int) -> tuple[int, list[tuple[str, str]]]:
-    """Where the history stands, and whose queues and feeds grew after a position."""
+    """The head of the history, and whose queues and feeds grew after a position."""
     seq = history.head(transaction).seq
     if seq <= after:
         return seq, []
@@ -174,7 +174,7 @@ def has_mesh(transaction: Transaction, mesh: str) -> bool:
 
 
 def moderate(transaction: Transaction, now: int, message_id: str, operator: str, reason: str) -> dict[str, Any]:
-    """Close what nobody has of a message yet. That it was decided is on record even if everybody has it."""
+    """Close the deliveries of a message that were not acknowledged yet. The decision is recorded even if there are none."""
     found = transaction.rows(_SQL["message"], {"message_id": message_id})
     if not found:
         raise Refused(Refusal.NOT_FOUND, f"there is no message {message_id}; it may have been pruned")
@@ -196,7 +196,7 @@ def moderate(transaction: Transaction, now: int, message_id: str, operator: str,
 
 
 def fates(transaction: Transaction, mesh: str, pubkey: str, after: int, limit: int) -> dict[str, Any]:
-    """What became of a member's own messages after a position, and up to which position that is all."""
+    """What became of a member's own messages after a position, and the position up to which the list is complete."""
     member, head = reader(transaction, mesh, pubkey), history.head(transaction)
     wanted: dict[str, Value] = {"mesh": mesh, "sender": member, "after": after, "until": head.seq, "limit": limit}
     rows = transaction.rows(_SQL["fates"], wanted)
@@ -219,7 +219,7 @@ def _fates(
     was_stored: int | None,
     reason: str | None,
 ) -> list[dict[str, Any]]:
-    """The facts in one entry: of an accept, whom it left out; of a closing, whom it was for."""
+    """The fates that one entry tells: of an accept, the members left out; of a closing, its recipient."""
     names = {
         "seq": seq,
         "at": at,

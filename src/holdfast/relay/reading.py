@@ -27,8 +27,8 @@ from holdfast.relay.relay import Relay
 from holdfast.relay.stream import Say, Stream, Streams
 
 ACKNOWLEDGED_MAX = 1_000  # positions in one ACK
-PUBKEYS_MAX = 16  # that one connection may show
-STREAMS_MAX = 16  # of one connection: as many meshes
+PUBKEYS_MAX = 16  # keys that one connection may show
+STREAMS_MAX = 16  # streams of one connection: as many as meshes
 SHOWN_MAX = 20  # unknown positions that a refusal names
 
 Sub = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -92,7 +92,7 @@ class Reading:
         self._challenge = challenge
         self._say = say
         self._close = close
-        self._pubkeys: dict[str, None] = {}  # that its other end has shown to be its own, in order
+        self._pubkeys: dict[str, None] = {}  # the keys that the other end has proven to hold, in order
         self._open: dict[str, _Open] = {}  # by mesh
         self._tasks: asyncio.TaskGroup | None = None
         self._feed = FeedReading(relay, feeds, say, self._run, self._pubkeys.keys())
@@ -103,13 +103,13 @@ class Reading:
         await self._say(("AUTH", self._challenge))
 
     def end(self) -> None:
-        """The connection is over: what it followed stays in its queues; what it still has to say of them counts."""
+        """End the reading side: unacknowledged rows stay in their queues; acknowledgements that were sent still count."""
         for opened in self._open.values():
             self._halt(opened)
         self._feed.end()
 
     async def handle(self, frame: Frame) -> None:
-        """Answer one frame; a refusal is told to whoever sent it."""
+        """Answer one frame; a refusal is sent back."""
         match frame:
             case Auth():
                 await self._authenticate(bytes(frame.event))
@@ -146,7 +146,7 @@ class Reading:
         await self._say(("OK", event.id, True, ""))
 
     async def _negotiate(self, needed: _Needed) -> None:
-        """Say what this relay can do; whoever needs more is told so, and goes."""
+        """Say what this relay can do; a client that needs more is refused and disconnected."""
         supported = features.supported(self._relay.settings)
         missing = protocol_features.missing(needed.require, supported)
         asked = {name: supported[name] for name in (*needed.require, *needed.optional) if name in supported}
@@ -191,7 +191,7 @@ class Reading:
         self._open[asked.mesh] = _Open(stream, self._run(self._follow(stream, asked.replay)))
 
     async def _standing(self, asked: _Asked) -> Standing:
-        """How the first of the connection's keys that is a member's stands in the mesh."""
+        """The queue's state for the first of the connection's keys that is a member's."""
         IDENTIFIER.check(asked.mesh, "mesh")
         if not self._pubkeys:
             raise Refused(Refusal.AUTH_REQUIRED, "a queue is for its member alone")
@@ -223,7 +223,7 @@ class Reading:
             raise Refused(Refusal.ACK_UNKNOWN, f"positions {', '.join(map(str, done.unknown[:SHOWN_MAX]))}")
 
     def _end_stream(self, stream: Stream, refusal: Refusal) -> None:
-        """A stream is over, and with some reasons the connection; called from anywhere on the loop."""
+        """End a stream, and for some reasons the connection; may be called from anywhere on the loop."""
         opened = self._open.get(stream.mesh)
         if opened is None or opened.stream is not stream:
             return
@@ -289,6 +289,6 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Auth | Queue | Change
 
 
 def read_frame(raw: bytes) -> Frame:
-    """A frame of this side; raises `msgspec.DecodeError` if it is none."""
+    """A frame about reading; raises `msgspec.DecodeError` if it is none."""
     frame: Frame = _decoder.decode(raw)
     return frame

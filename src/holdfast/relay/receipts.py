@@ -15,7 +15,7 @@ Place = tuple[str, str, bytes]
 
 
 class Receiptable(msgspec.Struct):
-    """A delivery that somebody may vouch for; once it is, nobody does again, not even within a batch."""
+    """A delivery that its recipient may confirm by a receipt, once, even within a batch."""
 
     seq: int
     sender: str
@@ -24,14 +24,14 @@ class Receiptable(msgspec.Struct):
 
 
 def places(receipt: Receipt, signer: str) -> list[Place]:
-    """What has to be looked up to judge a receipt."""
+    """The keys by which the deliveries that a receipt names are looked up."""
     return [(receipt.head.mesh, signer, bytes.fromhex(line.message_id)) for line in receipt.messages]
 
 
 def judge(
     receipt: Receipt, signer: str, known: dict[Place, Receiptable], now: int
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The positions that it is taken for, and the ids that it names in vain; refused if it is good for nothing."""
+    """The positions that the receipt confirms, and the ids that it names in vain; refused if it confirms nothing."""
     taken: list[Receiptable] = []
     untaken: list[str] = []
     for line, place in zip(receipt.messages, places(receipt, signer), strict=True):

@@ -95,7 +95,7 @@ class Relay:
             self._apply,
             inline=inline,
             later=later,
-            # Before anything is read: what another relay on this store decides comes before or after.
+            # Before anything is read, so that another relay's decisions come either before or after.
             begin=history.lock if engine.is_shared else None,
             batch_max=batch_max,
         )
@@ -109,18 +109,18 @@ class Relay:
         self._fatal: faults.Fault | None = None
         self._wakers: list[Wake] = []
         self._end_connections: EndConnections = lambda mesh, member, refusal: None
-        # When each that is under way here began: they hold back compaction for a while. By key, if others are to know.
+        # The start times of bootstraps under way here, which hold back compaction. By key, if other relays must know.
         self.bootstraps: list[int] = []
         self._ended_bootstraps: set[str] = set()
 
     @property
     def ready(self) -> bool:
-        """Whether it takes anything: not while it drains, nor after the disk failed."""
+        """Whether it takes requests: not while it drains, nor after the disk failed."""
         return self._is_open and self._fatal is None
 
     @property
     def log_id(self) -> str:
-        """Which log this relay writes; another one only after it was restored, which no relay is while it runs."""
+        """The id of the log that this relay writes; it changes only by a restore, never while the relay runs."""
         return self._anchor.log_id
 
     def is_operator(self, pubkey: str) -> bool:
@@ -137,7 +137,7 @@ class Relay:
 
         def told(outcome: Sequence[Answer] | Exception) -> None:
             if reply.done():
-                return  # whoever asked has left
+                return  # the caller has left
             if isinstance(outcome, Exception):
                 reply.set_exception(outcome)
             else:
@@ -147,14 +147,14 @@ class Relay:
         return await reply
 
     def publish_soon(self, publication: "Publication") -> None:
-        """The same for one who does not wait, but is told."""
+        """Like `publish`, without waiting: the answers are passed to a callback."""
         self._screened.put(publication)
 
     def _screen(self, published: "Sequence[Publication]") -> list[Offers]:
         return screen([publication.raws for publication in published], self._verify)
 
     def _hand_on(self, screened: "Sequence[tuple[Publication, tuple[Offers] | Exception]]") -> None:
-        """Let the writer decide what is left to decide: all of it at once."""
+        """Pass the screened offers to the writer, all at once."""
         asked: list[tuple[Request | Work, Told[Any]]] = []
         for publication, outcome in screened:
             if isinstance(outcome, Exception):
@@ -187,7 +187,7 @@ class Relay:
             return history.head(transaction)
 
     async def mesh(self, mesh: str, reader: str, *, knows: Callable[[str], bool] = lambda tag: False) -> views.Sight:
-        """A mesh as one of its members, or an operator, sees it, unless it `knows` the document of its tag."""
+        """A mesh as one of its members, or an operator, sees it; without the document if the reader `knows` its tag."""
         is_operator = self.is_operator(reader)
         return await self.look(lambda tx: views.mesh(tx, mesh, reader, is_operator=is_operator, knows=knows))
 
@@ -220,12 +220,12 @@ class Relay:
         return gone
 
     def watch_queues(self, wake: Wake, end: EndConnections) -> None:
-        """Whom to tell that something came for a member, or that its connections are over. After the commit, always."""
+        """Register callbacks for new rows in a member's queue and for the end of its connections; called after the commit."""
         self._wakers.append(wake)
         self._end_connections = end
 
     def watch_feeds(self, wake: Wake) -> None:
-        """Whom to tell that something came in the feed of an author. After the commit, likewise."""
+        """Register a callback for new snapshots of an author; called after the commit."""
         self._wakers.append(wake)
 
     def _wake(self, keys: Iterable[tuple[str, str]]) -> None:
@@ -242,11 +242,11 @@ class Relay:
         return self._engine.watch(told)
 
     async def seen(self) -> Seen:
-        """How far there is to look for what others did."""
+        """The positions up to which other relays' changes have been seen."""
         return await self.look(neighbours.seen)
 
     async def wake_changed(self, before: Seen) -> Seen:
-        """Wake whoever has got something since, or may not read on, whoever decided it; says how far that is all."""
+        """Wake readers with new rows or revoked access since `before`; returns the position looked at."""
         now, keys = await self.look(lambda tx: self._changed_since(tx, before))
         self._wake(keys)
         return now
@@ -254,41 +254,41 @@ class Relay:
     def _changed_since(self, transaction: Transaction, before: Seen) -> tuple[Seen, list[tuple[str, str]]]:
         seq, grown = queue.grown_since(transaction, before.seq)
         if seq > before.seq:
-            grown.append((FEED, ALL))  # some wait for a position, whatever stands there
+            grown.append((FEED, ALL))  # some wait for the position itself, whatever was written there
         if not self.is_shared:
             return Seen(seq, 0), grown
         now, ended = neighbours.changed_since(transaction, before)
         return now, [*grown, *ended]
 
     async def begin_bootstrap(self, key: str, began_at: int) -> int:
-        """Hold back compaction, at all relays, for one who is handed the state; says which position's."""
-        # Asked of the writer: no sweep is under way that does not know of it.
+        """Hold back compaction at all relays during a bootstrap; returns the position whose state is handed over."""
+        # Asked of the writer, so that no sweep that does not know of it is under way.
         if self.is_shared:
             return await self.decide(lambda tx: neighbours.begin_bootstrap(tx, key, began_at))
         return (await self.decide(history.head)).seq
 
     def end_bootstrap(self, key: str) -> None:
-        """It holds back nothing any more; the other relays know in a moment."""
+        """End a bootstrap; the other relays learn of it in a moment."""
         if self.is_shared:
             self._ended_bootstraps.add(key)
 
     async def tell_ended(self) -> None:
-        """Let the other relays know what has ended here."""
+        """Tell the other relays which bootstraps have ended here."""
         if self._ended_bootstraps:
             keys = tuple(self._ended_bootstraps)
             await self._do(lambda tx: neighbours.end_bootstraps(tx, keys))
-            self._ended_bootstraps.difference_update(keys)  # only now: what the store did not take is told again
+            self._ended_bootstraps.difference_update(keys)  # only now: what the store did not take is tried again
 
     def now(self) -> int:
         """What the relay's clock says, in microseconds."""
         return self._clock()
 
     def mint(self) -> str:
-        """A name that nothing else has."""
+        """A fresh, unique id."""
         return ulid.mint(self._clock(), self._random(ulid.RANDOM_BYTES))
 
     async def look(self, query: Callable[[Transaction], T]) -> T:
-        """Read something, as one moment sees it, off the event loop."""
+        """Read something from one consistent view, off the event loop."""
 
         def read() -> T:
             with self._engine.read() as transaction:
@@ -298,7 +298,9 @@ class Relay:
         return found
 
     async def decide(self, work: Callable[[Transaction], T]) -> T:
-        """Work that may refuse before it writes: its refusal is told to whoever asked, and costs the others nothing."""
+        """Run work that may refuse before it writes: the refusal goes to its caller, and the rest of the batch is not
+        run again.
+        """
         found: T | Refused = await self._do(lambda tx: _refusal_returned(work, tx))
         if isinstance(found, Refused):
             raise found
@@ -323,13 +325,13 @@ class Relay:
         self._engine.close()
 
     async def off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Have something done that may take a while."""
+        """Run something slow on a thread."""
         if self._verifiers is None:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._verifiers, work, *arguments)
 
     def _tell_connections(self, answers: Sequence[Answer]) -> None:
-        """After the commit: whoever waits for something gets it, whoever is out leaves."""
+        """After the commit, wake readers with new rows and end connections of members who are out."""
         for answer in answers:
             self._wake(answer.wakes)
             for mesh, member, refusal in answer.ends:
@@ -347,7 +349,7 @@ class Relay:
             self._fatal = fault
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
-        """The writer's batch: publications together, other work in its place between them."""
+        """Run the writer's batch: publications together, other work in its place between them."""
         answers: list[Any] = []
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):
@@ -386,7 +388,7 @@ class Relay:
         return sign_anchor(self._secret, log_id, seq, chain, self._random(AUX_BYTES))
 
     def _dress(self, answer: Answer) -> Answer:
-        """Add to a yes what every yes carries: which log, and the relay's signature under it or a later position."""
+        """Add to a yes what every yes carries: the log id, and the relay's signature on this or a later position."""
         if not answer.accepted:
             return answer
         anchor = answer.members.get("anchor", self._anchor)
@@ -399,7 +401,7 @@ class Relay:
 
 
 class Publication(msgspec.Struct, frozen=True):
-    """What somebody publishes at once, and how it is told."""
+    """The events that one caller publishes at once, and the callback for the answers."""
 
     raws: Sequence[bytes]
     told: Callable[[Sequence[Answer] | Exception], None]
@@ -417,7 +419,7 @@ def _in_order(answers: dict[int, Answer]) -> list[Answer]:
 
 
 def _refusal_returned(work: Callable[[Transaction], T], transaction: Transaction) -> T | Refused:
-    """A refusal is returned: it wrote nothing, so the others of its batch need not be run again."""
+    """Return a refusal instead of raising it: it wrote nothing, so the batch's other work need not be run again."""
     try:
         return work(transaction)
     except Refused as refused:

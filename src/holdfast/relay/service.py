@@ -113,7 +113,7 @@ class Service:
             await asyncio.sleep(WAKE_PAUSE_S)
 
     async def _look(self, seen: Seen) -> Seen:
-        """Wake whoever has something to read since; says how far that is all."""
+        """Wake readers with new rows; returns the positions looked at."""
         if not self.app.is_read:
             now = await self._relay.seen()
             if not self.app.is_read:  # nor has anybody come meanwhile: whoever comes now reads for himself up to here

@@ -30,8 +30,8 @@ from holdfast.wire.response import Receive, Send
 RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
 LATER_VERBS = frozenset({"COUNT"})  # of the protocol, and not served here
 
-POLICY = 1008  # of a connection that takes more than its share
-HELD_LANES_MAX = 1_024  # of one connection, in which something was put off; one with more must connect again
+POLICY = 1008  # the limit for one connection
+HELD_LANES_MAX = 1_024  # lanes of one connection in which something was put off; with more it must connect again
 
 Publish = Callable[[Sequence[bytes], frozenset[Lane]], Awaitable[list[Answer]]]
 """Offers events; all that goes to one of the lanes, and is no repetition, is held back."""
@@ -51,7 +51,7 @@ class _AnyFrame(msgspec.Struct, array_like=True):
 
 
 class _TooMuchHeld(Exception):
-    """The order of more lanes would have to be kept than there is room for."""
+    """More lanes have put-off events than one connection may have."""
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -82,8 +82,8 @@ class Session:
         self._slots = asyncio.Semaphore(in_flight_max)
         self._waiting: list[_Item] = []
         self._changed = asyncio.Event()
-        self._held: dict[Lane, str] = {}  # the client_message_id that each waits for
-        self._end: Refusal | None = None  # why we close, if it is us
+        self._held: dict[Lane, str] = {}  # by lane: the client_message_id of the put-off event that it waits for
+        self._end: Refusal | None = None  # the reason, if we close the connection
         self._is_over = False
 
     async def run(self, receive: Receive) -> None:
@@ -147,7 +147,7 @@ class Session:
             await self._say(("NOTICE", ok_message(item.refusal, item.detail)))
 
     async def _answer_events(self, raws: Sequence[bytes]) -> None:
-        """Offer events, those apart that come before the return of one that was put off and those from there on."""
+        """Offer events in order, splitting them before each put-off event that returns: its lane opens with it."""
         together: list[bytes] = []
         for raw in raws:
             lane = self._returned(raw)
@@ -172,12 +172,12 @@ class Session:
             raise _TooMuchHeld
 
     def _returned(self, raw: bytes) -> Lane | None:
-        """The lane that waits for this very event, if one does."""
+        """The lane that waits for this very event, if there is one."""
         place = _place(raw) if self._held else None
         return place[0] if place is not None and self._held.get(place[0]) == place[1] else None
 
     def _hold(self, raw: bytes) -> None:
-        """Let the lane of an event that was put off wait for it, unless it waits for an earlier one."""
+        """Hold a lane until its put-off event returns, unless it waits for an earlier one already."""
         place = _place(raw)
         if place is not None:
             self._held.setdefault(*place)
@@ -206,7 +206,7 @@ def read_frame(raw: bytes) -> _Item:
 
 
 def _place(raw: bytes) -> tuple[Lane, str] | None:
-    """The lane of an event, and which send it is there; None of what cannot be read."""
+    """An event's lane and client_message_id; None if it cannot be read."""
     try:
         found = offer.read(raw)
     except Refused:

@@ -73,9 +73,8 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     history_hold_days: Days = 7  # for how long a consumer that does not come may hold back pruning
     history_hold_bytes: Bytes = 10_737_418_240  # of the database; when it is larger, no consumer holds back pruning
     history_retention_days: Days | None = None  # entries of the history; None keeps them all
-    proof_required: bool = (
-        False  # keep for ever what no consumer has acknowledged, whoever stays away, however much it is
-    )
+    # Keep for ever what no consumer has acknowledged, however long they stay away and however much it is.
+    proof_required: bool = False
     sweep_interval_s: WholeSeconds = 300
     sweep_rows_max: Number = 1_000  # rows that one transaction of a sweep takes
 
@@ -110,9 +109,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     port: Port = 7447  # 0 takes any that is free
     name: Text = "holdfast relay"
     public_url: Url | None = None  # as clients reach it, when that is not http://host:port
-    store: StoreUrl | None = (
-        None  # a database of PostgreSQL, which several relays may share; None is the data directory's own file
-    )
+    # A database of PostgreSQL, which several relays may share; None is the data directory's own file.
+    store: StoreUrl | None = None
     operators: tuple[str, ...] = ()  # public keys, hex or npub; the data directory's own operator is always one
     readers: tuple[str, ...] = ()  # public keys that may look at the console, and change nothing
     limits: Limits = Limits()

@@ -210,13 +210,13 @@ class Intake:
         for seq, by in self._superseded.items():
             self._transaction.run(SQL["supersede"], {"seq": seq, "by": by})
         self._transaction.insert("snapshot", _COLUMNS, (_row(taken, entries[0].at) for taken in self._taken))
-        self._hush()
+        self._drop_resurrected()
         for document in dict.fromkeys(taken.offer.document for taken in self._taken):
             self._describe(document)
             self._let_go(document)
 
-    def _hush(self) -> None:
-        """Let go at once of what only a pruned deletion knew of: whoever never saw that would take it for a document."""
+    def _drop_resurrected(self) -> None:
+        """Drop the payload of a snapshot that only a pruned deletion dominates: a reader would take it for a live document."""
         forgotten = [taken for taken in self._taken if taken.is_forgotten]
         drafts = [compacted("payload", *taken.offer.document, taken.seq, taken.offer.event_id) for taken in forgotten]
         history.append(self._transaction, self._now, drafts)

@@ -43,7 +43,7 @@ class Stream:
         connection: int,
         number: int | None = None,
     ) -> None:
-        """`connection` says which came later; `number` is the one by which it took the queue, where other relays' may take it."""
+        """`connection` orders connections by age; `number` is that of taking the queue, if relays share the database."""
         self.mesh = mesh
         self.member = standing.member
         self.sub = sub
@@ -58,7 +58,8 @@ class Stream:
         self._say = say
         self._news = asyncio.Event()
         self._room = asyncio.Event()
-        self._unacknowledged: dict[int, bool] = {}  # by position: whether it had waited
+        # by position: whether the message had waited in the queue before it was sent
+        self._unacknowledged: dict[int, bool] = {}
         self._sent_through = 0
 
     def wake(self) -> None:
@@ -83,7 +84,9 @@ class Stream:
             await self._news.wait()
 
     async def acknowledge(self, seqs: Iterable[int]) -> Acknowledged:
-        """Close rows that the member has on its disk. What was not sent here had waited, for it was sent before."""
+        """Close rows that the member has on its disk. A row that was not sent on this connection was sent before, so it
+        had waited.
+        """
         waited = {seq: self._unacknowledged.get(seq, True) for seq in seqs}
         now = self._relay.now
         done = await self._relay.decide(lambda tx: closing.acknowledge(tx, now(), self.mesh, self.member, waited))
@@ -93,7 +96,7 @@ class Stream:
         return done
 
     async def _replay(self) -> None:
-        """What was acknowledged before, once more. An acknowledgement of it makes room in the window, nothing else."""
+        """Send again what was acknowledged before. Acknowledging it once more only makes room in the window."""
         after = 0
         while True:
             limit = await self._free_places()
@@ -127,7 +130,7 @@ class Stream:
             raise Refused(Refusal.REPLACED_BY_NEWER_CONNECTION, "another relay has it")
 
     async def _free_places(self) -> int:
-        """How many messages may be sent now; waits until that is at least one."""
+        """How many messages may be sent now; waits until there is room for one."""
         while len(self._unacknowledged) >= self._settings.window_messages:
             self.is_paused = True
             self._room.clear()
@@ -160,7 +163,7 @@ class Stream:
         await self._tell("MSG", message.seq, about, Raw(message.event or b"null"))
 
     async def _set_aside(self, message: Waiting, fault: str) -> None:
-        """A message that the disk changed leaves the queue, and everybody who should know can."""
+        """Take a message that was damaged on disk out of the queue, and record it for sender, recipient and operator."""
         now, row = self._relay.now, (self.mesh, self.member, message.seq)
         await self._relay.decide(lambda tx: closing.quarantine(tx, now(), *row, fault))
         _log.error("quarantined", mesh=self.mesh, member=self.member, seq=message.seq, detail=fault)
@@ -180,16 +183,17 @@ class Streams:
         self._relay = relay
         self._policy = relay.settings.queue.second_connection
         self._of: dict[tuple[str, str], list[Stream]] = {}
-        self._taking: dict[tuple[str, str], int] = {}  # the connection that is about to have a queue
+        # by (mesh, member): the connection that is about to take the queue
+        self._taking: dict[tuple[str, str], int] = {}
         self._connections = itertools.count()
         relay.watch_queues(self.wake, self.end)
 
     def connect(self) -> int:
-        """The number of a connection: the later it came, the higher."""
+        """A number for a new connection, higher than those before it."""
         return next(self._connections)
 
     def is_outdated(self, mesh: str, member: str, connection: int) -> bool:
-        """Whether a later connection has the queue, or is about to: one that was cut may come to ask for it only then."""
+        """Whether a later connection has the queue, or is about to; a connection that was cut may ask for it too late."""
         if self._policy != "prefer_newest":
             return False
         key = (mesh, member)
@@ -197,7 +201,7 @@ class Streams:
         return max(known) > connection
 
     async def take(self, mesh: str, member: str, connection: int) -> int | None:
-        """Take a queue away from whoever reads it at another relay; says by which number it was taken."""
+        """Take a queue from a connection at another relay; returns the number of this taking."""
         if not self._relay.is_shared or self._policy != "prefer_newest":
             return None
         self._taking[mesh, member] = connection
@@ -208,7 +212,7 @@ class Streams:
                 del self._taking[mesh, member]
 
     def admit(self, stream: Stream) -> Refusal | None:
-        """Let a stream begin; or say why it may not. An older one may have to go for it."""
+        """Let a stream begin, ending an older one if need be; returns the refusal if it may not begin."""
         key = (stream.mesh, stream.member)
         if key in self._of and self._policy == "prefer_oldest":
             return Refusal.MEMBER_ALREADY_CONNECTED
@@ -216,7 +220,7 @@ class Streams:
             if self.is_outdated(*key, stream.connection):
                 return Refusal.REPLACED_BY_NEWER_CONNECTION
             self.end(*key, Refusal.REPLACED_BY_NEWER_CONNECTION)
-        self._of.setdefault(key, []).append(stream)  # only now: whoever left took its list along
+        self._of.setdefault(key, []).append(stream)  # only now: a stream that left has removed its list
         return None
 
     def leave(self, stream: Stream) -> None:

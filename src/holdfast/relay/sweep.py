@@ -28,7 +28,7 @@ class Rules(msgspec.Struct, frozen=True):
     retention: Retention
     feed: FeedSettings
     sign: Sign
-    compaction_held: bool = False  # somebody is being handed the state of the feed
+    compaction_held: bool = False  # a bootstrap is under way
 
 
 Sweep = Callable[[Transaction, int, Rules], Gone]
@@ -42,7 +42,7 @@ def expire_deliveries(transaction: Transaction, now: int, rules: Rules) -> Gone:
 
 
 def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
-    """Forget ids that are past the window in which a repetition is recognised, the one promised and the one set now."""
+    """Forget ids for which both the promised and the configured window of recognising repetitions are over."""
     if rules.retention.dedupe_mode is DedupeMode.PERMANENT:
         return Gone()
     cutoff = now - rules.retention.dedupe_retention_days * DAY - DEDUPE_KEPT_BEYOND_WINDOW
@@ -51,7 +51,7 @@ def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
     )
     if not rows:
         return Gone()
-    drafts = []  # no reader is waited for: what an id stood for is told by the entry of its accept, which stays for them
+    drafts = []  # Readers are not waited for: the entry of the accept, which stays, tells them what the id stood for.
     # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
     _run(transaction, "note_forgotten", before=max(row[4] for row in rows) + CLOCK_AHEAD_MAX)
     for mesh, sender, client_message_id, message_id, _ in rows:
@@ -90,7 +90,7 @@ def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Gone:
 
 
 def prune_history(transaction: Transaction, now: int, rules: Rules) -> Gone:
-    """Prune the oldest entries, if there is a limit at all, never past a reader who still comes."""
+    """Prune the oldest entries, if there is a limit at all, but none that an active reader has yet to read."""
     if rules.retention.history_retention_days is None:
         return Gone()
     head = history.head(transaction)
@@ -107,7 +107,7 @@ def prune_history(transaction: Transaction, now: int, rules: Rules) -> Gone:
 
 
 def compact_snapshots(transaction: Transaction, now: int, rules: Rules) -> Gone:
-    """Let go of the payloads of snapshots that newer ones replaced, unless somebody is being handed the state."""
+    """Drop the payloads of superseded snapshots, unless a bootstrap is under way."""
     if rules.compaction_held:
         return Gone()
     passed = passed_by_all(transaction, now, rules.retention)
@@ -123,7 +123,7 @@ def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) ->
 
 
 def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> int:
-    """The last position that every reader has passed; nobody is waited for too long, or when there is too much."""
+    """The last position that every reader has passed; readers that stay away too long, or hold back too much, do not count."""
     slowest = consumers.slowest(transaction, now - retention.history_hold_days * DAY)
     if slowest is not None and transaction.size_bytes() <= retention.history_hold_bytes:
         return slowest
@@ -131,7 +131,7 @@ def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> i
 
 
 def _settled(transaction: Transaction, now: int, retention: Retention) -> list[Row]:
-    """Old messages that are over, as every reader knows: each has passed the accept and whatever closed a delivery."""
+    """Old messages whose accept and every closing have been passed by all readers."""
     cutoff = now - retention.message_retention_days * DAY
     old = transaction.rows(_SQL["last_old_message"], {"cutoff": cutoff})
     if not old:
@@ -142,16 +142,18 @@ def _settled(transaction: Transaction, now: int, retention: Retention) -> list[R
 
 
 def _unpassed_at(transaction: Transaction, passed: int) -> int:
-    """The time of the entry after this position: what closed before that lies up to the position, for times grow with it."""
+    """The time of the entry after this position; whatever closed earlier lies at or before the position, as times never
+    go back.
+    """
     head = history.head(transaction)
     if passed >= head.seq:
         return head.at + 1
     found = transaction.rows(_SQL["time_at"], {"seq": passed + 1})
-    return int(found[0][0]) if found else 0  # pruned while nobody waited for the reader, so nobody knows
+    return int(found[0][0]) if found else 0  # pruned without waiting for the reader, so unknown
 
 
 def forgotten_before(transaction: Transaction) -> int:
-    """Up to which date, in microseconds, events may be of an id that was forgotten."""
+    """The date, in microseconds, before which an event may have an id that was forgotten."""
     return int(transaction.rows(_SQL["forgotten_before"])[0][0])
 
 

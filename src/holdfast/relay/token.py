@@ -38,7 +38,7 @@ def verify(token: str, pubkey: str, now: int) -> str:
     signature, name = raw[_TIME_BYTES:_FIXED_BYTES], raw[_FIXED_BYTES:]
     if not keys.verify(pubkey, _digest(expires_at, name), signature):
         raise Refused(Refusal.TOKEN_INVALID, "this relay did not sign the token")
-    if now >= expires_at:  # said only of what we signed: a stranger learns nothing
+    if now >= expires_at:  # told only about tokens that we signed: a stranger learns nothing
         raise Refused(Refusal.TOKEN_EXPIRED, f"the token of {name.decode()} has expired")
     return name.decode()
 

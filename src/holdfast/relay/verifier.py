@@ -17,7 +17,7 @@ _ITEM_BYTES = keys.PUBLIC_KEY_BYTES + keys.DIGEST_BYTES + keys.SIGNATURE_BYTES
 
 
 def received(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; raises when the other side goes before."""
+    """Exactly this many bytes; raises if the other side ends before."""
     parts, left = [], size
     while left:
         part = connection.recv(left)
@@ -29,7 +29,7 @@ def received(connection: socket.socket, size: int) -> bytes:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer until the other side goes."""
+    """Answer questions until the other side ends."""
     with suppress(ConnectionError):
         connection.sendall(READY)
         while True:

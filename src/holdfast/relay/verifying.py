@@ -70,7 +70,7 @@ class _Process:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)  # noqa: S603 - ourselves
 
     def is_ready(self) -> bool:
-        """Whether it has loaded what it needs; nobody waits for that."""
+        """Whether the process has loaded what it needs; does not wait."""
         if not self._has_begun and select.select([self._socket], [], [], 0)[0]:
             self._has_begun = received(self._socket, len(READY)) == READY
         return self._has_begun

@@ -20,7 +20,7 @@ MESH_SHAPE = 1
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """A document, unless the reader knows it; its tag says which one it is."""
+    """A document and its tag; the document is left out if the reader has it already."""
 
     tag: str
     document: dict[str, Any] | None
@@ -36,10 +36,10 @@ def mesh(
 ) -> Sight:
     """A mesh with its members and topics, as its members and the operators see it.
 
-    To whoever knows the document of this tag, nothing of it is read.
+    If the reader `knows` the current tag, the document is not even read.
     """
     name, revision, _ = _admitted(transaction, mesh_id, reader, is_operator)
-    # Of a relay that was restored the revisions count from an earlier one, and come a second time.
+    # The log id is part of the tag: a restored relay counts its revisions from an earlier one, and repeats numbers.
     tag = f"{history.head(transaction).log_id.hex()}-{revision}-{MESH_SHAPE}"
     return Sight(tag, None if knows(tag) else _mesh(transaction, mesh_id, name))
 
@@ -93,7 +93,7 @@ def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> d
 
 
 def counts(transaction: Transaction, now: int) -> dict[str, int]:
-    """How much there is, as far as that is known without counting messages."""
+    """How much the relay holds, as far as that is known without counting messages."""
     ((meshes, members, waiting, longest),) = transaction.rows(_SQL["counts"])
     oldest_at = queue.oldest_at(transaction)
     return {
@@ -107,7 +107,7 @@ def counts(transaction: Transaction, now: int) -> dict[str, int]:
 
 
 def _admitted(transaction: Transaction, mesh_id: str, reader: str, is_operator: bool) -> tuple[str, int, str | None]:
-    """The mesh's name and revision, and the reader's member id; whoever is neither member nor operator learns nothing."""
+    """The mesh's name and revision, and the reader's member id; refused unless the reader is a member or an operator."""
     found = transaction.rows(_SQL["mesh"], {"mesh": mesh_id})
     member = transaction.rows(_SQL["reader"], {"mesh": mesh_id, "pubkey": reader})
     if not member and not is_operator:

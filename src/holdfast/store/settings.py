@@ -84,7 +84,7 @@ def _leaves(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, obje
 
 
 def _built(shape: type[T], given: Mapping[str, object], prefix: str = "") -> T:
-    """A struct of what was given, each value of which was checked; defaults for the rest."""
+    """Build the struct from checked values; missing ones take their defaults."""
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(shape):
         if _is_table(field.type):

@@ -464,7 +464,6 @@ def _meaning(error: apsw.Error, where: str) -> Exception:
     if isinstance(error, apsw.ConstraintError):
         return ConstraintViolated(str(error))
     fault = next(fault for kind, fault in _FAULTS if isinstance(error, kind))
-    exact = apsw.mapping_extended_result_codes.get(
-        getattr(error, "extendedresult", 0)
-    )  # at which call the disk failed, say
+    # This says more, such as at which call the disk failed.
+    exact = apsw.mapping_extended_result_codes.get(getattr(error, "extendedresult", 0))
     return fault(where, f"{error}, {exact}" if isinstance(exact, str) else str(error))

@@ -111,9 +111,10 @@ class Writer(Generic[Q, A]):
         return await reply
 
     def put(self, requests: "Sequence[tuple[Q, Told[A]]]") -> None:
-        """The same for an event loop's callers who bound their number themselves, and wait for nothing: each is told the outcome.
+        """Queue requests without waiting; each `told` is called with the outcome. The caller bounds how many are in
+        flight.
 
-        They are in one batch, unless it is full, and are told in one turn of the loop.
+        They go into one batch, unless it is full, and all are told in one turn of the loop.
         """
         self._stay_in_process()
         loop = asyncio.get_running_loop()

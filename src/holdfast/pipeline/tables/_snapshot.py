@@ -60,7 +60,7 @@ def snapshots(entries: DataFrame) -> DataFrame:
 
 
 def prunings(entries: DataFrame) -> DataFrame:
-    """Per document of which rows went: up to where all of them, and up to where what was superseded."""
+    """Per pruned document: the position up to which all rows are gone, and that up to which superseded rows are gone."""
     told = entries.where(of_relay() & (F.col("kind") == "compacted") & F.col("reason").isin("deleted", "superseded"))
     last_seq, name = number_at("detail", 1), F.substring("detail", 9, 1 << 20)
     return told.groupBy(

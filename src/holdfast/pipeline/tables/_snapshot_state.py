@@ -57,7 +57,7 @@ def _fact() -> Column:
 
 
 def _wrong() -> Column:
-    """Only what was accepted since the lake knows everything counts; and what may dominate it only if that is all there ever was."""
+    """Judge only snapshots accepted after the lake's history begins; compare dominance only if the history is complete."""
     seq, expected, found = F.col("seq"), F.col("expected"), F.col("found")
     began = F.coalesce("began_seq", F.lit(1))
     is_read = (seq > F.col("after")) & (seq <= F.col("until"))
