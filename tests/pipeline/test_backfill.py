@@ -40,8 +40,9 @@ def test_a_backfill_leaves_what_batches_left_of_a_history_that_begins_late_lacks
     with running(tmp_path / "restored") as relay:
         last = _read_after_sending(spark, relay, lake, tmp_path)
     before = lakes.contents(lake, TABLES)
-    found = lakes.shelf_of(lake, TABLES).ranges(3)
-    assert [(one.after, one.until) for one in found] == [(first, second), (third - 1, fourth), (second, last)]
+    found = lakes.shelf_of(lake, TABLES).steps(3)
+    read = [[(one.after, one.until) for one in step.ranges] for step in found]
+    assert read == [[(first, second), (third - 1, fourth)], [(second, last)]]
     assert {kind for kind, _ in lakes.findings(lake, TABLES)} == {"began_late", "pruned_unread"}
 
     outcome = Runner(lambda: spark, Lake(lake), TABLES).backfill(["extent"])
@@ -58,8 +59,8 @@ def test_what_batches_went_on_with_is_one_range(spark: SparkSession, tmp_path: P
         lakes.run(spark, tmp_path / "lake", lakes.place_of(relay, tmp_path), tables=TABLES)
     shelf = lakes.shelf_of(tmp_path / "lake", TABLES)
     (mark,) = shelf.last_run().marks.values()
-    assert shelf.ranges(3) == [Range(mark.origin, mark.log_id, 0, last, None)]
-    assert shelf.ranges(0) == []
+    assert [step.ranges for step in shelf.steps(3)] == [(Range(mark.origin, mark.log_id, 0, last, None),)]
+    assert shelf.steps(0) == []
 
 
 def test_ledgers_that_are_computed_anew_are_what_batches_built(spark: SparkSession, tmp_path: Path) -> None:

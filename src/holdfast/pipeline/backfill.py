@@ -1,34 +1,75 @@
 """Tables that a lake lacks because it is older than they are, or has in an older form: computed from all that it has read.
 
-That is done as if in one batch. How histories are cut into batches shows in no table, so this leaves what the batches before would have left.
+That is done as if in one batch. How histories are cut into batches shows in no table, so this leaves what the batches before would have
+left. Where a history went on under another log's id, it is done as if in one batch up to there and another from there on (`replay`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake, LakeOutdated, TableTaken, empty
-from holdfast.pipeline.shelf import Run, Shelf
-from holdfast.pipeline.table import Batch, Function, Table, Writing, needs_of, reads_state, table_of
-from holdfast.protocol.history import Kind
+from holdfast.pipeline.replay import KINDS, Replay, move
+from holdfast.pipeline.shelf import Run, Shelf, Step
+from holdfast.pipeline.table import Batch, Table, reads_state, table_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+class _Computing(Protocol):
+    """How tables are computed."""
+
+    versions: dict[str, int]
+
+    def staged(self, table: Table) -> Path:
+        """A table's rows, computed and written."""
+        ...
+
+
 class _Everything(Inputs):
     """Inputs of a batch that brings all that the lake has."""
 
-    def __init__(self, spark: "SparkSession", shelf: Shelf, tables: Mapping[str, Table], last: Run) -> None:
-        super().__init__(spark, shelf.lake, tables, (), {})
+    def __init__(
+        self, spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run, steps: list[Step]
+    ) -> None:
+        super().__init__(spark, lake, tables, (), {})
         self.versions = dict(last.versions)
-        ranges = tuple(shelf.ranges(last.number))
-        self.batch = Batch(last.number, last.at, ranges, full=False, kinds=frozenset(map(str, Kind)))
+        ranges = tuple(one for step in steps for one in step.ranges)
+        self.batch = Batch(last.number, last.at, ranges, full=False, kinds=KINDS)
+
+    def staged(self, table: Table) -> Path:
+        if table.function is None:
+            raise TypeError(f"{table.name} has no function")
+        return self.stage(table, table.function)
 
     def _added(self, table: Table) -> list[Path]:
         return self._lake.files(table.name, self.versions.get(table.name))
+
+    def _passed(self, name: str) -> list[Path]:
+        if name not in self.passing:
+            self.passing[name] = self.staged(self._tables[name])
+        return super()._passed(name)
+
+
+class _StepByStep:
+    """The steps of everything, computed once when the first table is asked for."""
+
+    def __init__(self, replay: Replay, wanted: Collection[str]) -> None:
+        self.versions = dict(replay.last.versions)
+        self._replay = replay
+        self._wanted = wanted
+
+    @cached_property
+    def _beside(self) -> Lake:
+        return self._replay.compute(self._wanted)
+
+    def staged(self, table: Table) -> Path:
+        beside = self._beside
+        return self._replay.lake.stage_by(table.name, lambda target: move(beside, table, target))
 
 
 def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collection[str] = ()) -> tuple[str, ...]:
@@ -80,14 +121,24 @@ def fill(
     wanted = lacking(tables, known) if last.number else [tables[name] for name in rebuild]
     if not wanted:
         return last
-    lake, inputs = shelf.lake, _Everything(spark, shelf, tables, known)
+    lake = shelf.lake
+    computing = _computing(spark, shelf, tables, known, [table.name for table in wanted])
     _forget(tables, rebuild, lake, last.number)
-    for table in _with_what_passes(tables, wanted) if last.number else wanted:
+    for table in wanted:
         if table.name in rebuild:
-            _rebuild(table, inputs, lake, last.number)
+            _rebuild(table, computing, lake, last.number, spark)
         else:
-            _fill(table, inputs, lake, last.number)
-    return replace(last, versions=inputs.versions)
+            _fill(table, computing, lake, last.number)
+    return replace(last, versions=computing.versions)
+
+
+def _computing(
+    spark: "SparkSession", shelf: Shelf, tables: Mapping[str, Table], known: Run, wanted: Collection[str]
+) -> _Computing:
+    steps = shelf.steps(known.number)
+    if len(steps) > 1:
+        return _StepByStep(Replay(spark, shelf.lake, tables, known, steps), wanted)
+    return _Everything(spark, shelf.lake, tables, known, steps)
 
 
 def _forget(tables: Mapping[str, Table], rebuild: Collection[str], lake: Lake, number: int) -> None:
@@ -100,47 +151,29 @@ def _forget(tables: Mapping[str, Table], rebuild: Collection[str], lake: Lake, n
         lake.forget_rebuilt(tables[name], number)
 
 
-def _rebuild(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
+def _rebuild(table: Table, computing: _Computing, lake: Lake, number: int, spark: "SparkSession") -> None:
     if lake.rebuilt(table, number) is None:
         if number == 0 or reads_state(table):
-            staged = lake.stage(table, empty(inputs.spark, table.schema), is_few=True)
+            staged = lake.stage(table, empty(spark, table.schema), is_few=True)
         else:
-            staged = inputs.stage(table, _function(table))
+            staged = computing.staged(table)
         lake.rebuild(table, number, staged)
     lake.protect(table)
     version = lake.rebuilt(table, number)
     if version is None:
         raise RuntimeError(f"{table.name} was not computed anew")
-    inputs.versions[table.name] = version
+    computing.versions[table.name] = version
 
 
-def _function(table: Table) -> Function:
+def _fill(table: Table, computing: _Computing, lake: Lake, number: int) -> None:
     if table.function is None:
-        raise TypeError(f"{table.name} has no function")
-    return table.function
-
-
-def _fill(table: Table, inputs: _Everything, lake: Lake, number: int) -> None:
-    if table.function is None:
-        return
-    if table.writing is Writing.PASSING:
-        inputs.passing[table.name] = inputs.stage(table, table.function)
         return
     if lake.committed(table.name) < number:
         if reads_state(table):  # what was then cannot be asked any more; the next comparison of everything tells
             lake.commit_unchanged(table, number)
         else:
-            lake.commit(table, number, inputs.stage(table, table.function))
+            lake.commit(table, number, computing.staged(table))
     then = lake.after(table, number)
     if then is None:
         raise RuntimeError(f"{table.name} was not filled")
-    inputs.versions[table.name] = then.version()
-
-
-def _with_what_passes(tables: Mapping[str, Table], lacked: Sequence[Table]) -> list[Table]:
-    """What is lacking and the tables between, which are never kept, in the order in which they are computed."""
-    wanted = {table.name for table in lacked}
-    for table in reversed(list(tables.values())):
-        if table.name in wanted and not reads_state(table):
-            wanted |= {name for name in needs_of(tables, table) if not tables[name].is_stored}
-    return [table for table in tables.values() if table.name in wanted]
+    computing.versions[table.name] = then.version()

@@ -75,6 +75,10 @@ class Inputs:
         frame = self.call(function)
         return self._lake.stage(table, frame, is_few=self._few.issuperset(parameters(function)))
 
+    def touched(self, table: Table) -> list[str]:
+        """The partitions that a table says it replaces."""
+        return [] if table.touches is None else [str(row[0]) for row in self.call(table.touches).collect()]
+
     def is_changed(self, table: Table) -> bool:
         """Whether the batch has anything for a table."""
         return self.batch is None or table.is_changed_by(self.batch)

@@ -283,7 +283,7 @@ class Runner:
             self._tell(table.name)
             if is_changed:
                 staged = inputs.stage(table, table.function)
-                self._lake.commit(table, number, staged, touched=_touched(table, inputs))
+                self._lake.commit(table, number, staged, touched=inputs.touched(table))
             else:
                 self._lake.commit_unchanged(table, number)
         self._note(table, inputs, number)
@@ -518,11 +518,6 @@ def _application(one: Range) -> str:
 
 def _is_known_gap(one: Range, agreed: Plan) -> bool:
     return any(loss.origin == one.origin and loss.kind == "pruned_unread" for loss in agreed.losses)
-
-
-def _touched(table: Table, inputs: Inputs) -> list[str]:
-    """The partitions that a table says it replaces."""
-    return [] if table.touches is None else [str(row[0]) for row in inputs.call(table.touches).collect()]
 
 
 def _range_row(one: Range) -> dict[str, Any]:

@@ -51,6 +51,14 @@ class Run:
 NO_RUN = Run(0, 0, {}, {})
 
 
+@dataclass(frozen=True)
+class Step:
+    """Batches that follow each other and found every history under one log's id."""
+
+    at: int  # of the last of them
+    ranges: tuple[Range, ...]
+
+
 class NotThen(faults.Fault):
     what = "the lake has no batch of then"
     remedy = "Name a batch or a time that it has: `holdfast pipeline show run` lists them."
@@ -113,19 +121,20 @@ class Shelf:
         if as_of.number is not None and as_of.number != last:
             raise NotThen(str(self.lake.path), f"{as_of}, and the last one is {last}")
 
-    def ranges(self, until: int) -> list[Range]:
-        """What all batches up to one have read, in order; what one went on with is one range with what was before it."""
+    def steps(self, until: int) -> list[Step]:
+        """What all batches up to one have read, in order; a batch that found a history under another log's id begins another step."""
         handle = self.lake.delta(records.RUN.name)
-        sql = f"SELECT unnest(ranges) AS one FROM {{rows}} WHERE number <= {until} ORDER BY number"  # noqa: S608 - a number
+        sql = f'SELECT "at", ranges FROM {{rows}} WHERE number <= {until} ORDER BY number'  # noqa: S608 - a number
         rows = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
-        known: dict[tuple[str, bytes], list[Range]] = {}
-        for one in (Range(**row["one"]) for row in rows if row["one"]["after"] < row["one"]["until"]):
-            of_log = known.setdefault((one.origin, one.log_id), [])
-            if of_log and of_log[-1].until == one.after:
-                of_log[-1] = replace(of_log[-1], until=one.until)
-            else:
-                of_log.append(one)
-        return [one for of_log in known.values() for one in of_log]
+        steps: list[Step] = []
+        logs: dict[str, bytes] = {}
+        for row in rows:
+            read = [Range(**one) for one in row["ranges"] if one["after"] < one["until"]]
+            if not steps or any(logs.get(one.origin, one.log_id) != one.log_id for one in read):
+                steps.append(Step(0, ()))
+            steps[-1] = Step(_micros(row["at"]), _joined(steps[-1].ranges, read))
+            logs |= {one.origin: one.log_id for one in read}
+        return steps
 
     def certificates(self, until: int | None = None) -> list[Certificate]:
         """All of them, or those up to a batch, in order."""
@@ -418,6 +427,20 @@ def _type(kind: Any) -> str:
         "date": "DATE",
     }
     return names[name]
+
+
+def _joined(known: Sequence[Range], read: Sequence[Range]) -> tuple[Range, ...]:
+    """Ranges, those that a batch went on with as one range with what was before them."""
+    found = list(known)
+    for one in read:
+        places = [
+            place for place, before in enumerate(found) if before.log_id == one.log_id and before.origin == one.origin
+        ]
+        if places and found[places[-1]].until == one.after:
+            found[places[-1]] = replace(found[places[-1]], until=one.until)
+        else:
+            found.append(one)
+    return tuple(found)
 
 
 def _micros(at: Any) -> int:
