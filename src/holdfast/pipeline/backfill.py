@@ -1,7 +1,8 @@
 """Tables that a lake lacks because it is older than they are, or has in an older form: computed from all that it has read.
 
 That is done as if in one batch. How histories are cut into batches shows in no table, so this leaves what the batches before would have
-left. Where a history went on under another log's id, it is done as if in one batch up to there and another from there on (`replay`).
+left. Where a history did not go on where it had been read to, because its log was restored or entries were pruned unread, it is done as
+if in one batch up to there and another from there on (`replay`).
 """
 
 from collections.abc import Collection, Mapping

@@ -1,7 +1,8 @@
-"""Tables computed from all that a lake has read, step by step, as its batches did: for histories that went on under another log's id.
+"""Tables computed from all that a lake has read, step by step, as its batches did: for histories that were not read in one go.
 
-A fork undoes what was read before it, and what that was shows in tables. So there is a step for every such time, and in each every
-table is computed that the wanted ones are made of, on a lake of their own beside the lake.
+A fork undoes what was read before it, and behind entries that were pruned unread nobody knows what went on before: what had been read by
+then shows in tables. So there is a step for every such time, and in each every table is computed that the wanted ones are made of, on a
+lake of their own beside the lake.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -53,10 +53,10 @@ NO_RUN = Run(0, 0, {}, {})
 
 @dataclass(frozen=True)
 class Step:
-    """Batches that follow each other and found every history under one log's id."""
+    """Batches that follow each other, and went on with every history where it had been read to."""
 
     at: int  # of the last of them
-    ranges: tuple[Range, ...]
+    ranges: tuple[Range, ...]  # one for each history
 
 
 class NotThen(faults.Fault):
@@ -122,18 +122,19 @@ class Shelf:
             raise NotThen(str(self.lake.path), f"{as_of}, and the last one is {last}")
 
     def steps(self, until: int) -> list[Step]:
-        """What all batches up to one have read, in order; a batch that found a history under another log's id begins another step."""
+        """What all batches up to one have read, in order; one that did not go on where a history had been read to begins a step."""
         handle = self.lake.delta(records.RUN.name)
         sql = f'SELECT "at", ranges FROM {{rows}} WHERE number <= {until} ORDER BY number'  # noqa: S608 - a number
         rows = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
         steps: list[Step] = []
-        logs: dict[str, bytes] = {}
+        reached: dict[str, tuple[bytes, int]] = {}
         for row in rows:
             read = [Range(**one) for one in row["ranges"] if one["after"] < one["until"]]
-            if not steps or any(logs.get(one.origin, one.log_id) != one.log_id for one in read):
+            goes_on = all(reached.get(one.origin, (one.log_id, one.after)) == (one.log_id, one.after) for one in read)
+            if not (steps and goes_on):
                 steps.append(Step(0, ()))
             steps[-1] = Step(_micros(row["at"]), _joined(steps[-1].ranges, read))
-            logs |= {one.origin: one.log_id for one in read}
+            reached |= {one.origin: (one.log_id, one.until) for one in read}
         return steps
 
     def certificates(self, until: int | None = None) -> list[Certificate]:
@@ -430,17 +431,11 @@ def _type(kind: Any) -> str:
 
 
 def _joined(known: Sequence[Range], read: Sequence[Range]) -> tuple[Range, ...]:
-    """Ranges, those that a batch went on with as one range with what was before them."""
-    found = list(known)
+    """Ranges, and what a batch went on with behind them."""
+    found = {one.origin: one for one in known}
     for one in read:
-        places = [
-            place for place, before in enumerate(found) if before.log_id == one.log_id and before.origin == one.origin
-        ]
-        if places and found[places[-1]].until == one.after:
-            found[places[-1]] = replace(found[places[-1]], until=one.until)
-        else:
-            found.append(one)
-    return tuple(found)
+        found[one.origin] = replace(found.get(one.origin, one), until=one.until)
+    return tuple(found.values())
 
 
 def _micros(at: Any) -> int:

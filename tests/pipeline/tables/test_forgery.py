@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.tables.receipt_forged import _RECEIPT, _fault
-from holdfast.protocol import event, keys, receipt
+from holdfast.protocol import administration, event, keys, receipt
+from holdfast.protocol.action import Action, AddMember, RevokeMember, Role, write_action
 from holdfast.protocol.envelope import Destination, Head
 from holdfast.protocol.fingerprint import DestinationKind
 from holdfast.protocol.history import Draft, Kind
@@ -32,7 +33,7 @@ def honest(secret: bytes = SECRET) -> Row:
     signed = receipt.sign_receipt(secret, START // 1_000_000, SAID, AUX)
     told = {"mesh": MESH, "sender": "ben", "client_message_id": "client-1", "epoch": b"e" * 16, "sequence": 3}
     entry = {"destination_ref": "ann", "event_id": bytes.fromhex(signed.id), "detail": event.encode(signed)}
-    member = {"key": keys.public_key(SECRET), "invite": None, "agreement": None, "is_member": True}
+    member = {"key": keys.public_key(SECRET), "invite": None, "agreement": None, "is_known": True}
     return {**told, **entry, **member}
 
 
@@ -56,7 +57,7 @@ FORGERIES: dict[str, Callable[[Row], Row]] = {
     "another epoch": lambda row: {**row, "epoch": bytes(16)},
     "another sequence": lambda row: {**row, "sequence": 4},
     "another recipient": lambda row: {**row, "destination_ref": "cy"},
-    "nobody's": lambda row: {**row, "is_member": False},
+    "nobody's": lambda row: {**row, "key": None},
     "another key": lambda row: {**row, "key": keys.public_key(secret_of("cy"))},
     "an invitation that vouches for nobody": lambda row: {
         **row,
@@ -74,6 +75,45 @@ def test_a_receipt_that_is_what_its_entry_says_is_no_forgery() -> None:
 @pytest.mark.parametrize("forgery", FORGERIES)
 def test_a_receipt_that_is_not_is_one(forgery: str) -> None:
     assert fault(FORGERIES[forgery](honest())) is not None
+
+
+def _receipt(signer: str, *, wrongly: bool = False) -> Draft:
+    """A receipt of ben's, signed by him or by somebody else."""
+    row = signature_turned(honest(secret_of(signer))) if wrongly else honest(secret_of(signer))
+    names = ("mesh", "sender", "client_message_id", "epoch", "sequence", "destination_ref", "event_id", "detail")
+    return Draft(kind=Kind.RECEIPT, destination_kind="dm", **{name: row[name] for name in names})
+
+
+def test_a_lake_that_began_late_accuses_nobody_whose_key_it_cannot_know(spark: SparkSession) -> None:
+    log = Log(b"A" * 16)
+    key, other = keys.public_key(SECRET), keys.public_key(secret_of("cy"))
+    said = [
+        _admin(AddMember(member="ben", name="ben", key=key, role=Role.MEMBER)),
+        _receipt("ben"),
+        _receipt("cy"),  # whose key it is, a lake cannot know that begins here
+        _receipt("ben", wrongly=True),
+        _admin(administration.rotate_member_key(secret_of("cy"), MESH, "ben", AUX)),
+        _receipt("cy"),
+        _receipt("ben"),
+        _admin(RevokeMember(member="ben")),
+        _receipt("cy"),
+    ]
+    for draft in said:
+        log.say(draft, 1)
+    assert other != key
+
+    def found(after: int) -> set[int]:
+        lake = MemoryLake(spark, ["receipt_forged"])
+        lake.run([Part("relay:x", log.log_id, after, len(said), log.entries[after:])])
+        assert lake.breaches == []
+        return {row["seq"] for row in lake.rows["receipt_forged"]}
+
+    assert found(0) == {3, 4, 7, 9}
+    assert found(1) == {4, 7, 9}
+
+
+def _admin(action: Action) -> Draft:
+    return Draft(kind=Kind.ADMIN, mesh=MESH, sender="ann", detail=write_action(action).encode())
 
 
 def _send(sequence: int, event_id: bytes) -> Draft:

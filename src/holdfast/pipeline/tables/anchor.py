@@ -6,6 +6,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import device_member, device_mesh, number_at, of_device
+from holdfast.pipeline.tables.extent import began_frame
 
 ANCHOR_BYTES = 120  # log id, position, chain, signature
 
@@ -68,10 +69,10 @@ def _relay_logs(extent: DataFrame) -> DataFrame:
     """Every log of a relay that is known by name, and how far its relay's history is known at all."""
     relays = extent.where(F.col("origin").startswith("relay:"))
     reached = relays.groupBy("origin").agg(
-        F.min("first_seq").alias("began_seq"),
         F.max(F.least("last_seq", "valid_until")).alias("reached_seq"),  # of two the lesser that is known
     )
-    return relays.join(reached, on="origin", how="inner").select(
+    known = relays.join(reached, on="origin", how="inner").join(began_frame(extent), on="origin", how="left")
+    return known.select(
         F.col("origin").alias("relay_origin"),
         F.col("log_id").alias("relay_log_id"),
         *("valid_until", "began_seq", "reached_seq"),

@@ -116,6 +116,30 @@ def logs_of(extent: DataFrame) -> list[Log]:
     return [Log(**{name: _plain(value) for name, value in row.items()}) for row in rows]
 
 
+def began(logs: Sequence[Log]) -> dict[str, int]:
+    """Per history the first position from which on the lake knows it without a gap, through all logs that it went on under."""
+    found: dict[str, int] = {}
+    for log in logs:
+        if log.valid_until is None and log.first_seq is not None:
+            found[log.origin] = max(log.first_seq, found.get(log.origin, 0))
+    return {origin: _followed_back([log for log in logs if log.origin == origin], seq) for origin, seq in found.items()}
+
+
+def _followed_back(logs: Sequence[Log], seq: int) -> int:
+    """Where those logs begin that lead up to a position."""
+    for log in logs:
+        if log.first_seq is not None and log.last_seq is not None and log.first_seq < seq:
+            end = log.last_seq if log.valid_until is None else min(log.last_seq, log.valid_until)
+            if seq <= end + 1:
+                return _followed_back(logs, log.first_seq)
+    return seq
+
+
+def began_frame(extent: DataFrame) -> DataFrame:
+    """The same as rows (origin, began_seq)."""
+    return few.listed(extent.sparkSession, list(began(logs_of(extent)).items()), "origin string, began_seq long")
+
+
 def _note(logs: dict[tuple[str, bytes], Log], row: Row) -> None:
     """What a batch has read of a log."""
     place = row.origin, bytes(row.log_id)

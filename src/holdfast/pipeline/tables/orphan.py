@@ -28,7 +28,7 @@ from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables._operation import operation_orphans, told_by_all, told_by_batch
 from holdfast.pipeline.tables._snapshot_state import snapshot_orphans, standing_by_all
 from holdfast.pipeline.tables.chain_break import alive
-from holdfast.pipeline.tables.extent import logs_of
+from holdfast.pipeline.tables.extent import began_frame, logs_of
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 from holdfast.pipeline.tables.sequence import ACCEPTS
 
@@ -267,9 +267,8 @@ def _looked_at(extent: DataFrame, state_range: DataFrame, batch: Batch) -> DataF
     """Per history whose state was read: where the batch lies, and where the lake begins."""
     rows = [(one.origin, 0 if batch.full else one.after, one.until) for one in batch.ranges]
     ranges = few.listed(extent.sparkSession, rows, "origin string, after long, until long")
-    began = extent.groupBy("origin").agg(F.min("first_seq").alias("began_seq"))
     return ranges.join(state_range.select("origin").distinct(), on="origin", how="inner").join(
-        began, on="origin", how="left"
+        began_frame(extent), on="origin", how="left"
     )
 
 
@@ -322,8 +321,9 @@ def _told(wrong: DataFrame) -> DataFrame:
 
 def _unmatched(new_fate: DataFrame, extent: DataFrame) -> DataFrame:
     """Closings that nothing was open for; before a lake's first entry something may have been."""
-    began = extent.groupBy("origin").agg(F.min("first_seq").alias("began_seq"))
-    loose = new_fate.where(F.col("state") == "unmatched").join(F.broadcast(began), on="origin", how="left")
+    loose = new_fate.where(F.col("state") == "unmatched").join(
+        F.broadcast(began_frame(extent)), on="origin", how="left"
+    )
     return loose.select(
         "origin",
         F.lit("closing_unknown").alias("kind"),

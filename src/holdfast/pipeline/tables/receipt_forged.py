@@ -1,17 +1,17 @@
 """Receipts that their recipient did not sign: the signature is checked again, from the history alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import key_of, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.chain_break import alive
-from holdfast.pipeline.tables.extent import logs_of
+from holdfast.pipeline.tables.extent import began, logs_of
 from holdfast.protocol import event, receipt
 from holdfast.protocol.action import Join
 from holdfast.protocol.administration import check_agreement
@@ -22,7 +22,7 @@ KEYS_KNOWN_MAX = 100_000
 
 _RECEIPT = (
     *("mesh", "sender", "client_message_id", "epoch", "sequence", "destination_ref", "event_id", "detail"),
-    *("key", "invite", "agreement", "is_member"),
+    *("key", "invite", "agreement", "is_known"),
 )
 
 
@@ -41,7 +41,8 @@ def forgeries_name_their_entry(new_receipt_forged: DataFrame) -> DataFrame:
 def receipt_forged(new_history: DataFrame, member_key: DataFrame, extent: DataFrame) -> DataFrame:
     """Receipts whose event is not what its author signed, or whose author had not the recipient's key at that time."""
     receipts = new_history.where(of_relay() & (F.col("kind") == "receipt"))
-    held = _held(alive(member_key, logs_of(extent)))
+    logs = logs_of(extent)
+    held = _held(alive(member_key, logs))
     in_force = (F.col("since_seq") < F.col("seq")) & (
         F.col("until_seq").isNull() | (F.col("seq") <= F.col("until_seq"))
     )
@@ -58,7 +59,7 @@ def receipt_forged(new_history: DataFrame, member_key: DataFrame, extent: DataFr
     wanted = named.select(
         *(F.col(f"receipt.{name}").alias(name) for name in ("origin", "log_id", "seq", "at", *_RECEIPT[:8])),
         *("key", "invite", "agreement"),
-        F.col("held.member").isNotNull().alias("is_member"),
+        _is_known(began(logs)).alias("is_known"),
     )
     judged = wanted.mapInArrow(_judged, "origin string, log_id binary, seq bigint, at timestamp, fault string")
     return judged.select(
@@ -72,14 +73,23 @@ def receipt_forged(new_history: DataFrame, member_key: DataFrame, extent: DataFr
 
 
 def _held(changes: DataFrame) -> DataFrame:
-    """Changes of keys as spans of positions in which each was in force."""
+    """Changes of keys as spans of positions in which each was in force; after the last key there is one without."""
     order = Window.partitionBy("origin", "mesh", "member").orderBy("seq")
-    spans = changes.select(
+    return changes.select(
         *("origin", "mesh", "member", "key", "invite", "agreement"),
         F.col("seq").alias("since_seq"),
         F.lead("seq").over(order).alias("until_seq"),
     )
-    return spans.where(F.col("key").isNotNull() | F.col("invite").isNotNull())
+
+
+def _is_known(began_seqs: Mapping[str, int]) -> Column:
+    """Whether the lake knows which key a member had: all of the history before was read, or all since a change of it."""
+    is_late = F.lit(False)
+    for origin, seq in began_seqs.items():
+        if seq > 1:
+            since = F.coalesce("since_seq", F.lit(0))
+            is_late = is_late | ((F.col("receipt.origin") == origin) & (since < seq))
+    return ~is_late
 
 
 def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -106,7 +116,7 @@ def _fault(
     key: str | None,
     invite: str | None,
     agreement: str | None,
-    is_member: bool,
+    is_known: bool,
 ) -> str | None:
     """What is wrong with one receipt."""
     try:
@@ -126,7 +136,9 @@ def _fault(
         bytes.fromhex(signed.id),
     ) != told:
         return "the signed event is not the one that the entry tells of"
-    if not is_member:
+    if not is_known:
+        return None  # its member may have had any key
+    if key is None and invite is None:
         return f"member {sender} had no key then"
     is_own = (
         signed.pubkey == key if key is not None else _is_vouched_for(mesh, sender, invite, agreement, signed.pubkey)
