@@ -18,7 +18,7 @@ QUESTIONS = {
         SELECT day, origin, log_id, seq, "at", mesh, coalesce(sender, destination_ref) AS actor, kind, decode(detail) AS detail
         FROM history WHERE (origin LIKE 'relay:%' AND kind IN ('admin', 'restored'))
             OR (origin LIKE 'relay:%' AND kind = 'moderated' AND recipient IS NULL)
-            OR kind = 'pruned' OR (origin LIKE 'device:%' AND kind IN ('aborted', 'restored'))
+            OR (kind = 'pruned' AND message_id IS NULL AND recipient IS NULL) OR (origin LIKE 'device:%' AND kind IN ('aborted', 'restored'))
     """,
     "member_key": """
         WITH asked AS (

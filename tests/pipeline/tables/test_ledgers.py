@@ -63,7 +63,9 @@ DECISIONS: dict[
     "moderated, for one recipient": ({"kind": "moderated", "recipient": "ben", "message_id": "m"}, None),
     "restored": ({"kind": "restored", "sender": "ann", "detail": b"\xff"}, (None, "restored", None, None)),
     "restored, of a device": ({"kind": "restored", "origin": DEVICE}, (None, "restored", None, None)),
-    "pruned": ({"kind": "pruned", "reason": "kept", "message_id": "m"}, (None, "pruned", None, "kept")),
+    "pruned": ({"kind": "pruned", "detail": b"\xff"}, (None, "pruned", None, None)),
+    "pruned, a message": ({"kind": "pruned", "sender": "ann", "message_id": "m"}, None),
+    "pruned, a member's key of a topic": ({"kind": "pruned", "recipient": "ben", "reason": "grant"}, None),
     "requeued": (
         {"kind": "aborted", "origin": DEVICE, "client_message_id": "c", "detail": b"heir"},
         ("ann", "requeue", "c", "heir"),

@@ -57,7 +57,7 @@ def audit_log(story: Story) -> Rows:
             said = (entry.sender, asked["action"], subject, entry.detail.decode())
         elif entry.kind is Kind.MODERATED and entry.recipient is None:
             said = (entry.destination_ref, "moderate", entry.message_id, entry.reason)
-        elif entry.kind in (Kind.RESTORED, Kind.PRUNED):
+        elif entry.kind is Kind.RESTORED or (entry.kind is Kind.PRUNED and entry.message_id is entry.recipient is None):
             said = (None, str(entry.kind), None, entry.reason)
         elif entry.kind is Kind.ABORTED:
             said = (origin.rpartition("/")[2], "requeue", entry.client_message_id, entry.detail.decode())

@@ -79,6 +79,8 @@ def _decisions() -> list[_Decision]:
     kind, nothing = F.col("kind"), F.lit(None)
     is_admin = of_relay() & (kind == "admin")
     is_reader = F.col("destination_kind").eqNullSafe("consumer")  # who reads the export, and how far it has come
+    # That messages and keys of topics go when their time is over nobody decided by then; the history has each of them.
+    is_log_pruned = (kind == "pruned") & F.col("message_id").isNull() & F.col("recipient").isNull()
     is_moderated = of_relay() & (kind == "moderated") & F.col("recipient").isNull()
     action = F.coalesce("asked.action", F.lit("unknown"))
     subject = F.coalesce(*(f"asked.{name}" for name in ("member", "topic", "author", "invite", "name")))
@@ -87,6 +89,6 @@ def _decisions() -> list[_Decision]:
         _Decision(is_admin & ~is_reader, action, F.col("sender"), subject, text),
         _Decision(is_admin & is_reader, F.lit("register_consumer"), nothing, F.col("destination_ref"), nothing),
         _Decision(is_moderated, F.lit("moderate"), F.col("destination_ref"), F.col("message_id"), F.col("reason")),
-        _Decision(kind.isin("restored", "pruned"), kind, nothing, nothing, F.col("reason")),
+        _Decision((kind == "restored") | is_log_pruned, kind, nothing, nothing, F.col("reason")),
         _Decision(of_device() & (kind == "aborted"), F.lit("requeue"), device_member(), send, text),
     ]
