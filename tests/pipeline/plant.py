@@ -147,20 +147,21 @@ def _repeat_sequence(files: Files, connection: apsw.Connection) -> Found:
     first = next(entry for entry in sends if entry.sender == last.sender)
     changed = msgspec.structs.replace(last, sequence=first.sequence)
     chain_anew(connection, [*entries[: last.seq - 1], changed, *entries[last.seq :]])
-    key = f"{last.mesh}/{last.sender}/{(last.epoch or b'').hex()}/{first.sequence}/{last.seq}"
+    key = f"{last.mesh}/{last.sender}/{(last.epoch or b'').hex()}/{first.sequence}/{files.log_id.hex()}/{last.seq}"
     return {("equivocation", key)} | unmet_anchors(files, last.seq)
 
 
 def _repeat_own_sequence(files: Files, connection: apsw.Connection) -> Found:
     """A device says that it sent two things under one sequence; nobody but it has signed its history."""
     home, (mesh, member) = files.homes[1], files.device_members()[1]
-    entries = list(part_of("", home / "device.db").entries)
+    part = part_of("", home / "device.db")
+    entries = list(part.entries)
     relayed = [entry for entry in entries if entry.kind is Kind.RELAYED and entry.destination_kind == "dm"]
     first, last = relayed[0], relayed[-1]
     changed = msgspec.structs.replace(last, sequence=first.sequence)
     with closing(apsw.Connection(str(home / "device.db"))) as device:
         chain_anew(device, [*entries[: last.seq - 1], changed, *entries[last.seq :]])
-    key = f"{mesh}/{member}/{(last.epoch or b'').hex()}/{first.sequence}/{last.seq}"
+    key = f"{mesh}/{member}/{(last.epoch or b'').hex()}/{first.sequence}/{part.log_id.hex()}/{last.seq}"
     return {("equivocation", key), ("operation_differs", f"{mesh}/{member}/{last.sequence}")}
 
 

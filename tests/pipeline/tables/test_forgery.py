@@ -138,6 +138,22 @@ def test_a_sequence_is_used_twice_only_by_another_event(spark: SparkSession) -> 
     lake.run([Part("relay:x", new.log_id, 1, 7, new.entries[1:], new.entries[0].chain)])
     epoch = (b"e" * 16).hex()
     assert lake.findings() == [
-        ("equivocation", f"{MESH}/ann/{epoch}/2/4", True),
-        ("equivocation", f"{MESH}/ann/{epoch}/3/7", True),
+        ("equivocation", f"{MESH}/ann/{epoch}/2/{new.log_id.hex()}/4", True),
+        ("equivocation", f"{MESH}/ann/{epoch}/3/{new.log_id.hex()}/7", True),
+    ]
+
+
+def test_a_sequence_is_used_twice_at_one_position_of_two_logs(spark: SparkSession) -> None:
+    old = Log(b"A" * 16)
+    old.say(_send(0, b"a" * 32))
+    new = old.forked(b"B" * 16)
+    old.say(_send(1, b"b" * 32), 1)
+    old.say(_send(0, b"c" * 32), 1)
+    new.say(_send(0, b"d" * 32), 5)
+    lake = MemoryLake(spark, ["equivocation"])
+    lake.run([Part("relay:x", old.log_id, 0, 3, old.entries)])
+    lake.run([Part("relay:x", new.log_id, 1, 3, new.entries[1:], new.entries[0].chain)])
+    epoch = (b"e" * 16).hex()
+    assert lake.findings() == [
+        ("equivocation", f"{MESH}/ann/{epoch}/0/{log.log_id.hex()}/3", True) for log in (old, new)
     ]

@@ -388,10 +388,9 @@ def _anchor(story: Story, entry: Entry) -> Found:
     return set() if chains.get(seq) == chain else {("anchor_mismatch", key)}
 
 
-def _sends(story: Story) -> list[tuple[str, Entry]]:
+def _sends(story: Story) -> list[tuple[str, bytes, Entry]]:
     kinds = (Kind.ACCEPTED, Kind.RECEIPT, Kind.ADMIN)
-    told = [(origin, entry) for origin, _, entry in story.of("relay:") if entry.kind in kinds]
-    return [(origin, entry) for origin, entry in told if entry.sequence is not None]
+    return [one for one in story.of("relay:") if one[2].kind in kinds and one[2].sequence is not None]
 
 
 Sequences = dict[tuple[str, str, str, bytes, str], set[int]]
@@ -400,7 +399,7 @@ Sequences = dict[tuple[str, str, str, bytes, str], set[int]]
 def sequences(batches: Sequence[Sequence[Part]]) -> Sequences:
     """The sequences of each sender's epoch: those that the relay accepted, those that the device was told of."""
     found: Sequences = defaultdict(set)
-    for origin, entry in _sends(Story(part for batch in batches for part in batch)):
+    for origin, _, entry in _sends(Story(part for batch in batches for part in batch)):
         found[origin, entry.mesh or "", entry.sender or "", entry.epoch or b"", "accepted"].add(entry.sequence or 0)
     member = {entry: part.origin for batch in batches for part in batch for entry in part.entries}
     for story, entry in anchors(batches):
@@ -437,7 +436,7 @@ def sequence_gap(all_of_them: Sequences) -> Found:
 def sender_reset(story: Story) -> Found:
     found: Found = set()
     epochs: dict[tuple[str, str, str], list[bytes]] = defaultdict(list)
-    for origin, entry in _sends(story):
+    for origin, _, entry in _sends(story):
         known = epochs[origin, entry.mesh or "", entry.sender or ""]
         if entry.epoch not in known:
             if known:
@@ -457,12 +456,12 @@ def _relayed_twice(batches: Sequence[Sequence[Part]]) -> Found:
     """Sequences for which a device has the word of one log of a relay twice, for different events."""
     found: Found = set()
     seen: dict[tuple[Any, ...], set[bytes | None]] = defaultdict(set)
-    member = {entry: part.origin for batch in batches for part in batch for entry in part.entries}
+    member = {entry: part for batch in batches for part in batch for entry in part.entries}
     for _, entry in anchors(batches):
-        events = seen[member[entry], entry.epoch, entry.sequence, entry.detail[:16]]
+        origin, log_id = member[entry].origin, member[entry].log_id
+        events = seen[origin, entry.epoch, entry.sequence, entry.detail[:16]]
         if events - {entry.event_id}:
-            name = member[entry].removeprefix("device:")
-            found.add(("equivocation", f"{name}/{(entry.epoch or b'').hex()}/{entry.sequence}/{entry.seq}"))
+            found.add(_equivocation(origin.removeprefix("device:"), log_id, entry))
         events.add(entry.event_id)
     return found
 
@@ -470,13 +469,17 @@ def _relayed_twice(batches: Sequence[Sequence[Part]]) -> Found:
 def _accepted_twice(story: Story) -> Found:
     found: Found = set()
     seen: dict[tuple[Any, ...], list[Entry]] = defaultdict(list)
-    for origin, entry in _sends(story):
+    for origin, log_id, entry in _sends(story):
         key = (origin, entry.mesh, entry.sender, entry.epoch, entry.sequence)
         if any(other.event_id != entry.event_id for other in seen[key]):
-            name = f"{entry.mesh}/{entry.sender}/{(entry.epoch or b'').hex()}/{entry.sequence}/{entry.seq}"
-            found.add(("equivocation", name))
+            found.add(_equivocation(f"{entry.mesh}/{entry.sender}", log_id, entry))
         seen[key].append(entry)
     return found
+
+
+def _equivocation(sender: str, log_id: bytes, entry: Entry) -> tuple[str, str]:
+    place = f"{(entry.epoch or b'').hex()}/{entry.sequence}/{log_id.hex()}/{entry.seq}"
+    return "equivocation", f"{sender}/{place}"
 
 
 def receipt_forged(story: Story) -> Found:

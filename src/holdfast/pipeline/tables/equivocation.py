@@ -56,11 +56,11 @@ def _pairs(again: DataFrame, sends: DataFrame) -> DataFrame:
 
 
 def _told(pairs: DataFrame) -> DataFrame:
-    told = pairs.groupBy(*_SEND, "seq", "at", "event_id").agg(F.min("other_seq").alias("other_seq"))
+    told = pairs.groupBy(*_SEND, "log_id", "seq", "at", "event_id").agg(F.min("other_seq").alias("other_seq"))
     return told.select(
         "origin",
         F.lit("equivocation").alias("kind"),
-        key_of("mesh", "sender", text_of("epoch"), "sequence", "seq").alias("key"),
+        key_of("mesh", "sender", text_of("epoch"), "sequence", text_of("log_id"), "seq").alias("key"),
         F.concat(
             F.lit("entry "),
             F.col("seq"),
