@@ -67,14 +67,18 @@ def shelf_of(path: Path, tables: Mapping[str, Table] | None = None) -> Shelf:
 def findings(path: Path, tables: Mapping[str, Table] | None = None) -> list[tuple[str, str]]:
     """Kind and key of everything that the last batch knows to be wrong or odd."""
     shelf = shelf_of(path, tables)
-    return [(row["kind"], row["key"]) for row in shelf.findings(shelf.last_run().versions)]
+    return [(row["kind"], row["key"]) for row in _all_findings(shelf)]
 
 
 def violations(path: Path) -> list[tuple[str, str, str]]:
     """What breaks a rule."""
     shelf = shelf_of(path)
+    return [(row["kind"], row["key"], row["detail"]) for row in _all_findings(shelf) if row["is_violation"]]
+
+
+def _all_findings(shelf: Shelf) -> list[dict[str, Any]]:
     found = shelf.findings(shelf.last_run().versions)
-    return [(row["kind"], row["key"], row["detail"]) for row in found if row["is_violation"]]
+    return found.first(found.count().all)
 
 
 def contents(

@@ -43,9 +43,7 @@ def _violations(spark: SparkSession, files: Files, folder: Path) -> plant.Found:
     folder.mkdir()
     with _serving(files.database.parent) as relay:
         lakes.run(spark, folder / "lake", lakes.place_of(relay, folder), full=True)
-    shelf = lakes.shelf_of(folder / "lake")
-    rows = shelf.findings(shelf.last_run().versions)
-    return {(row["kind"], row["key"]) for row in rows if row["is_violation"]}
+    return {(kind, key) for kind, key, _ in lakes.violations(folder / "lake")}
 
 
 @pytest.mark.timeout(600)

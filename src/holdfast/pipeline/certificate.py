@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.findings import Findings
 from holdfast.pipeline.plan import DEVICE
 from holdfast.pipeline.table import Range
 from holdfast.protocol import keys
@@ -90,7 +91,7 @@ class Facts:
     versions: Mapping[str, int]
     digests: Mapping[str, Digest]
     listings: Mapping[str, str]
-    findings: Sequence[Mapping[str, Any]]
+    findings: Findings
     balance: Mapping[str, int]
     uncompared: Sequence[str]
 
@@ -139,13 +140,10 @@ def _raw(text: str | None) -> bytes | None:
     return None if text is None else bytes.fromhex(text)
 
 
-def _findings(findings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    kinds: dict[str, int] = {}
-    for one in findings:
-        kinds[one["kind"]] = kinds.get(one["kind"], 0) + 1
-    first = [{name: one[name] for name in ("kind", "key", "detail", "is_violation")} for one in findings[:FINDINGS_MAX]]
-    violations = sum(1 for one in findings if one["is_violation"])
-    return {"violations": violations, "kinds": kinds, "first": first}
+def _findings(findings: Findings) -> dict[str, Any]:
+    names, count = ("kind", "key", "detail", "is_violation"), findings.count()
+    first = [{name: one[name] for name in names} for one in findings.first(FINDINGS_MAX)]
+    return {"violations": count.violations, "kinds": dict(count.kinds), "first": first}
 
 
 def signed_digest(document: str) -> bytes:

@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from holdfast.pipeline import certificate
+from holdfast.pipeline.findings import Count
 from holdfast.pipeline.latency import QUANTILES, quantiles
 from holdfast.pipeline.shelf import Shelf
 
@@ -20,11 +21,13 @@ def gather(shelf: Shelf) -> dict[str, Any]:
     said = certificates[-1].said if certificates else None
     removed = shelf.removed(last.versions)
     versions = {name: version for name, version in last.versions.items() if name not in removed}
-    findings = [
+    findings = shelf.findings(versions)
+    first = [
         {name: one[name] for name in ("kind", "key", "detail", "is_violation", "origin", "seq", "table")}
-        for one in shelf.findings(versions)
+        for one in findings.first(FINDINGS_SHOWN_MAX)
     ]
-    count, violations = _counted(findings, said["findings"] if said and removed else None)
+    left = findings.count()
+    count = Count(said["findings"]["violations"], said["findings"]["kinds"]) if said and removed else left
     return {
         "batch": last.number,
         "at": last.at,
@@ -36,9 +39,10 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "pubkey": certificates[-1].pubkey if certificates else None,
         "logs": said["heads"] if said else [],
         "devices": said["devices"] if said else [],
-        "violations": violations,
-        "findings": findings,
-        "findings_removed": count - len(findings),
+        "violations": count.violations,
+        "findings": first,
+        "findings_more": left.all - len(first),
+        "findings_removed": count.all - left.all,  # where files of them are gone, there were as many as was certified
         "latency": _latency(shelf, versions),
         "removed": sorted(removed),
         "tables": [
@@ -46,13 +50,6 @@ def gather(shelf: Shelf) -> dict[str, Any]:
             for name, version in sorted(last.versions.items())
         ],
     }
-
-
-def _counted(findings: Sequence[Mapping[str, Any]], certified: Mapping[str, Any] | None) -> tuple[int, int]:
-    """How many findings there were, and violations among them; where files of them are gone, as it was certified."""
-    if certified is not None:
-        return sum(certified["kinds"].values()), certified["violations"]
-    return len(findings), sum(1 for one in findings if one["is_violation"])
 
 
 def _latency(shelf: Shelf, versions: Mapping[str, int]) -> list[dict[str, Any]]:
@@ -85,7 +82,7 @@ def page(told: Mapping[str, Any], show_time: Any) -> str:
         "<h2>Time to delivery</h2>",
         _GONE if "delivery_slo" in told["removed"] else _plot(told["latency"], show_time),
         "<h2>Findings</h2>",
-        _findings(told["findings"], told["findings_removed"]),
+        _findings(told["findings"], told["findings_more"], told["findings_removed"]),
         "<h2>Logs</h2>",
         _table(("origin", "log", "up to"), [(log["origin"], log["log_id"], log["seq"]) for log in told["logs"]]),
         "<h2>Tables</h2>",
@@ -123,15 +120,13 @@ def _balance(balance: Mapping[str, int], *, holds: bool) -> str:
     return f"<p>{balance['recipients']:,} recipients {sign}</p>" + _table(("outcome", "count"), rows)
 
 
-def _findings(findings: Sequence[Mapping[str, Any]], removed: int) -> str:
+def _findings(findings: Sequence[Mapping[str, Any]], more: int, removed: int) -> str:
     gone = f"<p>{removed:,} were certified whose files have been removed since.</p>" if removed else ""
     if not findings:
         return gone or "<p>None.</p>"
     rows = [
-        ("violation" if one["is_violation"] else "to know", one["kind"], one["key"], one["detail"])
-        for one in findings[:FINDINGS_SHOWN_MAX]
+        ("violation" if one["is_violation"] else "to know", one["kind"], one["key"], one["detail"]) for one in findings
     ]
-    more = len(findings) - len(rows)
     return _table(("", "kind", "key", "detail"), rows) + (f"<p>… and {more:,} more.</p>" if more else "") + gone
 
 

@@ -18,6 +18,7 @@ from deltalake.transaction import Transaction
 from holdfast.pipeline import backfill, certificate, few, plan, proof, records, session, shelf, taking, times, upkeep
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.digest import Digest, of_files_by_tasks
+from holdfast.pipeline.findings import Findings
 from holdfast.pipeline.inputs import Inputs, entries
 from holdfast.pipeline.lake import BatchUnderWay, Lake, LakeOther, OffsetGap
 from holdfast.pipeline.plan import Loss, Mark, Plan, Source
@@ -103,7 +104,7 @@ class Runner:
     def kept(self) -> Mapping[str, Mark]:
         """Up to where each history need not be kept elsewhere."""
         last = self.last_run()
-        in_doubt = proof.in_doubt(self._shelf.findings(last.versions))
+        in_doubt = proof.in_doubt(self._shelf.findings(last.versions).first_of_each())
         return proof.kept(last.marks, self._uncompared(last.number + 1), in_doubt)
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
@@ -168,15 +169,15 @@ class Runner:
     def _stands(self, last: Run, before: certificate.Certificate) -> Outcome:
         """What the last complete batch came to, without what it read."""
         findings = self._shelf.findings(last.versions)
-        in_doubt = proof.in_doubt(findings)
+        count, in_doubt = findings.count(), proof.in_doubt(findings.first_of_each())
         return Outcome(
             number=last.number,
             at=last.at,
             entries=0,
             balance=before.said["balance"],
-            violations=len(_violations(findings)),
+            violations=count.violations,
             new_violations=0,
-            findings=len(findings),
+            findings=count.all,
             is_full=False,
             uncompared=before.uncompared,
             in_doubt=in_doubt,
@@ -299,19 +300,20 @@ class Runner:
     def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
         """Certify, and make the batch the last complete one."""
         heads = self._heads(agreed, last, inputs)
-        findings, known = self._shelf.findings(inputs.versions), _violations(self._shelf.findings(last.versions))
+        findings = self._shelf.findings(inputs.versions)
+        count, new = findings.count(), findings.new_violations(self._shelf.findings(last.versions))
         facts = self._facts(agreed, last, inputs, heads, findings)
         self._write_certificate(facts, inputs)
         self._write_run(agreed, facts.at, heads, inputs.versions)
-        marks, in_doubt = {head["origin"]: Mark(**head) for head in heads}, proof.in_doubt(findings)
+        marks, in_doubt = {head["origin"]: Mark(**head) for head in heads}, proof.in_doubt(findings.first_of_each())
         return Outcome(
             number=agreed.number,
             at=facts.at,
             entries=agreed.entries,
             balance=facts.balance,
-            violations=len(_violations(findings)),
-            new_violations=len(_violations(findings) - known),
-            findings=len(findings),
+            violations=count.violations,
+            new_violations=new,
+            findings=count.all,
             is_full=agreed.full,
             uncompared=facts.uncompared,
             in_doubt=in_doubt,
@@ -324,12 +326,12 @@ class Runner:
         if handle is None:
             raise RuntimeError("a certificate comes from its table")
         versions = {**made.said["versions"], records.CERTIFICATE.name: handle.version()}
-        known = _violations(self._shelf.findings(last.versions))
+        known = self._shelf.findings(last.versions)
         self._write_run(agreed, made.said["at"], made.heads, versions)
         now = self._shelf.last_run()
         return replace(
             self._stands(now, made),
-            new_violations=len(_violations(self._shelf.findings(now.versions)) - known),
+            new_violations=self._shelf.findings(now.versions).new_violations(known),
             entries=agreed.entries,
             is_full=agreed.full,
             is_new=True,
@@ -423,7 +425,7 @@ class Runner:
         last: Run,
         inputs: Inputs,
         heads: list[dict[str, Any]],
-        findings: list[dict[str, Any]],
+        findings: Findings,
     ) -> Facts:
         before = self._certificate_before(agreed.number)
         said = {"digests": {}, "balance": {}} if before is None else before.said
@@ -496,11 +498,6 @@ def _is_read(one: Range, last: Run) -> bool:
     """Whether the lake has all of a range."""
     mark = last.marks.get(one.origin)
     return mark is not None and mark.log_id == one.log_id and one.after == one.until
-
-
-def _violations(findings: Sequence[Mapping[str, Any]]) -> set[tuple[str, ...]]:
-    """What breaks a rule, by what no two findings share."""
-    return {(one["table"], one["origin"], one["kind"], one["key"]) for one in findings if one["is_violation"]}
 
 
 def _planned(path: Path) -> Plan | None:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from duckdb import StatementType
 from holdfast.pipeline import catalog, certificate, content, digest, records, times
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
+from holdfast.pipeline.findings import Files, Findings
 from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, has_columns_of, live_files, misplaced
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Range, Table
@@ -236,14 +238,17 @@ class Shelf:
             found[name] = content.listing(self.lake.root(name), paths)
         return found
 
-    def findings(self, versions: Mapping[str, int]) -> list[dict[str, Any]]:
-        """What is wrong, violations first."""
-        found = []
-        for table in self.tables.values():
-            if table.finds and table.is_stored:
-                sql = "SELECT * FROM {rows} ORDER BY is_violation DESC, kind, key"
-                found += [{**row, "table": table.name} for row in self.query(table.name, versions.get(table.name), sql)]
-        return sorted(found, key=lambda row: (not row["is_violation"], row["kind"], row["key"]))
+    def findings(self, versions: Mapping[str, int]) -> Findings:
+        """What is wrong, or worth knowing."""
+        tables = [table for table in self.tables.values() if table.finds and table.is_stored]
+        kept = {table.name: self._files(table, versions.get(table.name)) for table in tables}
+        return Findings(kept, lambda sql: self._answer("", sql, ()))
+
+    def _files(self, table: Table, version: int | None) -> Files:
+        handle = self._handle(table.name, version)
+        paths = [] if handle is None else live_files(handle)
+        is_other = handle is not None and not has_columns_of(handle, table)
+        return Files(paths, partial(relation, table, is_other=is_other))
 
     def look_up(self, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         """Rows of a question of our own, in which every table has its name."""
@@ -302,9 +307,8 @@ class Shelf:
 
     def _source(self, name: str, version: int | None) -> str:
         """The SQL of a table's rows."""
-        table, handle = self.tables[name], self._handle(name, version)
-        paths = [] if handle is None else live_files(handle)
-        found = relation(table, paths, is_other=handle is not None and not has_columns_of(handle, table))
+        kept = self._files(self.tables[name], version)
+        found = kept.relation(kept.paths)
         if self.as_of is not None and name in _NUMBERED:
             found = f"(SELECT * FROM {found} WHERE number <= {self.last_run().number})"  # noqa: S608 - a number
         return found

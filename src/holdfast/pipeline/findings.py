@@ -1,0 +1,82 @@
+"""All findings of a lake: counted, and the first of them. There may be millions, so nobody is ever given all of their rows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast.pipeline.finding import COLUMNS
+
+_COLUMNS = ", ".join(f'"{field.name}"' for field in COLUMNS.fields)
+
+OF_HISTORY = "history/"
+"""What the key of a finding begins with that tells of the rule of the history itself."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many findings there are."""
+
+    violations: int
+    kinds: Mapping[str, int]
+
+    @property
+    def all(self) -> int:
+        return sum(self.kinds.values())
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one table that finds, and the SQL of some of its rows."""
+
+    paths: Sequence[Path]
+    relation: Callable[[Sequence[Path]], str]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What tables that find have after a batch."""
+
+    tables: Mapping[str, Files]
+    answer: Callable[[str], list[dict[str, Any]]]
+
+    def first(self, most: int) -> list[dict[str, Any]]:
+        """So many rows, violations first, each with its table."""
+        order = 'is_violation DESC, kind, key, "table", origin'
+        return self.answer(f"SELECT * FROM ({self._rows}) ORDER BY {order} LIMIT {most}")  # noqa: S608 - a number
+
+    def count(self) -> Count:
+        sql = f"""
+            SELECT kind, count(*) AS rows, count(*) FILTER (is_violation) AS violations FROM ({self._rows}) GROUP BY kind
+        """  # noqa: S608 - our own words
+        rows = self.answer(sql)
+        return Count(sum(row["violations"] for row in rows), {row["kind"]: row["rows"] for row in rows})
+
+    def first_of_each(self) -> list[dict[str, Any]]:
+        """Per table, history and kind the first position that a finding has; and all that tells of the history's own rule."""
+        names = '"table", origin, kind'
+        sql = f"""
+            SELECT {names}, arg_min(key, seq) AS key, min(seq) AS seq FROM ({self._rows}) WHERE seq IS NOT NULL GROUP BY ALL
+            UNION ALL
+            SELECT {names}, key, seq FROM ({self._rows}) WHERE starts_with(key, '{OF_HISTORY}')
+        """  # noqa: S608 - our own words
+        return self.answer(sql)
+
+    def new_violations(self, before: "Findings") -> int:
+        """How many violations there are that there were not; only in files that were not there either."""
+        count = 0
+        for name, now in self.tables.items():
+            known = before.tables[name]
+            added = sorted(set(now.paths) - set(known.paths))
+            if added:
+                violations = "SELECT origin, kind, key FROM {} WHERE is_violation"
+                new, old = (violations.format(one) for one in (now.relation(added), known.relation(known.paths)))
+                count += self.answer(f"SELECT count(*) AS rows FROM ({new} EXCEPT {old})")[0]["rows"]  # noqa: S608 - our own words
+        return count
+
+    @property
+    def _rows(self) -> str:
+        return " UNION ALL ".join(
+            f"SELECT '{name}' AS \"table\", {_COLUMNS} FROM {one.relation(one.paths)}"  # noqa: S608 - names out of the registry
+            for name, one in self.tables.items()
+        )
