@@ -45,10 +45,10 @@ def test_a_backfill_leaves_what_batches_left_of_a_history_that_begins_late_lacks
     assert read == [[(first, second)], [(third - 1, fourth)], [(second, last)]]
     assert {kind for kind, _ in lakes.findings(lake, TABLES)} == {"began_late", "pruned_unread"}
 
-    outcome = Runner(lambda: spark, Lake(lake), TABLES).backfill(["extent"])
-
-    assert outcome.number == 4
-    assert lakes.contents(lake, TABLES) == before
+    for number, name in enumerate(("extent", "chain_break"), 4):
+        outcome = Runner(lambda: spark, Lake(lake), TABLES).backfill([name])
+        assert outcome.number == number
+        assert lakes.contents(lake, TABLES) == before
 
 
 def test_what_batches_went_on_with_is_one_range(spark: SparkSession, tmp_path: Path) -> None:

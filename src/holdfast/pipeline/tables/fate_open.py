@@ -27,9 +27,12 @@ def nothing_is_open_and_closed(fate_open: DataFrame, new_message_fate: DataFrame
 )
 def fate_open(new_fate: DataFrame) -> DataFrame:
     """Every delivery that the history has opened and not closed."""
-    waiting = new_fate.where(F.col("state") == "open").join(_taken(new_fate), on=_QUEUE, how="left")
+    waiting, taken = new_fate.where(F.col("state") == "open").alias("waiting"), _taken(new_fate).alias("taken")
+    # A damaged accept names no mesh, and those that do not are of one queue all the same.
+    is_of_queue = [F.col(f"waiting.{name}").eqNullSafe(F.col(f"taken.{name}")) for name in _QUEUE]
+    met = waiting.join(taken, on=is_of_queue, how="left").select("waiting.*", "taken_seq")
     is_overtaken = F.coalesce(F.col("accepted_seq") < F.col("taken_seq"), F.lit(False))
-    return waiting.withColumn("passed_over", F.col("passed_over") | is_overtaken).select(*SCHEMA.fieldNames())
+    return met.withColumn("passed_over", F.col("passed_over") | is_overtaken).select(*SCHEMA.fieldNames())
 
 
 def _taken(new_fate: DataFrame) -> DataFrame:
