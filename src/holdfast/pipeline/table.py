@@ -72,7 +72,7 @@ class Batch:
 
     number: int  # from 1; for `run` and `certificate` alone
     at: int  # µs: the greatest `at` of all entries up to here, which is the batch's clock
-    ranges: tuple[Range, ...]
+    ranges: tuple[Range, ...]  # one for each history
     full: bool  # compare all of the exported state, not only what this batch touched
     kinds: frozenset[str] = frozenset()  # of its entries
     is_behind: bool = False  # compare nothing: the batch that catches up will compare all

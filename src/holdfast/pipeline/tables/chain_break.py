@@ -7,14 +7,13 @@ a lake has that began later must go on from there.
 """
 
 from collections.abc import Iterator
-from itertools import groupby, pairwise
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import few
-from holdfast.pipeline.table import Batch, Range, Writing, table
+from holdfast.pipeline.table import Batch, Writing, table
 from holdfast.pipeline.tables._entry import key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.extent import Log, logs_of
@@ -22,8 +21,6 @@ from holdfast.protocol import keys
 from holdfast.protocol.anchor import digest
 
 CUT_BYTES = 104  # position, chain, signature
-
-NOWHERE_BEFORE, NOWHERE_BEHIND = -(2**63), 2**63 - 1
 
 _LOG = ["origin", "log_id"]
 
@@ -84,38 +81,22 @@ def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
 
 
 def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
-    """Where each range begins, and the chain there; of a log's very first entry `extent` sees to that.
-
-    A log has several where entries between them were pruned before the lake had them. All that lies before the second belongs to the
-    first, and so on: entries that nobody asked for are wrong in some range, and in one alone.
-    """
-    rows = []
-    for _, found in groupby(sorted(batch.ranges, key=_place_of), key=lambda one: _place_of(one)[:2]):
-        ranges = list(found)
-        bounds = [NOWHERE_BEFORE, *(one.after for one in ranges[1:]), NOWHERE_BEHIND]
-        for one, (low, high) in zip(ranges, pairwise(bounds), strict=True):
-            rows.append((one.origin, one.log_id, one.after, one.chain if one.after else None, low, high))
-    columns = "origin string, log_id binary, after long, chain binary, low long, high long"
-    known = few.listed(new_history.sparkSession, rows, columns)
+    """Where each history's range begins, and the chain there; of a log's very first entry `extent` sees to that."""
+    rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
+    known = few.listed(new_history.sparkSession, rows, "origin string, log_id binary, after long, chain binary")
     signed = cuts.select("origin", F.col("relay_seq").alias("after"), "relay_chain").dropDuplicates(["origin", "after"])
     # A position is cut once; of a damaged log that tells of it twice any one will do, for the other is found to be wrong.
     return known.join(F.broadcast(signed), on=["origin", "after"], how="left").select(
-        *_LOG, "after", F.coalesce("chain", "relay_chain").alias("start"), "low", "high"
+        *_LOG, "after", F.coalesce("chain", "relay_chain").alias("start")
     )
-
-
-def _place_of(one: Range) -> tuple[str, bytes, int]:
-    return one.origin, one.log_id, one.after
 
 
 def _linked(new_link: DataFrame, starts: DataFrame) -> DataFrame:
     """Parts, each with the end of those before it, and what is wrong inside of them. Of parts that overlap all but one begin in a wrong place."""
     end = F.when(F.col("last_seq").isNotNull(), F.struct("last_seq", "last_at", "last_chain"))
-    placed = new_link.join(F.broadcast(starts), on=_LOG, how="left")
-    of_range = placed.where(F.coalesce((F.col("seq") > F.col("low")) & (F.col("seq") <= F.col("high")), F.lit(True)))
-    order = Window.partitionBy(*_LOG, "low").orderBy("seq", F.col("last_seq").desc_nulls_last(), "at", "chain", "bytes")
+    order = Window.partitionBy(*_LOG).orderBy("seq", F.col("last_seq").desc_nulls_last(), "at", "chain", "bytes")
     before = F.max(end).over(order.rowsBetween(Window.unboundedPreceding, -1))
-    return of_range.select("*", before.alias("before"))
+    return new_link.join(F.broadcast(starts), on=_LOG, how="left").select("*", before.alias("before"))
 
 
 def _breaks(linked: DataFrame) -> DataFrame:
