@@ -1,5 +1,7 @@
 """What a batch reads of histories that were restored, cut off, pruned or exchanged."""
 
+import itertools
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.cli import pipeline
 from holdfast.pipeline import checkpoint, pages, plan, watch
 from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake
@@ -20,6 +23,7 @@ from holdfast.relay.database import open_relay
 from holdfast.store import history
 from tests.pipeline import lakes
 from tests.pipeline.toys import TOYS
+from tests.pipeline.worlds import generated
 from tests.relay.running import RunningRelay, running
 
 
@@ -82,6 +86,79 @@ def test_a_log_that_lost_its_tail_is_a_violation(spark: SparkSession, data: Path
     assert outcome.violations == again.violations == 1
     ((kind, key),) = lakes.findings(lake)
     assert (kind, key.rpartition("/")[2]) == ("log_truncated", str(head - 2))
+    assert [mark.seq for one in (outcome, again) for mark in one.kept.values()] == [head - 2, head - 2]
+
+
+@pytest.fixture
+def older(spark: SparkSession, data: Path, tmp_path: Path) -> Path:
+    """The directory of a relay as it was two entries before those that the lake has read of it."""
+    shutil.copytree(data, tmp_path / "older")
+    with running(data) as relay:
+        _send_later(relay, 2)
+        lakes.run(spark, tmp_path / "lake", lakes.place_of(relay, tmp_path), tables=TOYS)
+    return tmp_path / "older"
+
+
+READ = 12  # entries that the lake has of the log that was put aside
+
+
+@pytest.mark.parametrize("grown", [2, 4], ids=["as long as it was", "longer"])
+def test_a_log_that_was_cut_off_and_has_grown_again_is_a_violation_and_not_read_on(
+    spark: SparkSession, older: Path, tmp_path: Path, grown: int
+) -> None:
+    with running(older) as relay:
+        _send_later(relay, grown)
+        runner, sources = _runner(spark, relay, tmp_path)
+        (outcome,) = watch.once(runner, sources, full=True)
+        (again,) = watch.once(runner, sources, full=False)
+    assert _kinds_and_positions(tmp_path) == [("log_rewritten", str(READ))]
+    assert (outcome.entries, outcome.new_violations, again.is_new, again.violations) == (0, 1, False, 1)
+    assert [mark.seq for one in (outcome, again) for mark in one.kept.values()] == [0, 0]
+
+
+def test_every_tells_of_a_log_that_has_grown_again_once(spark: SparkSession, older: Path, tmp_path: Path) -> None:
+    class Enough(Exception):
+        pass
+
+    def enough(seconds: float) -> None:
+        raise Enough
+
+    with running(older) as relay:
+        _send_later(relay, 4)
+        runner, sources = _runner(spark, relay, tmp_path)
+        batches = watch.every(runner, sources, 60.0, watch.World(clock=itertools.count(0, 60).__next__, sleep=enough))
+        assert next(batches).new_violations == 1
+        with pytest.raises(Enough):
+            next(batches)
+
+
+def test_before_its_first_batch_a_run_says_nothing_of_a_log_that_has_grown_again(
+    spark: SparkSession, older: Path, tmp_path: Path
+) -> None:
+    with running(older) as relay:
+        _send_later(relay, 4)
+        runner, sources = _runner(spark, relay, tmp_path)
+        pipeline._outcomes(runner, sources, None, full=False)
+        told = checkpoint.find(sources[0].place)
+    assert told is not None
+    assert told.seq == 0, "no entry of another past may go because the lake has one of its position"
+
+
+def test_a_log_that_had_grown_again_before_it_was_restored_is_not_read_on(
+    spark: SparkSession, older: Path, tmp_path: Path
+) -> None:
+    with running(older) as relay:
+        _send_later(relay, 4)
+    copy.backup(older, tmp_path / "backup")
+    copy.restore(tmp_path / "backup", tmp_path / "restored")
+    with running(tmp_path / "restored") as relay:
+        outcome = lakes.run(spark, tmp_path / "lake", lakes.place_of(relay, tmp_path), tables=TOYS)
+    assert outcome.entries == 0
+    assert _kinds_and_positions(tmp_path) == [("log_rewritten", str(READ))]
+
+
+def _kinds_and_positions(tmp_path: Path) -> list[tuple[str, str]]:
+    return [(kind, key.rpartition("/")[2]) for kind, key in lakes.findings(tmp_path / "lake", TOYS)]
 
 
 def _cut_off(data: Path, until: int) -> None:
@@ -143,7 +220,25 @@ def test_one_history_is_not_read_twice(relay: RunningRelay, tmp_path: Path) -> N
     place = lakes.place_of(relay, tmp_path)
     found = plan.find_sources(place, [])[0]
     with pytest.raises(SourceTwice, match=found.origin):
-        plan.check_once([found, found])
+        plan.renewed([found, found])
+
+
+def test_a_relay_is_asked_where_it_stands_after_the_devices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At first and each time after that: what it signed for a device lies at or before its head then."""
+    asked: list[str] = []
+
+    def noted(place: Place) -> Head:
+        asked.append(place.url)
+        return read_head(place)
+
+    read_head = pages.read_head
+    with generated(tmp_path, 20, homes=1) as world:
+        monkeypatch.setattr(pages, "read_head", noted)
+        found = plan.find_sources(world.place, world.devices)
+        again = plan.renewed(found)
+    assert asked == 2 * [*(place.url for place in world.devices), world.place.url]
+    assert [source.origin for source in again] == [source.origin for source in found]
+    assert found[0].origin.startswith(plan.RELAY)
 
 
 @pytest.mark.parametrize(
@@ -295,10 +390,10 @@ def test_every_notices_a_log_that_became_shorter_though_no_entry_waits(
     assert (standing.violations, standing.new_violations) == (1, 0)
 
 
-def _send_later(relay: RunningRelay) -> None:
+def _send_later(relay: RunningRelay, count: int = 1) -> None:
     person = relay.person("anna")
     person.sequences = iter(range(500, 600))
-    assert relay.publish(person.message(relay.person("ben"))).status == 201
+    send(relay, count)
 
 
 def _runner(

@@ -19,6 +19,8 @@ def _finding(table: str, kind: str, seq: int | None, key: str = "-") -> dict[str
         ([], 100),
         ([_finding("chain_break", "chain_mismatch", 40), _finding("chain_break", "chain_mismatch", 70)], 39),
         ([_finding("chain_break", "time_goes_back", 40)], 100),  # the entry is as its relay wrote it
+        ([_finding("breach", "log_truncated", 40), _finding("breach", "log_truncated", 42)], 40),  # where the log ended
+        ([_finding("breach", "log_rewritten", 40)], 39),  # and where it may begin to be another
         ([_finding("orphan", "dedupe_missing", 40)], 100),  # and so is the history of a relay that lost a row
         ([_finding("breach", "invariant", None, 'history/{"origin":"relay:aa","first_seq":51,"last_seq":99}')], 50),
         ([_finding("breach", "invariant", None, 'history/{"origin":"relay:aa","found_first_seq":7}')], 6),

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline import few, plan, watch
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.runner import Runner
+from holdfast.relay import copy
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
 from tests.pipeline.worlds import generated
@@ -43,6 +44,25 @@ def test_a_device_that_is_named_only_when_a_batch_goes_on_is_read_by_the_next(
     relay, device = world.sources
     assert resumed.entries == relay.head.seq
     assert (after.entries, after.violations) == (device.head.seq, 0)
+
+
+def test_a_relay_that_was_restored_before_a_batch_went_on_is_compared_by_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    lake = tmp_path / "lake"
+    with running(tmp_path / "data") as relay:
+        relay.found_mesh("anna", "ben")
+        copy.backup(tmp_path / "data", tmp_path / "backup")
+        assert relay.publish(relay.person("anna").message(relay.person("ben"))).status == 201
+        with pytest.raises(Interrupted):
+            place = lakes.place_of(relay, tmp_path)
+            lakes.run(spark, lake, place, tables=TABLES, step=until_the_history_is_there)
+    copy.restore(tmp_path / "backup", tmp_path / "restored")
+    with running(tmp_path / "restored") as relay:
+        sources = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+        resumed, after = watch.once(Runner(lambda: spark, Lake(lake), TABLES), sources, full=True)
+    assert (resumed.uncompared, resumed.violations, dict(resumed.kept)) == ([sources[0].origin], 0, {})
+    assert (after.uncompared, after.violations, after.is_full) == ([], 0, True)
 
 
 def test_chains_are_followed_in_a_batch_that_goes_on_as_in_one_that_was_never_interrupted(

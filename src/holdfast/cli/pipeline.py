@@ -147,7 +147,7 @@ def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, 
     from holdfast.pipeline import checkpoint, watch
     from holdfast.pipeline.plan import Mark
 
-    kept = runner.kept()
+    kept = runner.kept(sources)
     for source in sources:  # of which nothing is kept yet, that there is a reader: from then on it is waited for
         nothing = Mark(source.origin, source.head.log_id, 0, None)
         checkpoint.repeat(source.place, source.acknowledged, kept.get(source.origin, nothing))

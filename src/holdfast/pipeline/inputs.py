@@ -61,10 +61,10 @@ class Inputs:
         self._frames: dict[str, DataFrame] = {}
         self._few: set[str] = {*_WITH_THE_DRIVER}
 
-    @property
-    def origins(self) -> set[str]:
-        """Of the sources that can be asked; of a batch that was interrupted another run may have had more."""
-        return {source.origin for source in self._sources}
+    def shown(self, ranges: Sequence[Range]) -> list[Range]:
+        """Those of a batch's ranges whose log is shown by a source: since a batch was interrupted some may be gone, or were restored."""
+        logs = {(source.origin, source.head.log_id) for source in self._sources}
+        return [one for one in ranges if (one.origin, one.log_id) in logs]
 
     def call(self, function: Function) -> "DataFrame":
         """A function with its inputs."""
@@ -140,8 +140,9 @@ class Inputs:
             raise RuntimeError("the history comes before the state")
         does_compare = any(map(compares, self._tables.values()))
         if not (does_compare and self.batch.is_behind):
-            present = [one for one in self.batch.ranges if one.origin in self.origins]
-            self._looked_at = state.ranges(present, self._closed_before(), full=self.batch.full)
+            # What is only taken over, a device that was restored still has up to where it left its old log.
+            whole = self.shown(self.batch.ranges) if does_compare else self.batch.ranges
+            self._looked_at = state.ranges(whole, self._closed_before(), full=self.batch.full)
         staged: dict[str, tuple[Path, StructType]] = {}
 
         def stage(name: str) -> None:
@@ -175,7 +176,7 @@ class Inputs:
         looked_at = {one.origin for one in self._looked_at}
         untils = {one.origin: one for one in batch.ranges if one.origin in looked_at}
         found = []
-        for source in map(renewed, self._sources):
+        for source in renewed(self._sources):
             known = untils.get(source.origin)  # of a batch that was interrupted another run may have had fewer sources
             if known is not None and source.head.log_id == known.log_id and source.head.seq > known.until:
                 found.append((source, Range(source.origin, known.log_id, known.until, source.head.seq, None)))

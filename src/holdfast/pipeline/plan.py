@@ -1,11 +1,12 @@
 """What the next batch reads: per history the entries between where the lake stands and where the log stands.
 
 A log that was restored goes on under another id; the entry that says so tells from where. A log that ends before the lake's
-position, or whose unread entries were pruned, cannot be read without a gap: that is a finding, never an error that hides it.
+position, has another entry there, or whose unread entries were pruned, cannot be read without a gap: that is a finding, never an error
+that hides it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -96,38 +97,32 @@ class Plan:
 
 def find_devices(places: Sequence[Place]) -> list[Source]:
     """Ask devices who they are and where they stand."""
-    found = [Source(_device_origin(place), place, pages.read_head(place)) for place in places]
-    check_once(found)
-    return found
+    return _as_they_stand([(_device_origin(place), place) for place in places])
 
 
 def find_sources(relay: Place, devices: Sequence[Place]) -> list[Source]:
     """Ask every place who it is and where it stands."""
-    asked = find_devices(devices)
-    # The relay last: whatever it signed for a device that was asked before lies at or before its head then.
-    found = [Source(_relay_origin(relay), relay, pages.read_head(relay), checkpoint.find(relay)), *asked]
-    check_once(found)
-    return found
+    named = [(_device_origin(place), place) for place in devices]
+    return _as_they_stand([(_relay_origin(relay), relay), *named])
 
 
-def check_once(sources: Sequence[Source]) -> None:
-    """No history is read at two places."""
-    origins = [source.origin for source in sources]
+def renewed(sources: Sequence[Source]) -> list[Source]:
+    """The same histories as they stand now."""
+    return _as_they_stand([(source.origin, source.place) for source in sources])
+
+
+def _as_they_stand(named: Sequence[tuple[str, Place]]) -> list[Source]:
+    """Histories at their places, each once, with their heads and what relays were told by now of where they are kept, by whomever."""
+    origins = [origin for origin, _ in named]
     for origin in origins:
         if origins.count(origin) > 1:
             raise SourceTwice(origin)
-
-
-def renewed(source: Source) -> Source:
-    """The same history as it stands now."""
-    return replace(source, head=pages.read_head(source.place))
-
-
-def with_acknowledged(source: Source) -> Source:
-    """The same history with what its relay has been told by now of where it is kept, by whomever."""
-    if not source.origin.startswith(RELAY):
-        return source
-    return replace(source, acknowledged=checkpoint.find(source.place))
+    found = {}
+    # The relay last: whatever it signed for a device that was asked before lies at or before its head then.
+    for origin, place in sorted(named, key=lambda one: one[0].startswith(RELAY)):
+        head = pages.read_head(place)
+        found[origin] = Source(origin, place, head, checkpoint.find(place) if origin.startswith(RELAY) else None)
+    return [found[origin] for origin in origins]
 
 
 def _relay_origin(place: Place) -> str:
@@ -162,14 +157,15 @@ def make_plan(
     the one that catches up compares everything, if those before it left a history `uncompared`.
     """
     found = [_range(source, marks.get(source.origin)) for source in sources]
-    widths = _shares([one.until - one.after for one, _ in found], entries_max)
+    wanted = [one.until - one.after for one, _ in found]
+    widths = _shares(wanted, entries_max)
     ranges = [
         Range(one.origin, one.log_id, one.after, one.after + width, one.chain)
         for (one, _), width in zip(found, widths, strict=True)
     ]
     losses = [loss for _, lost in found for loss in lost]
     losses += [loss for source in sources for loss in _acknowledged_unread(source, marks.get(source.origin))]
-    is_whole = all(one.until >= source.head.seq for one, source in zip(ranges, sources, strict=True))
+    is_whole = widths == wanted
     is_owed = any(source.origin in uncompared for source in sources)
     return Plan(batch, tuple(ranges), tuple(losses), is_whole and (full or is_owed), is_behind=not is_whole)
 
@@ -198,9 +194,38 @@ def _range(source: Source, mark: Mark | None) -> tuple[Range, list[Loss]]:
         return _restored_range(source, mark)
     if head.seq < mark.seq:
         detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
-        loss = _loss(source, "log_truncated", f"{head.seq}", detail, head.seq)
-        return Range(source.origin, mark.log_id, mark.seq, mark.seq, mark.chain), [loss]
-    return _range_after(source, mark.seq, mark.chain)
+        return _nothing(mark), [_loss(source, "log_truncated", f"{head.seq}", detail, head.seq)]
+    return _range_behind(source, mark)
+
+
+def _nothing(mark: Mark) -> Range:
+    """The range of a history that is not read any further."""
+    return Range(mark.origin, mark.log_id, mark.seq, mark.seq, mark.chain)
+
+
+def _range_behind(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
+    """What there is after the lake's position, if the log has the lake's entry there."""
+    chain = _chain_at(source, mark.seq) if mark.chain is not None else None
+    if chain is None or chain == mark.chain:
+        return _range_after(source, mark.seq, mark.chain)
+    detail = (
+        f"entry {mark.seq} of the log has another chain than the lake's entry {mark.seq}: the log was cut off and has grown again, or "
+        "was altered, somewhere up to there"
+    )
+    # Where the two part is not known, so everything that the relay still has is in doubt.
+    return _nothing(mark), [_loss(source, "log_rewritten", f"{mark.seq}", detail, source.head.anchor_seq + 1)]
+
+
+def _chain_at(source: Source, seq: int) -> bytes | None:
+    """The chain of one entry of a log; None if it is not there any more: then the next entry is compared with the lake's (`chain_break`)."""
+    if seq <= source.head.anchor_seq:
+        return None
+    try:
+        found = pages.read_pages(source.place, "history", seq - 1, seq, ("seq", "chain"), source.head.log_id, gaps=True)
+        chains = [chain for page in found for batch in page.batches for chain in batch.column("chain").to_pylist()]
+    except (pages.RangePruned, pages.OtherLog):  # since its head was read
+        return None
+    return chains[0] if chains else None
 
 
 def _range_after(source: Source, seq: int, chain: bytes | None) -> tuple[Range, list[Loss]]:
@@ -238,7 +263,7 @@ def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
     """Go on where the restored log left the one that the lake has read."""
     fork = _fork_from(source, mark.log_id)
     if mark.seq <= fork.fork_seq:
-        return _range_after(source, mark.seq, mark.chain)
+        return _range_behind(source, mark)
     return _range_after(source, fork.fork_seq, fork.fork_chain)
 
 

@@ -1,7 +1,7 @@
 """Up to where a history is proved to be in the lake: only that may be let go of elsewhere.
 
-Whoever keeps the original is told no position past an entry that the lake lacks, has twice, or has otherwise than its chain says: the
-good copy may be the other one.
+Whoever keeps the original is told no position past an entry that the lake lacks, has twice, or has otherwise than its chain or the
+original says: the good copy may be the other one.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,6 +11,13 @@ import msgspec
 
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.records import BREACH
+
+_DOUBTED_AFTER = {
+    ("chain_break", "chain_mismatch"): 0,
+    (BREACH.name, "log_rewritten"): 0,
+    (BREACH.name, "log_truncated"): 1,  # its position is the last that is left
+}
+"""How many positions behind that of a finding the first one lies that it casts doubt on."""
 
 
 def in_doubt(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -33,8 +40,9 @@ def _until(mark: Mark, seq: int) -> Mark:
 
 def _doubted(finding: Mapping[str, Any]) -> tuple[str, int] | None:
     """The history that a finding casts doubt on, and the first position that it concerns; None if it does neither."""
-    if (finding["table"], finding["kind"]) == ("chain_break", "chain_mismatch"):
-        return finding["origin"], finding["seq"]
+    behind = _DOUBTED_AFTER.get((finding["table"], finding["kind"]))
+    if behind is not None:
+        return finding["origin"], finding["seq"] + behind
     table, _, row = finding["key"].partition("/")
     if (finding["table"], table) != (BREACH.name, "history"):
         return None

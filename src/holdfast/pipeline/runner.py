@@ -101,11 +101,16 @@ class Runner:
         """The histories that the batches so far were not compared with."""
         return self._uncompared(self.last_run().number + 1)
 
-    def kept(self) -> Mapping[str, Mark]:
+    def kept(self, sources: Sequence[Source]) -> Mapping[str, Mark]:
         """Up to where each history need not be kept elsewhere."""
         last = self.last_run()
-        in_doubt = proof.in_doubt(self._shelf.findings(last.versions).first_of_each())
+        in_doubt = _in_doubt(self._shelf.findings(last.versions).first_of_each(), last.marks, sources)
         return proof.kept(last.marks, self._uncompared(last.number + 1), in_doubt)
+
+    def has_read(self, sources: Sequence[Source]) -> bool:
+        """Whether the lake has all that can be read of histories."""
+        last = self._known_run()
+        return _are_read(self._plan(last, sources, full=False), last)
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """The next batch, or the one that was interrupted; named tables are first computed anew, with what is made of them."""
@@ -115,7 +120,7 @@ class Runner:
         agreed = self._agree(last, sources, full=full, rebuild=rebuild)
         made = self._certificate_before(agreed.number + 1)
         if made is not None and made.said["batch"] == agreed.number:
-            return self._complete(agreed, made, last)
+            return self._complete(agreed, made, last, sources)
         is_whole = agreed.full or self._is_to_compute(agreed, last)
         rows = sum(mark.seq for mark in last.marks.values()) * is_whole + agreed.entries
         session.fit(self._spark, rows)
@@ -128,7 +133,7 @@ class Runner:
         at_once = self._tables_at_once if rows <= session.SMALL_ROWS else 1
         self._write_tables(inputs, agreed.number, at_once)
         self._write_breaches(agreed, last, inputs, at_once)
-        outcome = self._conclude(agreed, last, inputs)
+        outcome = self._conclude(agreed, last, inputs, sources)
         shutil.rmtree(self._lake.staging, ignore_errors=True)
         if agreed.number % VACUUM_EVERY_BATCHES == 0:
             upkeep.vacuum(self._lake, self._shelf.tables, self._shelf.last_run())
@@ -141,11 +146,11 @@ class Runner:
         if last.number == 0 or not is_whole:
             return None
         made = self._plan(last, sources, full=False)
-        if made.full or self._is_to_compute(made, last) or not all(_is_read(one, last) for one in made.ranges):
+        if made.full or self._is_to_compute(made, last) or not _are_read(made, last):
             return None
         before = self._certificate_before(last.number + 1)
         certificate.lake_key(self._lake.private, before)  # which refuses one that others may read
-        return None if before is None or self._news(made, last) else self._stands(last, before)
+        return None if before is None or self._news(made, last) else self._stands(last, before, sources)
 
     def rows(self, sources: Sequence[Source], *, full: bool) -> int:
         """About how many rows are worked on: those that wait, or all, where all are compared or tables are computed anew."""
@@ -166,10 +171,11 @@ class Runner:
         begun = [*agreed.rebuild, *(one.name for one in backfill.lacking(self._tables, last))]
         return frozenset(last.marks if any(self._tables[name].finds for name in begun) else ())
 
-    def _stands(self, last: Run, before: certificate.Certificate) -> Outcome:
+    def _stands(self, last: Run, before: certificate.Certificate, sources: Sequence[Source]) -> Outcome:
         """What the last complete batch came to, without what it read."""
         findings = self._shelf.findings(last.versions)
-        count, in_doubt = findings.count(), proof.in_doubt(findings.first_of_each())
+        count = findings.count()
+        in_doubt = _in_doubt(findings.first_of_each(), last.marks, sources)
         return Outcome(
             number=last.number,
             at=last.at,
@@ -297,7 +303,7 @@ class Runner:
         inputs.versions[table.name] = handle.version()
         inputs.added[table.name] = self._lake.batch_files(handle, number)
 
-    def _conclude(self, agreed: Plan, last: Run, inputs: Inputs) -> Outcome:
+    def _conclude(self, agreed: Plan, last: Run, inputs: Inputs, sources: Sequence[Source]) -> Outcome:
         """Certify, and make the batch the last complete one."""
         heads = self._heads(agreed, last, inputs)
         findings = self._shelf.findings(inputs.versions)
@@ -305,7 +311,8 @@ class Runner:
         facts = self._facts(agreed, last, inputs, heads, findings)
         self._write_certificate(facts, inputs)
         self._write_run(agreed, facts.at, heads, inputs.versions)
-        marks, in_doubt = {head["origin"]: Mark(**head) for head in heads}, proof.in_doubt(findings.first_of_each())
+        marks = {head["origin"]: Mark(**head) for head in heads}
+        in_doubt = _in_doubt(findings.first_of_each(), marks, sources)
         return Outcome(
             number=agreed.number,
             at=facts.at,
@@ -320,7 +327,7 @@ class Runner:
             kept=proof.kept(marks, facts.uncompared, in_doubt),
         )
 
-    def _complete(self, agreed: Plan, made: certificate.Certificate, last: Run) -> Outcome:
+    def _complete(self, agreed: Plan, made: certificate.Certificate, last: Run, sources: Sequence[Source]) -> Outcome:
         """Make a batch that was certified and then interrupted the last complete one, as it was certified: by whichever version."""
         handle = self._lake.delta(records.CERTIFICATE.name)
         if handle is None:
@@ -330,7 +337,7 @@ class Runner:
         self._write_run(agreed, made.said["at"], made.heads, versions)
         now = self._shelf.last_run()
         return replace(
-            self._stands(now, made),
+            self._stands(now, made, sources),
             new_violations=self._shelf.findings(now.versions).new_violations(known),
             entries=agreed.entries,
             is_full=agreed.full,
@@ -411,11 +418,12 @@ class Runner:
         heads = {origin: vars(mark) for origin, mark in last.marks.items()}
         sql = "SELECT origin, log_id, max(seq) AS seq, arg_max(chain, seq) AS chain FROM {rows} GROUP BY origin, log_id"
         chains = {
-            (row["origin"], row["log_id"]): row["chain"]
+            (row["origin"], row["log_id"], row["seq"]): row["chain"]
             for row in self._shelf.query_files("history", inputs.added["history"], sql)
         }
         for one in agreed.ranges:
-            chain = chains.get((one.origin, one.log_id), one.chain)
+            # Of an entry that the export left out nobody knows the chain; that of another would make the log look rewritten.
+            chain = one.chain if one.after == one.until else chains.get((one.origin, one.log_id, one.until))
             heads[one.origin] = {"origin": one.origin, "log_id": one.log_id, "seq": one.until, "chain": chain}
         return [heads[origin] for origin in sorted(heads)]
 
@@ -464,10 +472,10 @@ class Runner:
         return frozenset() if before is None else frozenset(before.uncompared)
 
     def _left_uncompared(self, agreed: Plan, inputs: Inputs) -> list[str]:
-        """`_uncompared` for the next batch. A resumed batch may have gone on without a source that it had at first."""
+        """`_uncompared` for the next batch. A resumed batch may have gone on without a log that it had at first."""
         if not any(map(compares, self._tables.values())):
             return []
-        compared = set() if agreed.is_behind else inputs.origins
+        compared = set() if agreed.is_behind else {one.origin for one in inputs.shown(agreed.ranges)}
         read = {one.origin for one in agreed.ranges if one.after < one.until}
         owed = (self._uncompared(agreed.number) | self._owed) - (compared if agreed.full else set())
         return sorted(owed | (read - compared))
@@ -492,6 +500,18 @@ class Runner:
     def _write_record(self, table: Table, number: int, rows: list[dict[str, Any]]) -> None:
         staged = self._lake.stage_rows(table, records.arrow_rows(table, rows))
         self._lake.commit(table, number, staged)
+
+
+def _in_doubt(
+    findings: Sequence[Mapping[str, Any]], marks: Mapping[str, Mark], sources: Sequence[Source]
+) -> dict[str, int]:
+    """The doubts of what was found, and of what became of the sources' logs since: who keeps one is told nothing that is not so any more."""
+    losses = plan.make_plan(0, sources, marks, full=False).losses
+    return proof.in_doubt([*findings, *({**_loss_row(loss), "table": records.BREACH.name} for loss in losses)])
+
+
+def _are_read(made: Plan, last: Run) -> bool:
+    return all(_is_read(one, last) for one in made.ranges)
 
 
 def _is_read(one: Range, last: Run) -> bool:

@@ -31,8 +31,7 @@ def once(runner: Runner, sources: Sequence[Source], *, full: bool) -> Iterator[O
         return
     while True:
         yield runner.run_batch(sources, full=full)
-        marks = runner.last_run().marks  # of a batch that was taken up again, those of the sources that it had
-        if all(_is_read(source, marks.get(source.origin)) for source in sources):
+        if runner.has_read(sources):  # a batch that was taken up again had the sources of then
             return
 
 
@@ -41,27 +40,24 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
     runner.open()
     began_at = world.clock() - every_s
     while True:
-        sources = [plan.renewed(source) for source in sources]
-        waiting = plan.waiting_entries(sources, runner.last_run().marks)
-        is_anything = (
-            waiting > 0
-            or not runner.uncompared().isdisjoint(source.origin for source in sources)
-            or _is_anything_lost(runner, sources)
-        )
-        if waiting >= ENTRIES_WAITED_FOR or (is_anything and world.clock() - began_at >= every_s):
+        sources = plan.renewed(sources)
+        is_much = plan.waiting_entries(sources, runner.last_run().marks) >= ENTRIES_WAITED_FOR
+        if (is_much or world.clock() - began_at >= every_s) and _is_anything(runner, sources):
             began_at = world.clock()
-            yield runner.run_batch([plan.with_acknowledged(source) for source in sources], full=False)
+            yield runner.run_batch(sources, full=False)
         else:
             world.sleep(POLL_S)
 
 
-def _is_read(source: Source, mark: Mark | None) -> bool:
-    return mark is not None and mark.log_id == source.head.log_id and mark.seq >= source.head.seq
-
-
-def _is_anything_lost(runner: Runner, sources: Sequence[Source]) -> bool:
-    """Whether a log became shorter or another one, and no batch has told it yet: no entry waits then, and something is to be said."""
-    marks = runner.last_run().marks
-    known = [(source.head, marks[source.origin]) for source in sources if source.origin in marks]
-    is_odd = any(head.log_id != mark.log_id or head.seq < mark.seq for head, mark in known)
+def _is_anything(runner: Runner, sources: Sequence[Source]) -> bool:
+    """Whether a batch has something to read, to compare or to say: of a log that cannot be read any further, only once."""
+    marks, uncompared = runner.last_run().marks, runner.uncompared()
+    is_odd = any(_is_elsewhere(source, marks.get(source.origin)) or source.origin in uncompared for source in sources)
     return is_odd and runner.standing(sources) is None
+
+
+def _is_elsewhere(source: Source, mark: Mark | None) -> bool:
+    """Whether a log does not end where the lake stands."""
+    if mark is None:
+        return source.head.seq > 0
+    return (source.head.log_id, source.head.seq) != (mark.log_id, mark.seq)
