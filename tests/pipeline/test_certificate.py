@@ -136,6 +136,25 @@ def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
         assert any("not signed" in one for one in wrong(copy)), (old, new)
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_batch_that_is_written_down_otherwise_than_certified_shows(
+    certified: Path, tmp_path: Path, number: int
+) -> None:
+    file = sorted(live_files(_handle(certified, "run")))[number - 1]
+    for column in ("at", "entries", "ranges", "heads", "versions"):
+        copy = tmp_path / column
+        shutil.copytree(certified, copy)
+        _rewrite(copy / file.relative_to(certified), partial(_with_one_other, column=column))
+        assert f"batch {number}: its {column} in `run` are not what was certified" in wrong(copy)
+
+
+def test_a_batch_that_is_not_written_down_shows(certified: Path, tmp_path: Path) -> None:
+    shutil.copytree(certified, tmp_path / "lake")
+    first = sorted(live_files(_handle(tmp_path / "lake", "run")))[0]
+    _rewrite(first, lambda table: table.slice(0, 0))
+    assert wrong(tmp_path / "lake") == ["2 batches are certified, and `run` has 1, or others than these"]
+
+
 def test_a_changed_byte_of_what_is_certified_shows_or_changes_nothing(certified: Path, tmp_path: Path) -> None:
     """In rows, in the logs of their tables, in certificates, and in the list of batches."""
     computed = [name for name, table in PROOF.items() if table.is_stored and name not in PROVED]

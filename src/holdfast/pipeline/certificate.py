@@ -73,6 +73,20 @@ class Certificate:
         ]
 
     @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """What its batch read, as `run` has it."""
+        return [
+            {
+                "origin": log["origin"],
+                "log_id": bytes.fromhex(log["log_id"]),
+                "after": log["after"],
+                "until": log["until"],
+                "chain": _raw(log["chain_from"]),
+            }
+            for log in self.said["logs"]
+        ]
+
+    @property
     def hash(self) -> str:
         return hashlib.sha256(self.document.encode()).hexdigest()
 

@@ -139,6 +139,12 @@ class Shelf:
             reached |= {one.origin: (one.log_id, one.until) for one in read}
         return steps
 
+    def runs(self, until: int) -> list[dict[str, Any]]:
+        """The rows of all batches up to one, in order."""
+        handle = self.lake.delta(records.RUN.name)
+        sql = f"SELECT * FROM {{rows}} WHERE number <= {until} ORDER BY number"  # noqa: S608 - a number
+        return [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
+
     def certificates(self, until: int | None = None) -> list[Certificate]:
         """All of them, or those up to a batch, in order."""
         return self._certificates("ORDER BY number" if until is None else f"WHERE number <= {until} ORDER BY number")

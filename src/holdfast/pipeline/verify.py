@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from deltalake.exceptions import DeltaError
 
-from holdfast.pipeline import certificate, content, shelf
+from holdfast.pipeline import certificate, content, records, shelf
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.lake import VersionMissing
 from holdfast.pipeline.shelf import Run, Shelf
@@ -19,15 +19,15 @@ def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:
     """Every way in which the lake is not what was certified; none is good."""
     try:
         last = lake.last_run()
-        certificates = lake.certificates(last.number)
+        certificates, runs = lake.certificates(last.number), lake.runs(last.number)
     except _UNREADABLE as error:
-        return [f"the certificates cannot be read: {_first_line(error)}"]
+        return [f"the certificates, or the batches that they are of, cannot be read: {_first_line(error)}"]
     if not certificates:
         return ["there is no certificate"]
     unsigned = _signatures(certificates, pubkey)
     if unsigned:  # then it does not matter what they say
         return unsigned
-    return _order(certificates, last) + _contents(lake, certificates[-1], last)
+    return _order(certificates, last) + _runs(certificates, runs) + _contents(lake, certificates[-1])
 
 
 def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str]:
@@ -61,9 +61,40 @@ def _order(certificates: list[Certificate], last: Run) -> list[str]:
     return wrong
 
 
-def _contents(lake: Shelf, last: Certificate, run: Run) -> list[str]:
+def _runs(certificates: list[Certificate], runs: list[dict[str, Any]]) -> list[str]:
+    """Whether every batch is written down once, as it was certified."""
+    numbers = [row["number"] for row in runs]
+    wrong = []
+    if numbers != list(range(1, len(certificates) + 1)):
+        wrong.append(f"{len(certificates)} batches are certified, and `run` has {len(numbers)}, or others than these")
+    of_batch = {one.said["batch"]: one for one in certificates}
+    for row in runs:
+        if row["number"] in of_batch:
+            told = _certified_run(of_batch[row["number"]], row["versions"])
+            wrong += [
+                f"batch {row['number']}: its {name} in `run` are not what was certified"
+                for name in told
+                if row[name] != told[name]
+            ]
+    return wrong
+
+
+def _certified_run(one: Certificate, versions: list[dict[str, Any]]) -> dict[str, Any]:
+    """The row of `run` that a certificate allows; only the version of its own table is not in it."""
+    own = [pair for pair in versions if pair["table"] == records.CERTIFICATE.name]
+    certified = [{"table": name, "version": version} for name, version in one.said["versions"].items()]
+    return {
+        "at": records.as_time(one.said["at"]),
+        "entries": sum(log["until"] - log["after"] for log in one.said["logs"]),
+        "ranges": one.ranges,
+        "heads": one.heads,
+        "versions": sorted([*certified, *own[:1]], key=lambda pair: pair["table"]),
+    }
+
+
+def _contents(lake: Shelf, last: Certificate) -> list[str]:
     said = last.said
-    wrong = _heads(said, run)
+    wrong: list[str] = []
     for name, told in said["digests"].items():
         try:
             wrong += _table(lake, name, said["versions"].get(name), told)
@@ -96,16 +127,6 @@ def _files(lake: Shelf, name: str, version: int | None, listed: str) -> list[str
         return [*wrong, f"{name} has other files than were certified"]
     changed = [path.relative_to(root) for path in found if not content.is_as_named(path)]
     return [*wrong, *(f"{name}: {path} is not what was certified" for path in changed)]
-
-
-def _heads(said: Mapping[str, Any], run: Run) -> list[str]:
-    marks = [(mark.origin, mark.log_id.hex(), mark.seq) for mark in run.marks.values()]
-    told = [(head["origin"], head["log_id"], head["seq"]) for head in said["heads"]]
-    wrong = [] if sorted(marks) == sorted(told) else ["the last batch read other positions than were certified"]
-    versions = {name: version for name, version in run.versions.items() if name in said["versions"]}
-    return (
-        wrong if versions == said["versions"] else [*wrong, "the last batch names other versions than were certified"]
-    )
 
 
 def _balance(lake: Shelf, said: Mapping[str, Any]) -> list[str]:
