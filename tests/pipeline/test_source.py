@@ -1,7 +1,9 @@
 """The Spark source against a relay that runs, alone and with somebody in between."""
 
+import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -291,6 +293,44 @@ def test_the_declared_columns_of_state_tables_are_those_that_a_relay_exports(spa
         told = read(spark, place, table=name).schema.simpleString()
         declared = spark.createDataFrame([], f"{columns}, export_log_id binary, as_of_seq long").schema.simpleString()
         assert told == declared
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"hft1_secret\nhft1_other\n",
+        b"hft1_secret\r\nX: y",
+        b"hft1_se\x00cret",
+        b"hft1_secret\xff",
+        "hft1_secretü".encode(),
+    ],
+)
+def test_a_token_that_cannot_be_one_is_refused_and_not_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bytes
+) -> None:
+    path = tmp_path / "token"
+    path.write_bytes(raw)
+    with pytest.raises(pages.TokenUnfit, match=f"the token file {path} has a line break") as refused:
+        source.token(str(path))
+    shown = "".join(traceback.format_exception(refused.value))
+    assert "hft1_" not in shown
+    assert "holdfast relay token" in str(refused.value)
+    if b"\x00" not in raw:  # which no variable can have
+        monkeypatch.setenv("HOLDFAST_TOKEN", os.fsdecode(raw))
+        with pytest.raises(pages.TokenUnfit, match="the variable HOLDFAST_TOKEN"):
+            source.token(None)
+
+
+def test_an_empty_token_file_is_refused_and_what_surrounds_a_token_does_not_matter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "token"
+    path.write_text(" \n")
+    with pytest.raises(pages.TokenUnfit, match="is empty"):
+        source.token(str(path))
+    path.write_text("hft1_secret\r\n")
+    monkeypatch.setenv("HOLDFAST_TOKEN", "hft1_other\n")
+    assert (source.token(str(path)), source.token(None)) == ("hft1_secret", "hft1_other")
 
 
 def test_a_devices_socket_is_not_told_the_token_of_a_relay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,6 +122,7 @@ _EXIT_CODES = {
     "NotThen": ExitCode.NOT_FOUND,
     "Vacuumed": ExitCode.NOT_FOUND,
     "TokenMissing": ExitCode.NOT_FOUND,
+    "TokenUnfit": ExitCode.USAGE,
     "AddressWrong": ExitCode.USAGE,
     "NoQuestion": ExitCode.USAGE,
     "NothingAsked": ExitCode.USAGE,

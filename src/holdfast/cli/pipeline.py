@@ -74,11 +74,10 @@ def run(
             _place(relay, token_file, patience_s),
             *(_place(_socket(one), None, patience_s) for one in device or []),
         ]
-        opened = Lake(lake)
-        opened.create()
+        opened, is_full = Lake(lake), full is not False
+        opened.check_name()
         shelf.check_relays(opened)
-        with opened.hold():
-            sources, is_full = plan.find_sources(places[0], places[1:]), full is not False
+        with _held(opened, plan.find_sources(places[0], places[1:])) as sources:
             settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb)
             with _progress(as_json) as tell:
                 runner = _runner(opened, settings, load(), tell, None if every_s else (sources, is_full))
@@ -108,11 +107,11 @@ def index(
         from holdfast.pipeline.table import load_search
 
         opened = Lake(lake)
-        opened.create()
-        opened.check_private()
-        with opened.hold():
+        opened.check_name()
+        found = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
+        with _held(opened, found) as sources:
+            opened.check_private()
             shelf.make_own(opened)
-            sources = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
             with _progress(as_json) as tell:
                 settings = session.SessionSettings(memory_mb=memory_mb, more=hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell, None if every_s else (sources, False))
@@ -120,6 +119,16 @@ def index(
                 violations = _follow(outcomes, opened, None, None, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
+
+
+@contextmanager
+def _held(lake: "Lake", found: "list[Source]") -> "Iterator[list[Source]]":
+    """Sources, for a lake that is held meanwhile. For some that never answered, none is begun."""
+    from holdfast.pipeline import plan
+
+    lake.create()
+    with lake.hold():
+        yield plan.renewed(found)  # another run may have read on until then, and a log would seem to have lost that
 
 
 def _runner(

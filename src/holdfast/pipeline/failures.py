@@ -16,6 +16,7 @@ _SOURCE_ERROR = re.compile(
         for kind in (
             pages.AddressWrong,
             pages.TokenMissing,
+            pages.TokenUnfit,
             pages.Unreachable,
             pages.NotAllowed,
             pages.OtherLog,

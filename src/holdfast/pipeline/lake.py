@@ -134,10 +134,14 @@ class Lake:
         self.step = step
         self._handles: dict[str, DeltaTable] = {}
 
-    def create(self) -> None:
-        """See to it that the directory is there, for its owner alone."""
+    def check_name(self) -> None:
+        """Refuse a path that some reader of a lake would take for another."""
         if _UNFIT.search(str(self.path)):
             raise LakeMisnamed(repr(str(self.path)))
+
+    def create(self) -> None:
+        """See to it that the directory is there, for its owner alone."""
+        self.check_name()
         files.make_directory(self.path)
         files.make_directory(self.private)
 

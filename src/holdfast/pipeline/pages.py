@@ -55,6 +55,10 @@ class TokenMissing(SourceError):
     """The file that is to have the token cannot be read."""
 
 
+class TokenUnfit(SourceError):
+    """What is given as the token cannot be one; it is never repeated, for most of it may be the secret."""
+
+
 class Unreachable(SourceError):
     """Nobody answered for too long."""
 

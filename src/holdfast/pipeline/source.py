@@ -11,6 +11,7 @@ Options: `url` (http://…, or unix:/path of a daemon's socket), `table`, `token
 
 import itertools
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -36,10 +37,20 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, LongType, StructType
 
 from holdfast.pipeline import pages
-from holdfast.pipeline.pages import Head, LogShorter, OtherLog, Place, RangePruned, SourceError, TokenMissing
+from holdfast.pipeline.pages import (
+    Head,
+    LogShorter,
+    OtherLog,
+    Place,
+    RangePruned,
+    SourceError,
+    TokenMissing,
+    TokenUnfit,
+)
 
 NAME = "holdfast"
 TOKEN_VARIABLE = "HOLDFAST_TOKEN"  # noqa: S105 - the variable's name
+_TOKEN = re.compile(r"[!-~]+")
 ROWS_PER_PARTITION_MIN = 10_000
 OPTIONS = (
     "url",
@@ -119,13 +130,26 @@ class Settings:
 def token(token_file: str | None) -> str | None:
     """The token of a file or of the environment. It is read where reading is planned: executors may have no such file."""
     if token_file is None:
-        return os.environ.get(TOKEN_VARIABLE)
+        text = os.environ.get(TOKEN_VARIABLE)
+        return _token_in(text, f"the variable {TOKEN_VARIABLE}") if text else None
     try:
-        return Path(token_file).read_text().strip()
+        raw = Path(token_file).read_bytes()
     except OSError as error:
         raise TokenMissing(
             f"the token file {token_file} cannot be read: {error.strerror}. Correct the path."
         ) from error
+    return _token_in(raw.decode(errors="replace"), f"the token file {token_file}")
+
+
+def _token_in(text: str, where: str) -> str:
+    """A text without the blanks around it, if it can go into a header. It is not shown, whatever it is."""
+    found = text.strip()
+    if _TOKEN.fullmatch(found):
+        return found
+    what = "has a line break, a blank or another character inside that no token has" if found else "is empty"
+    raise TokenUnfit(
+        f"{where} {what}. Mint a token with `holdfast relay token`, and let nothing else than that one line be there."
+    )
 
 
 def _position(options: Mapping[str, str], name: str) -> int | None:
