@@ -52,15 +52,27 @@ def test_an_old_java_is_passed_over_for_the_packaged_one(tmp_path: Path) -> None
     assert (java.major(home / "bin" / "java") or 0) >= java.JAVA_MAJOR_MIN
 
 
-def test_the_launcher_drops_the_module_that_the_packaged_java_lacks_and_nothing_else(tmp_path: Path) -> None:
+def test_the_launcher_drops_what_the_packaged_java_lacks_and_nothing_else(tmp_path: Path) -> None:
     launcher = java.java_home({"PATH": ""}, tmp_path) / "bin" / "java"
+    dropped = ["--add-modules=jdk.incubator.vector", "--add-opens=java.base/sun.security.action=ALL-UNNAMED"]
     told = subprocess.run(
-        [launcher, "--add-modules=jdk.incubator.vector", "-Dword=two words", "-XshowSettings:properties", "-version"],
+        [launcher, *dropped, "-Dword=two words", "-XshowSettings:properties", "-version"],
         capture_output=True,
         text=True,
     )
     assert told.returncode == 0
     assert "word = two words" in told.stderr
+    assert "WARNING" not in told.stderr
+
+
+def test_a_package_that_a_java_has_is_opened(tmp_path: Path) -> None:
+    named = make_java(tmp_path / "named", "21")
+    program = named / "bin" / "java"
+    program.write_text(program.read_text() + 'echo "$@"\n')
+    launcher = java.java_home({"JAVA_HOME": str(named), "PATH": ""}, tmp_path / "cache") / "bin" / "java"
+    opened = ["--add-opens=java.base/java.net=ALL-UNNAMED", java.DROPPED_WHERE_UNKNOWN]
+    told = subprocess.run([launcher, *opened, java.DROPPED, "-version"], capture_output=True, text=True, check=True)
+    assert told.stdout.split() == [*opened, "-version"]
 
 
 @pytest.mark.parametrize("rows", [None, 0])
@@ -88,10 +100,15 @@ def test_what_is_logged_is_the_users_choice_where_there_is_one(tmp_path: Path) -
     assert "log4j2" not in session.java_options(SessionSettings(), environment)
 
 
-def test_spark_starts_without_a_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["the system's", "the packaged one"])
+def test_spark_starts_without_a_word(tmp_path: Path, which: str) -> None:
+    environment = dict(os.environ)
+    if which == "the packaged one":
+        old = make_java(tmp_path / "old", "11.0.2")
+        environment |= {"JAVA_HOME": str(old), "PATH": f"{old / 'bin'}:{environment['PATH']}"}
     program = (
         "import sys; from pathlib import Path; from holdfast.pipeline.session import SessionSettings, open_session; "
         "open_session(SessionSettings(rows=0), Path(sys.argv[1])).stop()"
     )
-    told = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
+    told = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, env=environment)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")

@@ -1,7 +1,8 @@
 """Which Java Spark gets: the system's if it is new enough, otherwise the one that comes as a Python package.
 
-That one lacks a module which Spark always asks for and which nothing here needs, and the system's warns of it each time. So Spark is given a
-launcher of our own that drops the request and passes everything else on.
+That one lacks a module which Spark always asks for and which nothing here needs, and the system's warns of it each time. The newest Javas
+lack a package that Spark wants opened, and warn of that. So Spark is given a launcher of our own that drops these requests and passes
+everything else on.
 """
 
 import os
@@ -16,12 +17,16 @@ from holdfast.store import faults, files
 
 JAVA_MAJOR_MIN = 17
 DROPPED = "--add-modules=jdk.incubator.vector"
+DROPPED_WHERE_UNKNOWN = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 VERSION_TIMEOUT_S = 30.0
 
 _LAUNCHER = """#!/bin/sh
 for argument do
   shift
-  [ "$argument" = "{dropped}" ] || set -- "$@" "$argument"
+  case "$argument" in
+    {dropped}) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
 exec "{java}" "$@"
 """
@@ -40,14 +45,19 @@ def java_home(environment: Mapping[str, str], cache: Path) -> Path:
 
 def major(java: Path) -> int | None:
     """The major version of a `java` program; None if it is none."""
+    found = re.search(r'version "(?:1\.)?(\d+)', _told(java))
+    return int(found[1]) if found else None
+
+
+def _told(java: Path, *options: str) -> str:
+    """What a `java` program says of itself with some options; nothing if it is none, or does not start with them."""
     try:
         told = subprocess.run(  # noqa: S603 - the user's own Java
-            [java, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
+            [java, *options, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
-    return int(found[1]) if found else None
+        return ""
+    return told.stderr
 
 
 def _system_java(environment: Mapping[str, str]) -> Path | None:
@@ -91,6 +101,9 @@ def _make_runnable(program: Path) -> None:
 def _with_launcher(home: Path, java: Path) -> Path:
     launcher = home / "bin" / "java"
     launcher.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    files.replace(launcher, _LAUNCHER.format(dropped=DROPPED, java=java).encode())
+    dropped = [DROPPED]
+    if "sun.security.action not in" in _told(java, DROPPED_WHERE_UNKNOWN):
+        dropped.append(DROPPED_WHERE_UNKNOWN)
+    files.replace(launcher, _LAUNCHER.format(dropped=" | ".join(dropped), java=java).encode())
     launcher.chmod(0o700)
     return home
