@@ -216,6 +216,21 @@ def test_another_log_at_the_same_address_is_refused(relay: RunningRelay, tmp_pat
         plan.make_plan(2, [source], {source.origin: other}, full=True)
 
 
+def test_one_backup_that_is_restored_twice_is_refused_by_a_lake_that_has_read_the_first(
+    data: Path, tmp_path: Path
+) -> None:
+    copy.backup(data, tmp_path / "backup")
+    copy.restore(tmp_path / "backup", tmp_path / "first")
+    copy.restore(tmp_path / "backup", tmp_path / "second")
+    with running(tmp_path / "first") as relay:
+        (first,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+    with running(tmp_path / "second") as relay:
+        (second,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
+        mark = Mark(first.origin, first.head.log_id, first.head.seq, None)
+        with pytest.raises(OtherHistory, match=r"--anew.*restored a second time from one backup"):
+            plan.make_plan(2, [second], {first.origin: mark}, full=True)
+
+
 def test_one_history_is_not_read_twice(relay: RunningRelay, tmp_path: Path) -> None:
     place = lakes.place_of(relay, tmp_path)
     found = plan.find_sources(place, [])[0]

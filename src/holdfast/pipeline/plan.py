@@ -32,7 +32,7 @@ class OtherHistory(faults.Fault):
     what = "this is not the log that the lake has read, and it does not tell that it was restored from it"
     remedy = (
         "Correct the address, begin another lake for this log, or set this one aside with `holdfast pipeline backfill --anew` "
-        "and run again."
+        "and run again. If the relay was restored a second time from one backup, this log left an older one than the lake has read."
     )
 
 
