@@ -1,5 +1,6 @@
 """A batch that was interrupted, taken up again by a run that knows of more histories than the one that began it."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from holdfast.pipeline.runner import Runner
 from holdfast.relay import copy
 from tests.pipeline import lakes
 from tests.pipeline.between import between, without_row
+from tests.pipeline.toys import TOYS
 from tests.pipeline.worlds import generated
-from tests.relay.running import running
+from tests.relay.running import RunningRelay, running
 
 TABLES = lakes.with_what_they_need("orphan")
 
@@ -63,6 +65,31 @@ def test_a_relay_that_was_restored_before_a_batch_went_on_is_compared_by_the_nex
         resumed, after = watch.once(Runner(lambda: spark, Lake(lake), TABLES), sources, full=True)
     assert (resumed.uncompared, resumed.violations, dict(resumed.kept)) == ([sources[0].origin], 0, {})
     assert (after.uncompared, after.violations, after.is_full) == ([], 0, True)
+
+
+def send_later(relay: RunningRelay, count: int) -> None:
+    """Messages of somebody who has sent others before the relay was started again."""
+    relay.person("anna").sequences = iter(range(500, 600))
+    for _ in range(count):
+        assert relay.publish(relay.person("anna").message(relay.person("ben"))).status == 201
+
+
+def test_a_log_that_is_another_when_a_batch_goes_on_is_not_said_to_be_kept(spark: SparkSession, tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    with running(tmp_path / "data") as relay:
+        relay.found_mesh("anna", "ben")
+    shutil.copytree(tmp_path / "data", tmp_path / "older")
+    with running(tmp_path / "data") as relay:
+        send_later(relay, 1)
+        with pytest.raises(Interrupted):
+            place = lakes.place_of(relay, tmp_path)
+            lakes.run(spark, lake, place, tables=TOYS, step=until_the_history_is_there)
+    with running(tmp_path / "older") as relay:
+        send_later(relay, 2)
+        resumed = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+        after = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+    assert [mark.seq for one in (resumed, after) for mark in one.kept.values()] == [0, 0]
+    assert [kind for kind, _ in lakes.findings(lake, TOYS)] == ["log_rewritten"]
 
 
 def test_chains_are_followed_in_a_batch_that_goes_on_as_in_one_that_was_never_interrupted(

@@ -121,6 +121,7 @@ def test_an_entry_that_the_export_leaves_out_is_a_violation(
     assert (mark.seq, dict(outcome.in_doubt)) == (0, {origin: 0}), "the relay may have the only copy"
     again = lakes.run(spark, lake_path, place, tables=TOYS)
     assert [one.seq for one in again.kept.values()] == [0], "and no later batch makes it whole"
+    assert again.violations == 1, "nor takes the log for another one, if it was the last"
 
 
 def test_a_lake_that_was_put_back_in_part_is_refused(spark: SparkSession, place: Place, lake_path: Path) -> None:
