@@ -11,11 +11,12 @@ from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY, HOUR, DedupeMode
-from holdfast.relay import closing, consumers
+from holdfast.relay import closing, consumers, queue
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.relay import _refusal_returned
 from holdfast.relay.settings import Retention, Settings
 from holdfast.relay.sweep import SWEEPS
+from holdfast.store import history
 from holdfast.store.check import check
 from tests.people import MESH
 from tests.relay.place import Place, Whose, make_topic, restarted
@@ -245,3 +246,25 @@ def test_a_refused_checkpoint_does_not_make_others_wait(place: Place) -> None:
             moved = _refusal_returned(move, transaction)
             assert isinstance(moved, Refused)
             assert moved.refusal is refusal
+
+
+def test_a_restoration_is_told_to_devices_though_its_entry_was_pruned(tmp_path: Path) -> None:
+    """A device that was away meanwhile would never offer again what the restored relay has lost."""
+    place = Place(tmp_path / "relay.db", Settings(retention=Retention(history_retention_days=1))).settle()
+    old = place.relay.head()
+    for log_id in (b"n" * 16, b"o" * 16):
+        with place.engine.write() as transaction:
+            history.fork(transaction, place.now, log_id)
+
+    def forks() -> list[tuple[bytes, int]]:
+        with place.engine.read() as transaction:
+            told = queue.standing(transaction, place.now, MESH, place.bob.key, None).forks
+        return [(fork.old_log_id, fork.fork_seq) for fork in told]
+
+    assert forks() == [(old.log_id, old.seq), (b"n" * 16, old.seq + 1)]
+    place.now += 2 * DAY
+    assert swept(place)["pruned_entries"] > old.seq
+    assert place.entries(Kind.RESTORED) == []
+    assert forks() == [(old.log_id, old.seq), (b"n" * 16, old.seq + 1)]
+    assert list(check(place.engine, SCHEMA)) == []
+    asyncio.run(place.relay.close())

@@ -33,6 +33,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "console"),
         Migration.load(__package__, "delivery"),
         Migration.load(__package__, "sender"),
+        Migration.load(__package__, "restoration"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify, message_check.verify),

@@ -104,7 +104,7 @@ def standing(transaction: Transaction, now: int, mesh: str, pubkey: str, epoch: 
         log_id=head.log_id,
         seq=head.seq,
         highest_sequence=highest[0][0] if highest else None,
-        forks=tuple(Restored.decode(detail) for (detail,) in transaction.rows(_SQL["forks"])),
+        forks=tuple(Restored.decode(detail) for _, detail in transaction.rows(_SQL["forks"])),
     )
 
 

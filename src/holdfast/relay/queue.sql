@@ -25,8 +25,12 @@ WHERE mesh = :mesh AND member = :member AND state = 'open' AND is_receipt = 0 AN
 SELECT sequence FROM sender_epoch WHERE mesh = :mesh AND sender = :member AND epoch = :epoch
 
 -- name: forks
--- The condition is the index's: the history is long, and this is asked at every connection.
-SELECT detail FROM history WHERE kind = 'restored' ORDER BY seq
+-- Those whose entries were pruned, and those in the history. The condition is the index's: the history is long, and this is
+-- asked at every connection.
+SELECT seq, detail FROM restoration
+UNION ALL
+SELECT seq, detail FROM history WHERE kind = 'restored'
+ORDER BY seq
 
 -- name: waiting
 -- The next messages of a queue, as many as the batch and its bytes allow and always one. Expired ones are passed over:

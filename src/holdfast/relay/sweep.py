@@ -101,6 +101,9 @@ def prune_history(transaction: Transaction, now: int, rules: Rules) -> Gone:
     old = [entry for entry in page if entry.at <= now - rules.retention.history_retention_days * DAY]
     if not old:
         return Gone()
+    # Devices are told of every restoration when they connect, also of those whose entries go now.
+    restored = [(entry.seq, entry.detail) for entry in old if entry.kind is Kind.RESTORED]
+    transaction.insert("restoration", ("seq", "detail"), restored)
     signature = bytes.fromhex(rules.sign(head.log_id, old[-1].seq, old[-1].chain).sig)
     history.prune(transaction, now, old[-1].seq, signature)
     return Gone({"": len(old)})
