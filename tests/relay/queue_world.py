@@ -124,7 +124,8 @@ class World:
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        if tasks:
+            self.loop.run_until_complete(asyncio.wait(tasks))
         self.loop.run_until_complete(self.place.relay.close())
         self.loop.close()
 

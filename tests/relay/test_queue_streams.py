@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from holdfast.protocol.connection_auth import sign_connection_auth
-from holdfast.protocol.event import encode
+from holdfast.protocol.event import Event, encode
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay.changes import Feeds
 from holdfast.relay.reading import ACKNOWLEDGED_MAX, PUBKEYS_MAX, STREAMS_MAX, Reading, read_frame
-from holdfast.relay.settings import Limits, Settings
+from holdfast.relay.relay import Relay
+from holdfast.relay.settings import Limits, QueueSettings, Settings
 from holdfast.relay.stream import Streams
-from tests.people import MESH, Person, public_key, secret_of
-from tests.relay.place import Place
+from tests.people import MESH, Person, public_key, raw, secret_of
+from tests.relay.place import Place, Whose
 from tests.relay.queue_client import Friends, connected, eventually, following, ids
 from tests.relay.queue_world import Reader, World
 from tests.relay.running import RunningRelay, running
@@ -352,3 +353,56 @@ def test_an_older_connection_does_not_take_what_a_newer_one_is_taking(
     assert asyncio.run(take()) == (True, False, False), "at the end nobody has it: it was not admitted"
     monkeypatch.undo()
     asyncio.run(place.relay.close())
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Whose relay has a neighbour on the same database: a second relay, of which the first hears nothing by itself."""
+    made = World(Settings(queue=QueueSettings(window_messages=1, pause_ms=0)))
+    yield made
+    made.close()
+
+
+def _at_neighbour(world: World, event: Event) -> None:
+    place = world.place
+    neighbour = Relay(place.engine, world.settings, Whose, clock=place.clock, random=place.random, inline=True)
+    (answer,) = world.run(neighbour.publish([raw(event)]))
+    assert answer.http_status == 201
+
+
+def _full_window(world: World) -> Reader:
+    """Bob at his queue, with one message that he has not acknowledged and one that waits for that."""
+    bob = world.place.bob
+    reader = Reader(world, bob)
+    reader.let_through(2)
+    world.publish(world.place.alice.message(bob), world.place.alice.message(bob))
+    assert len(reader.messages) == 1
+    return reader
+
+
+def test_a_key_that_was_rotated_acknowledges_nothing_more(world: World) -> None:
+    """Whoever stole it could empty the queue on a connection that has not heard of the rotation yet."""
+    reader = _full_window(world)
+    _at_neighbour(world, world.place.bob.rotate(secret_of("another key of bob")))
+    reader.say("QUEUE", "q", "ACK", [message[0] for message in reader.messages])
+    world.settle()
+    assert reader.frames[-1][2] == "ERR"
+    assert "stale_key" in reader.frames[-1][3]
+    assert world.place.rows("SELECT count(*) FROM delivery WHERE state = 'open'") == [(2,)]
+    assert world.streams.open == 0
+
+
+@pytest.mark.parametrize(
+    ("decide", "told"),
+    [
+        (lambda place: place.bob.rotate(secret_of("another key of bob")), "stale_key"),
+        (lambda place: place.alice.revoke(place.bob), Refusal.MEMBER_REVOKED),
+    ],
+)
+def test_a_reader_with_a_full_window_is_told_that_its_stream_is_over(world: World, decide: Any, told: str) -> None:
+    reader = _full_window(world)
+    _at_neighbour(world, decide(world.place))
+    world.streams.wake([(world.place.bob.mesh, world.place.bob.member)])  # as by the look at what neighbours did
+    world.settle()
+    assert world.streams.open == 0
+    assert reader.closed is told or told in reader.frames[-1][3]

@@ -217,7 +217,11 @@ class Reading:
         stream = self._stream(sub)
         if stream is None:
             raise Refused(Refusal.MALFORMED, f"there is no open queue {shown(sub)} on this connection")
-        done = await stream.acknowledge(seqs)
+        try:
+            done = await stream.acknowledge(seqs)
+        except Refused as refused:
+            self._end_stream(stream, refused.refusal)
+            return
         await self._say(("QUEUE", sub, "ACKED", done.closed))
         if done.unknown:
             raise Refused(Refusal.ACK_UNKNOWN, f"positions {', '.join(map(str, done.unknown[:SHOWN_MAX]))}")

@@ -63,8 +63,9 @@ class Stream:
         self._sent_through = 0
 
     def wake(self) -> None:
-        """Something may have come for this member."""
+        """Something may have come for this member, or its right to read may have ended."""
         self._news.set()
+        self._room.set()
 
     async def run(self, *, replay: bool = False) -> None:
         """Send until cancelled; raises `Refused` when the member may not read on."""
@@ -88,12 +89,15 @@ class Stream:
         had waited.
         """
         waited = {seq: self._unacknowledged.get(seq, True) for seq in seqs}
-        now = self._relay.now
-        done = await self._relay.decide(lambda tx: closing.acknowledge(tx, now(), self.mesh, self.member, waited))
+        done = await self._relay.decide(lambda tx: self._close_rows(tx, waited))
         for seq in (*done.closed, *done.unknown):
             self._unacknowledged.pop(seq, None)
         self._room.set()
         return done
+
+    def _close_rows(self, transaction: Transaction, waited: dict[int, bool]) -> Acknowledged:
+        self._check_key(transaction)
+        return closing.acknowledge(transaction, self._relay.now(), self.mesh, self.member, waited)
 
     async def _replay(self) -> None:
         """Send again what was acknowledged before. Acknowledging it once more only makes room in the window."""
@@ -121,11 +125,15 @@ class Stream:
         now = self._relay.now()
         return queue.waiting(transaction, now, self.mesh, self.member, self._sent_through, limit)
 
-    def _check_standing(self, transaction: Transaction) -> None:
-        """Refuse to read on when the key with which this connection began is no longer the member's."""
+    def _check_key(self, transaction: Transaction) -> None:
+        """Refuse when the key with which this connection began is no longer the member's."""
         lost = queue.standing_lost(transaction, self.mesh, self.member, self._standing.pubkey)
         if lost is not None:
             raise Refused(lost, f"{self._standing.pubkey} no longer reads this queue")
+
+    def _check_standing(self, transaction: Transaction) -> None:
+        """Refuse to read on when the key has changed, or a newer connection at another relay has the queue."""
+        self._check_key(transaction)
         if self._number is not None and neighbours.is_taken(transaction, self.mesh, self.member, self._number):
             raise Refused(Refusal.REPLACED_BY_NEWER_CONNECTION, "another relay has it")
 
@@ -134,6 +142,7 @@ class Stream:
         while len(self._unacknowledged) >= self._settings.window_messages:
             self.is_paused = True
             self._room.clear()
+            await self._relay.look(self._check_standing)  # a stream that is over ends though its window is full
             await self._room.wait()
         self.is_paused = False
         return min(self._settings.batch_messages, self._settings.window_messages - len(self._unacknowledged))
