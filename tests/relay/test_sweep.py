@@ -89,6 +89,17 @@ def test_a_step_closes_no_more_than_it_may_and_the_next_goes_on(tmp_path: Path) 
     asyncio.run(place.relay.close())
 
 
+def test_a_round_closes_what_has_expired_however_many_queues_it_looks_into_in_vain(tmp_path: Path) -> None:
+    """A queue is looked into once its oldest message could have expired, though all of it was acknowledged long ago."""
+    place = Place(tmp_path / "relay.db", Settings(retention=Retention(sweep_rows_max=1))).settle()
+    for to in (place.bob, place.carol):
+        place.expect(201, place.alice.message(to, expires_at=place.now + HOUR))
+    place.now += HOUR
+    assert swept(place)["expired_deliveries"] == 2
+    assert swept(place)["expired_deliveries"] == 0
+    asyncio.run(place.relay.close())
+
+
 def test_a_relay_that_never_forgets_ids_takes_ancient_events(tmp_path: Path) -> None:
     settings = Settings(retention=Retention(dedupe_mode=DedupeMode.PERMANENT))
     place = Place(tmp_path / "relay.db", settings).settle()

@@ -94,6 +94,11 @@ def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[s
     return Counter((row.mesh, row.member) for row in rows)
 
 
+def is_due(transaction: Transaction, now: int) -> bool:
+    """Whether there is a queue in which something may have expired."""
+    return bool(transaction.rows(_SQL["due"], {"now": now, "limit": 1}))
+
+
 def drop_queue(transaction: Transaction, now: int, mesh: str, member: str) -> int:
     """Close everything that waits for a revoked member."""
     rows = _deliveries(transaction, "open_of_member", mesh=mesh, member=member)

@@ -34,6 +34,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "delivery"),
         Migration.load(__package__, "sender"),
         Migration.load(__package__, "restoration"),
+        Migration.load(__package__, "expiry"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify, message_check.verify),

@@ -30,7 +30,7 @@ from holdfast.relay.neighbours import Seen
 from holdfast.relay.offer import Lane
 from holdfast.relay.screening import Offers, screen, verify_here
 from holdfast.relay.settings import Settings
-from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep
+from holdfast.relay.sweep import SWEEPS, Gone, Rules, Sweep, Swept
 from holdfast.relay.verifying import Verifiers
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Transaction, Watch
@@ -210,13 +210,12 @@ class Relay:
         """One round of every sweep, each in steps until it finds no more; says what went."""
         await self.tell_ended()  # what holds nothing back any more must not hold back this round
         gone = {name: Gone() for name in SWEEPS}
-        most = self.settings.retention.sweep_rows_max
         for name, step in SWEEPS.items():
-            count = most
-            while count >= most and self.ready:
-                taken: Gone = await self._do(partial(self._sweep_step, step))
-                gone[name] += taken
-                count = taken.total()
+            has_more = True
+            while has_more and self.ready:
+                swept: Swept = await self._do(partial(self._sweep_step, step))
+                gone[name] += swept.gone
+                has_more = swept.has_more
         return gone
 
     def watch_queues(self, wake: Wake, end: EndConnections) -> None:
@@ -306,7 +305,7 @@ class Relay:
             raise found
         return found
 
-    def _sweep_step(self, step: Sweep, transaction: Transaction) -> Gone:
+    def _sweep_step(self, step: Sweep, transaction: Transaction) -> Swept:
         settings, now = self.settings, self._clock()
         since = now - settings.feed.bootstrap_timeout_s * SECOND
         held = any(began > since for began in tuple(self.bootstraps))

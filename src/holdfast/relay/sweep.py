@@ -31,26 +31,42 @@ class Rules(msgspec.Struct, frozen=True):
     compaction_held: bool = False  # a bootstrap is under way
 
 
-Sweep = Callable[[Transaction, int, Rules], Gone]
-"""One step: what it removed, at most `sweep_rows_max` in all; fewer means that it is done."""
+class Swept(msgspec.Struct, frozen=True):
+    """What one step removed, and whether the next step may find more."""
+
+    gone: Gone
+    has_more: bool = False
+
+    @classmethod
+    def rows(cls, count: int, rules: Rules) -> "Swept":
+        """Nobody's rows: as many as a step may take mean that there may be more."""
+        return cls(Gone({"": count}), count >= rules.retention.sweep_rows_max)
 
 
-def expire_deliveries(transaction: Transaction, now: int, rules: Rules) -> Gone:
+Sweep = Callable[[Transaction, int, Rules], Swept]
+"""One step, which removes at most `sweep_rows_max` rows."""
+
+_NOTHING = Swept(Gone())
+
+
+def expire_deliveries(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Close deliveries whose time is up."""
     expired = closing.expire(transaction, now, rules.retention.sweep_rows_max)
-    return Gone({f"{mesh}/{member}": count for (mesh, member), count in expired.items()})
+    gone = Gone({f"{mesh}/{member}": count for (mesh, member), count in expired.items()})
+    # Not by the number of rows: a step may have looked into as many queues as it may and found nothing in them.
+    return Swept(gone, closing.is_due(transaction, now))
 
 
-def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
+def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Forget ids for which both the promised and the configured window of recognising repetitions are over."""
     if rules.retention.dedupe_mode is DedupeMode.PERMANENT:
-        return Gone()
+        return _NOTHING
     cutoff = now - rules.retention.dedupe_retention_days * DAY - DEDUPE_KEPT_BEYOND_WINDOW
     rows = transaction.rows(
         _SQL["expired_dedupe"], {"now": now, "cutoff": cutoff, "limit": rules.retention.sweep_rows_max}
     )
     if not rows:
-        return Gone()
+        return _NOTHING
     drafts = []  # Readers are not waited for: the entry of the accept, which stays, tells them what the id stood for.
     # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
     _run(transaction, "note_forgotten", before=max(row[4] for row in rows) + CLOCK_AHEAD_MAX)
@@ -59,10 +75,10 @@ def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Gone:
         names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
         drafts.append(Draft(kind=Kind.DEDUPE_EXPIRED, **names))
     history.append(transaction, now, drafts)
-    return Gone({"": len(rows)})
+    return Swept.rows(len(rows), rules)
 
 
-def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Gone:
+def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Let go of the bytes of messages that are old and settled; their ids are still recognised."""
     rows = _settled(transaction, now, rules.retention)
     drafts = []
@@ -73,10 +89,10 @@ def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Gone:
         names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
         drafts.append(Draft(kind=Kind.PRUNED, **names))
     history.append(transaction, now, drafts)
-    return Gone({"": len(rows)})
+    return Swept.rows(len(rows), rules)
 
 
-def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Gone:
+def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Drop topic keys that were superseded longer ago than anything can wait in a queue, and a day."""
     cutoff = now - (rules.retention.queue_ttl_days + 1) * DAY
     rows = transaction.rows(_SQL["old_grants"], {"cutoff": cutoff, "limit": rules.retention.sweep_rows_max})
@@ -86,43 +102,45 @@ def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Gone:
         where = {"destination_kind": "topic", "destination_ref": topic}
         drafts.append(Draft(kind=Kind.PRUNED, mesh=mesh, recipient=member, reason="grant", **where))
     history.append(transaction, now, drafts)
-    return Gone({"": len(rows)})
+    return Swept.rows(len(rows), rules)
 
 
-def prune_history(transaction: Transaction, now: int, rules: Rules) -> Gone:
+def prune_history(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Prune the oldest entries, if there is a limit at all, but none that an active reader has yet to read."""
     if rules.retention.history_retention_days is None:
-        return Gone()
+        return _NOTHING
     head = history.head(transaction)
     through = min(head.anchor_seq + rules.retention.sweep_rows_max, passed_by_all(transaction, now, rules.retention))
     if through <= head.anchor_seq:
-        return Gone()
+        return _NOTHING
     page = history.read(transaction, head.anchor_seq, through, rules.retention.sweep_rows_max)
     old = [entry for entry in page if entry.at <= now - rules.retention.history_retention_days * DAY]
     if not old:
-        return Gone()
+        return _NOTHING
     # Devices are told of every restoration when they connect, also of those whose entries go now.
     restored = [(entry.seq, entry.detail) for entry in old if entry.kind is Kind.RESTORED]
     transaction.insert("restoration", ("seq", "detail"), restored)
     signature = bytes.fromhex(rules.sign(head.log_id, old[-1].seq, old[-1].chain).sig)
     history.prune(transaction, now, old[-1].seq, signature)
-    return Gone({"": len(old)})
+    return Swept.rows(len(old), rules)
 
 
-def compact_snapshots(transaction: Transaction, now: int, rules: Rules) -> Gone:
+def compact_snapshots(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Drop the payloads of superseded snapshots, unless a bootstrap is under way."""
     if rules.compaction_held:
-        return Gone()
+        return _NOTHING
     passed = passed_by_all(transaction, now, rules.retention)
-    return Gone({"": feed_sweep.compact(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)})
+    count = feed_sweep.compact(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)
+    return Swept.rows(count, rules)
 
 
-def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) -> Gone:
+def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Let go of documents that were deleted, where an author has many."""
     if rules.compaction_held:
-        return Gone()
+        return _NOTHING
     passed = passed_by_all(transaction, now, rules.retention)
-    return Gone({"": feed_sweep.prune_deleted(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)})
+    count = feed_sweep.prune_deleted(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)
+    return Swept.rows(count, rules)
 
 
 def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> int:
