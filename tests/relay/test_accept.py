@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from holdfast.protocol.action import (
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.schedule import HOUR
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.offer import Offer, read
 from holdfast.relay.relay import Relay
@@ -112,6 +114,37 @@ def test_what_has_expired_makes_room_for_what_comes(place: Place) -> None:
     place.refused(Refusal.QUEUE_FULL, place.alice.message(place.bob))
     assert len(place.entries(Kind.EXPIRED)) == 2
     assert place.rows(f"SELECT queue_count FROM member WHERE member = '{place.bob.member}'") == [(5,)]
+
+
+def test_what_a_full_queue_refuses_costs_the_same_however_much_waits_in_it(tmp_path: Path) -> None:
+    """A topic may have many subscribers who never come: no look along their queues finds what has not expired."""
+
+    def steps_of_refusal(cap: int) -> int:
+        engine = SqliteEngine(tmp_path / f"{cap}.db")
+        limits = Limits(queue_messages_max=cap, messages_burst=1000)
+        place = Place(tmp_path, Settings(limits=limits), engine).settle()
+        place.expect(201, *(place.alice.message(place.bob) for _ in range(cap)))
+        place.refused(Refusal.QUEUE_FULL, place.alice.message(place.bob))
+        steps = itertools.count()
+        engine._writer.set_progress_handler(lambda: next(steps) < 0, 10)
+        place.one(place.alice.message(place.bob))
+        asyncio.run(place.relay.close())
+        return next(steps)
+
+    assert steps_of_refusal(500) < 1.5 * steps_of_refusal(5)
+
+
+def test_a_full_queue_looks_for_what_has_expired_again_when_the_next_time_has_come(place: Place) -> None:
+    place.settle()
+    hours = (1, 2, 3, 4, 5)
+    for hour in hours:
+        place.expect(201, place.alice.message(place.bob, expires_at=place.now + hour * HOUR))
+    for _ in hours:
+        place.refused(Refusal.QUEUE_FULL, place.alice.message(place.bob))
+        place.now += HOUR
+        place.expect(201, place.alice.message(place.bob))
+    place.refused(Refusal.QUEUE_FULL, place.alice.message(place.bob))
+    assert len(place.entries(Kind.EXPIRED)) == len(hours)
 
 
 def test_items_behind_one_that_was_put_off_are_held_back(place: Place) -> None:

@@ -45,7 +45,8 @@ RUNNING = (
 )
 ASKED = ("oldest", "message", "fates", "send")
 PAGE_BYTES = 4096  # of SQLite
-SMALL = ("SCAN next", "SCAN sized", "SCAN (subquery", "SCAN history USING INDEX history_restored")  # a page, a few rows
+# A page, or as many rows as there were restorations.
+SMALL = ("SCAN next", "SCAN sized", "SCAN (subquery", "SCAN history USING INDEX history_restored", "SCAN restoration")
 
 
 def _to_first_message(relay: RunningRelay, number: int) -> float:

@@ -237,8 +237,13 @@ class Acceptance:
         most = self._settings.limits.queue_messages_max
         if recipient.queue_count < most:
             return True
+        if recipient.expires_from is None or recipient.expires_from > self._now:
+            return False  # without a look along the queue: a topic may have many subscribers whose queue is full
         rows_max = self._settings.retention.sweep_rows_max
-        recipient.queue_count -= closing.expire_queue(self._transaction, self._now, mesh, member, rows_max)
+        expired = closing.expire_queue(self._transaction, self._now, mesh, member, rows_max)
+        recipient.queue_count -= expired
+        if expired < rows_max:
+            recipient.expires_from = None  # all that expires at this moment is closed
         return recipient.queue_count < most
 
     def _expiry(self, expires_at: int | None) -> int:

@@ -16,7 +16,7 @@ JOIN dedupe ON dedupe.mesh = wanted.mesh AND dedupe.sender = wanted.sender
            AND dedupe.client_message_id = wanted.client_message_id
 
 -- name: members
-SELECT wanted.mesh, wanted.member, member.status, member.queue_count, member_key.pubkey
+SELECT wanted.mesh, wanted.member, member.status, member.queue_count, member.expires_from, member_key.pubkey
 FROM wanted
 JOIN member ON member.mesh = wanted.mesh AND member.member = wanted.member
 LEFT JOIN member_key ON member_key.mesh = member.mesh AND member_key.member = member.member AND member_key.until IS NULL
@@ -28,7 +28,7 @@ JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
 
 -- name: subscribers
 -- Active subscribers that hold the current key: the others could not read a message, and wait for their key.
-SELECT subscription.mesh, subscription.topic, subscription.member, member.queue_count
+SELECT subscription.mesh, subscription.topic, subscription.member, member.queue_count, member.expires_from
 FROM wanted
 JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
 JOIN subscription ON subscription.mesh = topic.mesh AND subscription.topic = topic.topic

@@ -33,7 +33,9 @@ UNION ALL
 SELECT 'key' FROM member_key WHERE mesh = :mesh AND pubkey = :pubkey
 
 -- name: add_member
-INSERT INTO member (mesh, member, name, role, status, joined_at) VALUES (:mesh, :member, :name, :role, 'active', :now)
+-- Nothing expires in a queue that nothing is in yet.
+INSERT INTO member (mesh, member, name, role, status, joined_at, expires_from)
+VALUES (:mesh, :member, :name, :role, 'active', :now, NULL)
 
 -- name: add_key
 INSERT INTO member_key (mesh, pubkey, member, since) VALUES (:mesh, :pubkey, :member, :now)

@@ -77,20 +77,25 @@ def expire_queue(transaction: Transaction, now: int, mesh: str, member: str, row
     """Close messages that have outlived their time in one member's queue; says how many."""
     rows = _deliveries(transaction, "expired_messages_of_member", mesh=mesh, member=member, now=now, limit=rows_max)
     close(transaction, now, rows, Signal.TTL_PASSED)
+    if len(rows) < rows_max:
+        _note_next_expiry(transaction, mesh, member)
     return len(rows)
 
 
 def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[str, str]]:
     """Close expired messages in any queue, queue by queue; returns how many, by (mesh, member)."""
     rows: list[Delivery] = []
+    looked_through: list[tuple[str, str]] = []
     for mesh, member in transaction.rows(_SQL["due"], {"now": now, "limit": rows_max}):
         left = rows_max - len(rows)
         found = _deliveries(transaction, "expired_of_member", mesh=mesh, member=member, now=now, limit=left)
         rows += found
         if len(found) == left:
             break  # there may be more in this queue, so it stays due
-        transaction.run(_SQL["note_next_expiry"], {"mesh": mesh, "member": member, "now": now})
+        looked_through.append((mesh, member))
     close(transaction, now, rows, Signal.TTL_PASSED)
+    for mesh, member in looked_through:
+        _note_next_expiry(transaction, mesh, member)
     return Counter((row.mesh, row.member) for row in rows)
 
 
@@ -119,6 +124,11 @@ def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: 
     rows = [Delivery(*row) for *row, state in found if state == State.OPEN]
     close(transaction, now, rows, Signal.FOUND_CORRUPT, reason=reason)
     return bool(rows)
+
+
+def _note_next_expiry(transaction: Transaction, mesh: str, member: str) -> None:
+    """Keep when the next of a queue's open deliveries expires; what is due in it must be closed by then."""
+    transaction.run(_SQL["note_next_expiry"], {"mesh": mesh, "member": member})
 
 
 def _close_rows(

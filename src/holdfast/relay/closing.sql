@@ -36,7 +36,7 @@ LIMIT :limit
 -- name: note_next_expiry
 UPDATE member SET expires_from = (
     SELECT min(delivery.expires_at) FROM delivery INDEXED BY delivery_queue
-    WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open' AND delivery.expires_at > :now
+    WHERE delivery.mesh = :mesh AND delivery.member = :member AND delivery.state = 'open'
 )
 WHERE mesh = :mesh AND member = :member
 

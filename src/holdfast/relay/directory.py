@@ -51,6 +51,7 @@ class Recipient(msgspec.Struct):
 
     status: str
     queue_count: int
+    expires_from: int | None  # nothing in its queue expires before this; None: nothing does
     pubkey: str | None
 
 
@@ -91,9 +92,9 @@ class Directory:
             (mesh, topic): epoch for mesh, topic, epoch in _look(self._transaction, "topics", ("mesh", "topic"), topics)
         }
         self.subscribers: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for mesh, topic, member, count in _look(self._transaction, "subscribers", ("mesh", "topic"), topics):
+        for mesh, topic, member, count, expires in _look(self._transaction, "subscribers", ("mesh", "topic"), topics):
             self.subscribers[mesh, topic].append(member)
-            self.recipients.setdefault((mesh, member), Recipient("active", count, None))
+            self.recipients.setdefault((mesh, member), Recipient("active", count, expires, None))
         self.may_post = set(_look(self._transaction, "grantees", ("mesh", "topic", "member"), posts))
         self.blocks = set(_look(self._transaction, "blockers", ("mesh", "blocked"), senders))
         self.receiptable: dict[Place, Receiptable] = {
