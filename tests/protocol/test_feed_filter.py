@@ -84,6 +84,7 @@ def test_a_filter_of_changes_with_what_it_must_have() -> None:
         ({"unknown": 1}, Refusal.MALFORMED),
         ({"since": SEQ_MAX + 1}, Refusal.MALFORMED),
         ({"#d": ["x"] * (VALUES_MAX + 1)}, Refusal.MALFORMED),
+        ({"#d": ["x", "a\x00b"]}, Refusal.MALFORMED),
     ],
 )
 def test_each_fault_has_its_refusal(changed: dict[str, Any], refusal: Refusal) -> None:

@@ -123,6 +123,11 @@ def test_a_sender_can_ask_whether_an_id_was_taken(friends: Friends) -> None:
     assert friends.get(friends.bob, f"/sends/{client_message_id}").document == {"committed": False}, "its own sends"
 
 
+@pytest.mark.parametrize("written", ["%00", "%C3%A9", "a%20b", "x" * 129])
+def test_what_no_id_can_be_is_refused_on_every_engine(friends: Friends, written: str) -> None:
+    assert str(friends.get(friends.alice, f"/sends/{written}")) == "400 malformed"
+
+
 @pytest.mark.parametrize("client_message_id", ["a/b", "100%", "what?", "a#b", "a%2Fb", "..", "x;y=z&a+b"])
 def test_any_id_can_be_asked_for(friends: Friends, client_message_id: str) -> None:
     friends.taken(friends.alice.message(friends.bob, client_message_id=client_message_id))

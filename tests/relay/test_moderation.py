@@ -108,6 +108,7 @@ def test_only_operators_moderate_and_only_what_there_is(friends: Friends) -> Non
     assert str(friends.relay.signed(friends.alice.secret, "POST", path, body)) == "403 not_permitted"
     assert str(friends.relay.ask("POST", path, body)) == "401 auth_required"
     assert str(friends.moderate("01NOSUCHMESSAGE")) == "404 not_found"
+    assert str(friends.moderate("%00")) == "400 malformed"
     assert str(friends.moderate(answer["broker_message_id"], "")) == "400 malformed"
     assert str(friends.moderate(answer["broker_message_id"], "x" * 501)) == "400 malformed"
     assert friends.relay.head_seq() == before

@@ -21,7 +21,8 @@ SEQ_MAX = 2**53 - 1  # what every JSON reader holds exactly
 
 _Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
 _Kinds = Annotated[tuple[Annotated[int, Meta(ge=0, le=KIND_MAX)], ...], Meta(max_length=VALUES_MAX)]
-_Texts = Annotated[tuple[str, ...], Meta(max_length=VALUES_MAX)]
+_Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]  # no tag has a NUL, and PostgreSQL has no text with one
+_Texts = Annotated[tuple[_Text, ...], Meta(max_length=VALUES_MAX)]
 
 
 class Mode(StrEnum):

@@ -9,7 +9,7 @@ from holdfast.export import exporter as export
 from holdfast.protocol.event import DETAIL_CHARACTERS_MAX, Event
 from holdfast.protocol.http_auth import SCHEME as NOSTR
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tags import IDENTIFIER, TOPIC, check_range, read_integer
+from holdfast.protocol.tags import IDENTIFIER, REFERENCE, TOPIC, check_range, read_integer
 from holdfast.relay import documents, feed, information, metrics, queue
 from holdfast.relay import token as tokens
 from holdfast.relay.http_auth import HttpAuth
@@ -211,6 +211,7 @@ class Handlers:
     async def _get_send(self, request: Request) -> Reply:
         mesh, client_message_id = request.parameters["mesh"], request.parameters["client_message_id"]
         IDENTIFIER.check(mesh, "mesh")
+        REFERENCE.check(client_message_id, "client_message_id")
         signed = self._signed(request)
         found = await self._relay.look(lambda tx: queue.find_send(tx, mesh, signed.pubkey, client_message_id))
         self._auth.spend(signed)
@@ -220,6 +221,7 @@ class Handlers:
         signed = self._operator(request)
         asked = _decoded(request.body, documents.Moderation, "moderation")
         message_id, now = request.parameters["message_id"], self._relay.now
+        IDENTIFIER.check(message_id, "message_id")
         done = await self._relay.decide(lambda tx: queue.moderate(tx, now(), message_id, signed.pubkey, asked.reason))
         return json_reply(done)
 
