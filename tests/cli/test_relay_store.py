@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.relay import moving
 from holdfast.relay.database import open_relay, open_to_read
 from holdfast.relay.identity import Identity
 from holdfast.store import history
@@ -80,6 +81,21 @@ def test_every_row_arrives(data: Path, url: str) -> None:
     assert {name: len(rows) for name, rows in before.items() if rows} == {
         name: count for name, count in moved["rows"].items() if count
     }
+
+
+def test_rows_are_read_back_once_each(url: str) -> None:
+    """A database of millions is compared in a time that grows with its length alone."""
+    count = 5_000
+    with closing(open_relay(url)) as engine, engine.write() as transaction:
+        columns = ["mesh", "member", "blocked", "since"]
+        transaction.insert("block", columns, (("m", f"by-{n}", f"of-{n}", 1) for n in range(count)))
+        pages = list(moving.read_back(transaction, "block", columns))
+        assert len(pages) > 1
+        assert len({row for page in pages for row in page}) == sum(map(len, pages)) == count
+        through = (
+            "SELECT seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_xact_user_tables WHERE relname = 'block'"
+        )
+        assert transaction.rows(through) == [(count,)]
 
 
 def test_a_database_that_has_a_history_is_refused_and_left_alone(data: Path, url: str) -> None:

@@ -28,6 +28,9 @@ from holdfast.store.world import Clock, Random, wall_clock
 PAGE_ROWS = 500
 """How many rows are carried at once."""
 
+PAGE_BLOCKS = 16
+"""How many blocks of the server's file are read back at once."""
+
 _OWN = frozenset({"holdfast_migration"})  # the new database has its own
 _BEGUN = ("history_head", "forgotten", "feed")  # what a new database begins with; those rows make room
 
@@ -123,7 +126,7 @@ class _Carrying:
             self._here.run(f"DELETE FROM {table}")  # noqa: S608 - names of ours
         for table, columns in self._columns.items():
             sent = self._sum(table, self._send(table, columns))
-            arrived = self._sum(table, self._read_back(table, columns))
+            arrived = self._sum(table, read_back(self._here, table, columns))
             if sent != arrived:
                 raise MoveBroken(self._here.where, f"table {table}")
 
@@ -140,14 +143,6 @@ class _Carrying:
             after = {f"after_{name}": value for name, value in zip(key, page[-1], strict=False)}
             page = self._there.rows(statement.format(f"WHERE ({order}) > ({marks})"), {**after, "limit": PAGE_ROWS})
 
-    def _read_back(self, table: str, columns: list[str]) -> Iterator[list[Row]]:
-        names = ", ".join(columns)
-        statement = f"SELECT ctid, {names} FROM {table} WHERE ctid > CAST(:after AS tid) ORDER BY ctid LIMIT :limit"  # noqa: S608 - names of ours
-        after = "(0,0)"
-        while page := self._here.rows(statement, {"after": after, "limit": PAGE_ROWS}):
-            after = str(page[-1][0])
-            yield [row[1:] for row in page]
-
     def _sum(self, table: str, pages: Iterator[list[Row]]) -> int:
         """The sum of the rows' hashes: the same for the same rows, in whatever order they come."""
         total = 0
@@ -157,6 +152,16 @@ class _Carrying:
             self._done += len(page)
             self._told(table, self._done, self._steps)
         return total
+
+
+def read_back(here: Transaction, table: str, columns: list[str]) -> Iterator[list[Row]]:
+    """The rows of a table on the server as they lie, some blocks at a time. In any other order, each page would be sorted anew."""
+    names = ", ".join(columns)
+    statement = f"SELECT {names} FROM {table} WHERE ctid >= CAST(:first AS tid) AND ctid < CAST(:end AS tid)"  # noqa: S608 - names of ours
+    size = "SELECT pg_relation_size(CAST(:name AS regclass)) / CAST(current_setting('block_size') AS bigint)"
+    ((blocks,),) = here.rows(size, {"name": table})
+    for first in range(0, blocks, PAGE_BLOCKS):
+        yield here.rows(statement, {"first": f"({first},0)", "end": f"({first + PAGE_BLOCKS},0)"})
 
 
 def _key(there: Transaction, table: str) -> list[str]:
