@@ -11,7 +11,7 @@ import pytest
 from holdfast.protocol import keys
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import SECOND
-from holdfast.relay import directory, neighbours, offer
+from holdfast.relay import directory, feed, neighbours, offer
 from holdfast.relay.database import open_relay
 from holdfast.relay.neighbours import OtherRelay
 from holdfast.relay.relay import Relay
@@ -248,6 +248,21 @@ def test_an_action_that_only_a_newer_relay_knows_stops_nobody(engine: Engine) ->
         history.append(transaction, 0, [Draft(kind=Kind.ADMIN, mesh="home", detail=detail) for detail in details])
     with engine.read() as transaction:
         assert neighbours.changed_since(transaction, before)[1] == [("home", "bob")]
+
+
+def test_pages_of_the_newest_snapshots_do_not_read_again_what_came_before(engine: Engine) -> None:
+    author, count = "a" * 64, 6 * feed.PAGE_ROWS
+    columns = ("seq", "event_id", "author", "kind", "d", "o", "clock", "created_at", "accepted_at", "event", "size")
+    with engine.write() as transaction:
+        rows = ((n, n.to_bytes(32), author, 44201, "d", "put", "[]", n // 3, 1, b"{}", 2) for n in range(1, count + 1))
+        transaction.insert("snapshot", columns, rows)
+    with engine.read() as transaction:
+        seen, after = 0, None
+        while (page := feed.newest(transaction, author, count, 0, count, after)).last is not None:
+            seen, after = seen + len(page.items), page.last
+        read = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'snapshot'"
+        assert seen == count
+        assert transaction.rows(read)[0][0] < 2 * count
 
 
 def test_a_database_is_one_relays(engine: Engine) -> None:

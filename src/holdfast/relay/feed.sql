@@ -60,17 +60,20 @@ ORDER BY created_at, event_id
 LIMIT :limit
 
 -- name: newest
--- An author's snapshots whose payload is kept, the newest first; of one second, the smaller id first.
+-- An author's snapshots whose payload is kept, the newest first; of one second, the smaller id first. The bound stands by
+-- itself, for PostgreSQL does not see it in the OR and would read again all that the pages before have brought.
 SELECT seq, event_id, author, kind, d, o, c, created_at, size, 1 FROM snapshot
 WHERE author = :author AND event IS NOT NULL AND seq <= :at AND created_at >= :since
-  AND (created_at < :before_created_at OR (created_at = :before_created_at AND event_id > :after_event_id))
+  AND created_at <= :before_created_at
+  AND (created_at < :before_created_at OR event_id > :after_event_id)
 ORDER BY created_at DESC, event_id
 LIMIT :limit
 
 -- name: newest_of_all
 SELECT seq, event_id, author, kind, d, o, c, created_at, size, 1 FROM snapshot
 WHERE event IS NOT NULL AND seq <= :at AND created_at >= :since
-  AND (created_at < :before_created_at OR (created_at = :before_created_at AND event_id > :after_event_id))
+  AND created_at <= :before_created_at
+  AND (created_at < :before_created_at OR event_id > :after_event_id)
 ORDER BY created_at DESC, event_id
 LIMIT :limit
 
