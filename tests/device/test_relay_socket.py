@@ -204,6 +204,7 @@ def test_a_close_without_a_reason_is_known_by_its_code_if_only_one_refusal_has_i
         found[code] = closed.value.refusal
     assert found[4003] is Refusal.REPLACED_BY_NEWER_CONNECTION
     assert found[4005] is Refusal.MEMBER_REVOKED
+    assert found[1008] is None
     assert found[1000] is None
 
 

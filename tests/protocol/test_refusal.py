@@ -30,7 +30,7 @@ TEMPORARY = words(
     """
     clock_ahead rate_limited queue_full held_back stale_key waiting_for_key receipt_early unavailable
     auth_required bootstrap_expired too_many_subscriptions daemon_busy too_many_streams insufficient_storage
-    requeue_of_inflight requeue_unconfirmed too_many_old_keys session_queue_full auth_timeout shutting_down too_many_connections
+    requeue_of_inflight requeue_unconfirmed too_many_old_keys session_queue_full shutting_down too_many_connections
     member_already_connected slow_reader slow_writer author_not_admitted
     """
 )
@@ -46,7 +46,7 @@ STATUS = {
             host_not_allowed origin_not_allowed member_revoked""",
     404: """mesh_unknown destination_unknown receipt_unknown subject_unknown table_unknown consumer_unknown
             not_found ack_unknown author_missing""",
-    408: "auth_timeout slow_reader slow_writer",
+    408: "slow_reader slow_writer",
     409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
             cursor-ahead other_log clock_reused too_many_conflicts
             checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight requeue_of_other
@@ -60,7 +60,7 @@ STATUS = {
     424: "held_back receipt_early",
     429: """rate_limited queue_full too_many_subscriptions daemon_busy too_many_streams session_queue_full
             too_many_old_keys""",
-    500: "outbox_max_age_above_dedupe_window durability_off key_superseded host_changed persistent_in_ci",
+    500: "outbox_max_age_above_dedupe_window key_superseded host_changed persistent_in_ci",
     501: "feature_unavailable",
     503: "unavailable bootstrap_expired requeue_unconfirmed shutting_down too_many_connections",
     507: "insufficient_storage",
@@ -75,14 +75,13 @@ PREFIX = {
                      ack_unknown key_superseded host_changed persistent_in_ci""",
     "rate-limited": """rate_limited too_many_subscriptions daemon_busy too_many_streams session_queue_full
                        too_many_connections""",
-    "auth-required": "auth_required auth_failed token_invalid token_expired auth_timeout",
+    "auth-required": "auth_required auth_failed token_invalid token_expired",
     "error": """queue_full held_back stale_key waiting_for_key receipt_early max_age_passed unavailable
                 bootstrap_expired insufficient_storage requeue_unconfirmed shutting_down slow_reader slow_writer too_many_old_keys""",
 }  # and every other one is `invalid`
 
 CLOSE = {
     "binary_frame": 1003,
-    "auth_timeout": 1008,
     "frame_too_large": 1009,
     "shutting_down": 1012,
     "too_many_connections": 1013,
@@ -133,7 +132,6 @@ def test_a_refused_event_a_refused_hook_and_a_refused_start_are_told_apart() -> 
     }
     assert {refusal for refusal, found in subjects.items() if found is Subject.START} == {
         Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW,
-        Refusal.DURABILITY_OFF,
         Refusal.KEY_SUPERSEDED,
         Refusal.HOST_CHANGED,
         Refusal.PERSISTENT_IN_CI,

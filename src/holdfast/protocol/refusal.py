@@ -111,7 +111,6 @@ class Refusal(StrEnum):
     SESSION_QUEUE_FULL = "session_queue_full"
     # to a whole connection
     BINARY_FRAME = "binary_frame"
-    AUTH_TIMEOUT = "auth_timeout"
     FRAME_TOO_LARGE = "frame_too_large"
     SLOW_READER = "slow_reader"
     SLOW_WRITER = "slow_writer"
@@ -125,7 +124,6 @@ class Refusal(StrEnum):
     FEATURE_PARAM_BELOW_FLOOR = "feature_param_below_floor"
     # to the start of a program
     OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW = "outbox_max_age_above_dedupe_window"
-    DURABILITY_OFF = "durability_off"
     KEY_SUPERSEDED = "key_superseded"
     HOST_CHANGED = "host_changed"
     PERSISTENT_IN_CI = "persistent_in_ci"
@@ -294,7 +292,6 @@ REFUSALS = total({
     Refusal.SESSION_QUEUE_FULL: RefusalRow(_HOOK, _TEMPORARY, 429, _RATE_LIMITED, "The session has too much waiting. The row goes back and is fetched again in a second."),
 
     Refusal.BINARY_FRAME: RefusalRow(_CONNECTION, _PERMANENT, 415, _UNSUPPORTED, "Send JSON in text frames.", 1003),
-    Refusal.AUTH_TIMEOUT: RefusalRow(_CONNECTION, _TEMPORARY, 408, _AUTH_REQUIRED, "The challenge was not answered in time. Connect again and answer it.", 1008),
     Refusal.FRAME_TOO_LARGE: RefusalRow(_CONNECTION, _PERMANENT, 413, _INVALID, "Split it; the relay's limits are in its information document.", 1009),
     Refusal.SLOW_READER: RefusalRow(_CONNECTION, _TEMPORARY, 408, _ERROR, "It was not read from for too long. Connect again, and read what is sent.", 4006),
     Refusal.SLOW_WRITER: RefusalRow(_CONNECTION, _TEMPORARY, 408, _ERROR, "A message was begun and not finished in time. Connect again, and send it whole.", 4007),
@@ -308,7 +305,6 @@ REFUSALS = total({
     Refusal.FEATURE_PARAM_BELOW_FLOOR: RefusalRow(_CONNECTION, _PERMANENT, 400, _INVALID, "The other side offers less than is safe. Raise its setting to the floor that the detail names.", 4012),
 
     Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW: RefusalRow(_START, _PERMANENT, 500, _INVALID, "Lower max_age_hours_override, or lengthen the relay's dedupe_retention_days."),
-    Refusal.DURABILITY_OFF: RefusalRow(_START, _PERMANENT, 500, _INVALID, "The database may lose what it confirmed. Switch fsync and synchronous_commit on."),
     Refusal.KEY_SUPERSEDED: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "Use the home that rotated the key, restore a later backup, or ask an admin to let a new home in."),
     Refusal.HOST_CHANGED: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "Moved here: holdfast daemon accept-host. A copy of a home that lives on: holdfast daemon remint."),
     Refusal.PERSISTENT_IN_CI: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "A job's machine is gone tomorrow. Use --ephemeral, or --persistent if this one stays."),
