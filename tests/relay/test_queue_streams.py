@@ -14,6 +14,8 @@ from holdfast.protocol.event import Event, encode
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import SECOND
+from holdfast.relay import queue
+from holdfast.relay.answer import EVERYBODY
 from holdfast.relay.changes import Feeds
 from holdfast.relay.reading import ACKNOWLEDGED_MAX, PUBKEYS_MAX, STREAMS_MAX, Reading, read_frame
 from holdfast.relay.relay import Relay
@@ -378,6 +380,28 @@ def _full_window(world: World) -> Reader:
     world.publish(world.place.alice.message(bob), world.place.alice.message(bob))
     assert len(reader.messages) == 1
     return reader
+
+
+def test_readers_are_woken_though_more_came_than_one_look_lists() -> None:
+    """As after a time in which this relay had no connection to the database and its neighbours went on."""
+    world = World(Settings())
+    place = world.place
+    bob = Reader(world, place.bob)
+    bob.let_through(1)
+    world.settle()
+    before = world.run(place.relay.seen())
+    _at_neighbour(world, place.alice.message(place.bob))
+    with place.engine.write() as transaction:
+        rows = (
+            ("m", f"member-{n}", n, "x", "open", 1) for n in range(before.seq + 2, before.seq + 2 + queue.GROWN_MAX)
+        )
+        transaction.insert("delivery", ("mesh", "member", "seq", "message_id", "state", "expires_at"), rows)
+    assert bob.messages == []
+    with place.engine.read() as transaction:
+        assert queue.grown_since(transaction, before.seq)[1] == [EVERYBODY]
+    world.run(place.relay.wake_changed(before))
+    assert len(bob.messages) == 1
+    world.close()
 
 
 def test_a_key_that_was_rotated_acknowledges_nothing_more(world: World) -> None:

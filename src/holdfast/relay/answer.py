@@ -8,6 +8,7 @@ from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message, pr
 
 FEED = "/feed"  # in the place of a mesh, which cannot be called that: the feed of an author
 ALL = ""  # in the place of an author: the feeds of all of them
+EVERYBODY = ("", "")  # in the place of a mesh and a member: all who read a queue or the feed
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from msgspec import Raw
@@ -18,7 +19,7 @@ from holdfast.protocol.feed_filter import Changes, Mode
 from holdfast.protocol.refusal import Refusal, Refused, ok_message
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay import feed
-from holdfast.relay.answer import ALL, FEED
+from holdfast.relay.answer import ALL, EVERYBODY, FEED
 from holdfast.relay.feed import Item, Page, Row
 from holdfast.relay.relay import Relay
 from holdfast.store.engine import Transaction
@@ -171,11 +172,15 @@ class Feeds:
                 self._of.pop(key, None)
 
     def wake(self, keys: Iterable[tuple[str, str]]) -> None:
-        for mesh, author in keys:
-            if mesh == FEED:
-                for key in ((FEED, author), (FEED, ALL)):
-                    for subscription in self._of.get(key, ()):
-                        subscription.wake()
+        for key in keys:
+            for subscription in self._woken(key):
+                subscription.wake()
+
+    def _woken(self, key: tuple[str, str]) -> Iterable[Subscription]:
+        """The subscriptions that a change concerns: those to its author, and those to all authors."""
+        if key == EVERYBODY:
+            return chain(*self._of.values())
+        return chain(self._of.get(key, ()), self._of.get((FEED, ALL), ())) if key[0] == FEED else ()
 
     @property
     def open(self) -> int:

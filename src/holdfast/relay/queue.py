@@ -14,7 +14,7 @@ from holdfast.protocol.history import Draft, Kind, Restored
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay import closing
 from holdfast.relay.accepted import QUEUED, digest
-from holdfast.relay.answer import FEED
+from holdfast.relay.answer import EVERYBODY, FEED
 from holdfast.store import history
 from holdfast.store.engine import Transaction, Value
 from holdfast.store.statements import Statements
@@ -23,6 +23,7 @@ _SQL = Statements(__package__, "queue.sql")
 
 PAGE_BYTES_MAX = 262_144  # of events that one page of a queue holds, and one more event
 FATES_MAX = 1_000  # in one answer
+GROWN_MAX = 10_000  # rows that one look at what came may read
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,12 +143,18 @@ def _page(transaction: Transaction, name: str, **parameters: Value) -> Page:
 
 
 def grown_since(transaction: Transaction, after: int) -> tuple[int, list[tuple[str, str]]]:
-    """The head of the history, and whose queues and feeds grew after a position."""
+    """The head of the history, and whose queues and feeds grew after a position; everybody's, if they are too many to list.
+
+    They are after a time in which this relay could not look, while others wrote.
+    """
     seq = history.head(transaction).seq
     if seq <= after:
         return seq, []
-    queues = [(mesh, member) for mesh, member in transaction.rows(_SQL["waiting_since"], {"after": after})]
-    feeds = [(FEED, author) for (author,) in transaction.rows(_SQL["changed_since"], {"after": after})]
+    since: dict[str, Value] = {"after": after, "limit": GROWN_MAX}
+    queues = [(mesh, member) for mesh, member in transaction.rows(_SQL["waiting_since"], since)]
+    feeds = [(FEED, author) for (author,) in transaction.rows(_SQL["changed_since"], since)]
+    if GROWN_MAX in (len(queues), len(feeds)):
+        return seq, [EVERYBODY]
     return seq, list(dict.fromkeys(queues + feeds))
 
 

@@ -59,11 +59,11 @@ ORDER BY seq
 
 -- name: waiting_since
 -- Whose queues grew after a position, whoever wrote it. Not DISTINCT: for that all queues would be read in their order.
-SELECT mesh, member FROM delivery WHERE seq > :after
+SELECT mesh, member FROM delivery WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: changed_since
 -- Whose snapshots came after a position; not DISTINCT either.
-SELECT author FROM snapshot WHERE seq > :after
+SELECT author FROM snapshot WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: oldest
 -- Each queue has its own first message; members are few beside messages.

@@ -23,7 +23,7 @@ from holdfast.protocol.schedule import SECOND
 from holdfast.relay import consumers, neighbours, queue, views
 from holdfast.relay import snapshots as intake
 from holdfast.relay.accept import Acceptance, Request
-from holdfast.relay.answer import ALL, FEED, Answer, refuse
+from holdfast.relay.answer import ALL, EVERYBODY, FEED, Answer, refuse
 from holdfast.relay.gathering import Gathering
 from holdfast.relay.limiter import Limiter
 from holdfast.relay.neighbours import Seen
@@ -256,6 +256,8 @@ class Relay:
             grown.append((FEED, ALL))  # some wait for the position itself, whatever was written there
         if not self.is_shared:
             return Seen(seq, 0), grown
+        if EVERYBODY in grown:  # each of them finds out whether its right to read has ended
+            return neighbours.seen(transaction), grown
         now, ended = neighbours.changed_since(transaction, before)
         return now, [*grown, *ended]
 

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.relay import closing, neighbours, queue
+from holdfast.relay.answer import EVERYBODY
 from holdfast.relay.closing import Acknowledged
 from holdfast.relay.queue import Page, Standing, Waiting
 from holdfast.relay.relay import Relay
@@ -243,7 +244,8 @@ class Streams:
 
     def wake(self, members: Iterable[tuple[str, str]]) -> None:
         for key in members:
-            for stream in self._of.get(key, ()):
+            woken = itertools.chain(*self._of.values()) if key == EVERYBODY else self._of.get(key, ())
+            for stream in woken:
                 stream.wake()
 
     def end(self, mesh: str, member: str, refusal: Refusal) -> None:
