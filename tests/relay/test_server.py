@@ -143,7 +143,10 @@ def test_http_and_websocket_know_each_others_events(friends: RunningRelay) -> No
 # Who may do and know what
 
 
-@pytest.mark.parametrize("header", ["forwarded", "x-forwarded-for", "via", "x-real-ip", "origin"])
+@pytest.mark.parametrize(
+    "header",
+    ["forwarded", "x-forwarded-for", "x-forwarded-proto", "X-Forwarded-Host", "via", "x-real-ip", "origin"],
+)
 def test_a_mesh_is_founded_by_anybody_near_and_by_nobody_behind_a_proxy_or_a_page(
     friends: RunningRelay, header: str
 ) -> None:

@@ -37,7 +37,7 @@ INTERNAL_ERROR = 1011  # of a WebSocket that ends for no fault of its peer
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
 # Whoever puts one of these on a request stands between us and somebody else.
-FORWARDING = frozenset({"forwarded", "via", "x-forwarded-for", "x-real-ip"})
+FORWARDING = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # names of headers, or how they begin
 
 
 class Application:
@@ -149,7 +149,7 @@ class Application:
     def _is_near(self, client: Client, headers: Headers) -> bool:
         """Whether a request comes from this machine and from nowhere behind it."""
         is_near = self.is_private and client is not None and is_loopback(client[0])
-        return is_near and "origin" not in headers and not FORWARDING & headers.keys()
+        return is_near and "origin" not in headers and not any(name.startswith(FORWARDING) for name in headers)
 
     def _urls(self, scope: Any) -> frozenset[str]:
         """Every way to write the address of a request, from what we know of ourselves."""
