@@ -19,6 +19,7 @@ from holdfast.protocol.event import Event
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import HOUR
+from holdfast.relay import closing
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.offer import Offer, read
 from holdfast.relay.relay import Relay
@@ -26,7 +27,7 @@ from holdfast.relay.settings import Limits, Settings
 from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
 from tests.disk import Disk
-from tests.people import Person, raw, secret_of
+from tests.people import MESH, Person, raw, secret_of
 from tests.relay.place import SECRET, Place, Whose, make_topic
 
 
@@ -145,6 +146,28 @@ def test_a_full_queue_looks_for_what_has_expired_again_when_the_next_time_has_co
         place.expect(201, place.alice.message(place.bob))
     place.refused(Refusal.QUEUE_FULL, place.alice.message(place.bob))
     assert len(place.entries(Kind.EXPIRED)) == len(hours)
+
+
+def test_a_receipt_takes_no_more_statements_for_fifty_messages_than_for_one(tmp_path: Path) -> None:
+    """On PostgreSQL each is a journey to the server, while all other writers wait."""
+    engine = SqliteEngine(tmp_path / "relay.db")
+    place = Place(tmp_path, Settings(limits=Limits(messages_burst=1000)), engine).settle()
+    events = [place.alice.message(place.bob) for _ in range(51)]
+    seqs = [answer.members["history_id"] for answer in place.expect(201, *events)]
+    with engine.write() as transaction:
+        closing.acknowledge(transaction, place.now, MESH, place.bob.member, dict.fromkeys(seqs, True))
+
+    def statements(receipt: Event) -> int:
+        run: list[str] = []
+        engine._writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: run.append(event["sql"]))
+        place.expect(201, receipt)
+        engine._writer.trace_v2(0, None)
+        return len(run)
+
+    one = statements(place.bob.receipt(place.alice, events[0].id))
+    assert statements(place.bob.receipt(place.alice, *(event.id for event in events[1:]))) <= one
+    assert place.rows("SELECT count(*) FROM delivery WHERE receipted_at IS NOT NULL") == [(51,)]
+    asyncio.run(place.relay.close())
 
 
 def test_items_behind_one_that_was_put_off_are_held_back(place: Place) -> None:

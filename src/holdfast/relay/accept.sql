@@ -76,5 +76,9 @@ WHERE message.event_id = wanted.event_id AND message.mesh = wanted.mesh
   AND delivery.is_receipt = 0
 
 -- name: mark_receipted
-UPDATE delivery SET receipted_at = :now
-WHERE mesh = :mesh AND member = :member AND seq = :seq AND receipted_at IS NULL AND state <> 'open'
+-- Compare-and-set, all at once, as deliveries are closed.
+UPDATE delivery SET receipted_at = wanted.receipted_at
+FROM wanted
+WHERE delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = wanted.seq
+  AND delivery.receipted_at IS NULL AND delivery.state <> 'open'
+RETURNING delivery.seq

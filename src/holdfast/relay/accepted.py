@@ -96,11 +96,10 @@ def _note_sequences(transaction: Transaction, accepted: Iterable[Accepted]) -> N
 
 
 def _mark_receipted(transaction: Transaction, now: int, accepted: Iterable[Accepted]) -> None:
-    for one in accepted:
-        for seq in one.receipted:
-            row: dict[str, Value] = {"mesh": one.offer.head.mesh, "member": one.sender, "seq": seq, "now": now}
-            if transaction.run(SQL["mark_receipted"], row) != 1:
-                raise RuntimeError(f"delivery {seq} of {one.sender} was receipted before")
+    rows = [(one.offer.head.mesh, one.sender, seq, now) for one in accepted for seq in one.receipted]
+    marked = transaction.lookup(SQL["mark_receipted"], ("mesh", "member", "seq", "receipted_at"), rows)
+    if len(marked) != len(rows):
+        raise RuntimeError(f"{len(rows) - len(marked)} of {len(rows)} deliveries were receipted before")
 
 
 _DEDUPE = (
