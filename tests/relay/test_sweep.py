@@ -5,19 +5,21 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.schedule import DAY, HOUR, DedupeMode
+from holdfast.protocol.schedule import DAY, HOUR, SECOND, DedupeMode
 from holdfast.relay import closing, consumers, queue
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.relay import _refusal_returned
-from holdfast.relay.settings import Retention, Settings
+from holdfast.relay.settings import Limits, Retention, Settings
 from holdfast.relay.sweep import SWEEPS
 from holdfast.store import history
 from holdfast.store.check import check
+from holdfast.store.sqlite import SqliteEngine
 from tests.people import MESH
 from tests.relay.place import Place, Whose, make_topic, restarted
 
@@ -97,6 +99,27 @@ def test_a_round_closes_what_has_expired_however_many_queues_it_looks_into_in_va
     place.now += HOUR
     assert swept(place)["expired_deliveries"] == 2
     assert swept(place)["expired_deliveries"] == 0
+    asyncio.run(place.relay.close())
+
+
+def test_a_sweep_takes_no_more_statements_for_many_rows_than_for_few(tmp_path: Path) -> None:
+    """On PostgreSQL each is a journey to the server, while all other writers wait."""
+    engine = SqliteEngine(tmp_path / "relay.db")
+    place = Place(tmp_path, Settings(limits=Limits(messages_burst=1000)), engine).settle()
+
+    def statements(count: int) -> int:
+        place.alice.now_s = place.now // SECOND
+        place.expect(201, *(place.alice.message(place.bob, mentions=(place.bob.member,)) for _ in range(count)))
+        run: list[str] = []
+        for days, name in ((8, "expired_deliveries"), (30, "pruned_messages"), (400, "forgotten_ids")):
+            place.now += days * DAY
+            engine._writer.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: run.append(event["sql"]))
+            assert swept(place)[name] >= count
+            engine._writer.trace_v2(0, None)
+        return len(run)
+
+    few = statements(1)
+    assert statements(32) <= few
     asyncio.run(place.relay.close())
 
 

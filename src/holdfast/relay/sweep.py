@@ -11,10 +11,11 @@ from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, DEDUPE_KEPT_BEYOND_
 from holdfast.relay import closing, consumers, feed_sweep
 from holdfast.relay.settings import FeedSettings, Retention
 from holdfast.store import history
-from holdfast.store.engine import Row, Transaction, Value
+from holdfast.store.engine import Row, Transaction
 from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "sweep.sql")
+_ID = ("mesh", "sender", "client_message_id")  # of a send
 
 Sign = Callable[[bytes, int, bytes], Anchor]  # of a position: (log id, seq, chain)
 
@@ -67,28 +68,21 @@ def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Swept:
     )
     if not rows:
         return _NOTHING
-    drafts = []  # Readers are not waited for: the entry of the accept, which stays, tells them what the id stood for.
     # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
-    _run(transaction, "note_forgotten", before=max(row[4] for row in rows) + CLOCK_AHEAD_MAX)
-    for mesh, sender, client_message_id, message_id, _ in rows:
-        _run(transaction, "forget_dedupe", mesh=mesh, sender=sender, client_message_id=client_message_id)
-        names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
-        drafts.append(Draft(kind=Kind.DEDUPE_EXPIRED, **names))
-    history.append(transaction, now, drafts)
+    transaction.run(_SQL["note_forgotten"], {"before": max(row[4] for row in rows) + CLOCK_AHEAD_MAX})
+    # Readers are not waited for: the entry of the accept, which stays, tells them what the id stood for.
+    transaction.lookup(_SQL["forget_dedupe"], _ID, [row[:3] for row in rows])
+    history.append(transaction, now, [_named(Kind.DEDUPE_EXPIRED, *row[:4]) for row in rows])
     return Swept.rows(len(rows), rules)
 
 
 def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Let go of the bytes of messages that are old and settled; their ids are still recognised."""
     rows = _settled(transaction, now, rules.retention)
-    drafts = []
-    for seq, mesh, sender, client_message_id, message_id in rows:
-        _run(transaction, "flip_available", mesh=mesh, sender=sender, client_message_id=client_message_id)
-        for statement in ("delete_message", "delete_deliveries", "delete_mentions"):
-            _run(transaction, statement, seq=seq)
-        names = {"mesh": mesh, "sender": sender, "client_message_id": client_message_id, "message_id": message_id}
-        drafts.append(Draft(kind=Kind.PRUNED, **names))
-    history.append(transaction, now, drafts)
+    transaction.lookup(_SQL["flip_available"], _ID, [row[1:4] for row in rows])
+    for statement in ("delete_message", "delete_deliveries", "delete_mentions"):
+        transaction.lookup(_SQL[statement], ("seq",), [row[:1] for row in rows])
+    history.append(transaction, now, [_named(Kind.PRUNED, *row[1:]) for row in rows])
     return Swept.rows(len(rows), rules)
 
 
@@ -96,12 +90,8 @@ def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Swept:
     """Drop topic keys that were superseded longer ago than anything can wait in a queue, and a day."""
     cutoff = now - (rules.retention.queue_ttl_days + 1) * DAY
     rows = transaction.rows(_SQL["old_grants"], {"cutoff": cutoff, "limit": rules.retention.sweep_rows_max})
-    drafts = []
-    for mesh, topic, key_epoch, member in rows:
-        _run(transaction, "drop_grant", mesh=mesh, topic=topic, key_epoch=key_epoch, member=member)
-        where = {"destination_kind": "topic", "destination_ref": topic}
-        drafts.append(Draft(kind=Kind.PRUNED, mesh=mesh, recipient=member, reason="grant", **where))
-    history.append(transaction, now, drafts)
+    transaction.lookup(_SQL["drop_grant"], ("mesh", "topic", "key_epoch", "member"), rows)
+    history.append(transaction, now, [_dropped_grant(mesh, topic, member) for mesh, topic, _, member in rows])
     return Swept.rows(len(rows), rules)
 
 
@@ -189,5 +179,17 @@ SWEEPS: dict[str, Sweep] = {
 }
 
 
-def _run(transaction: Transaction, statement: str, /, **parameters: Value) -> int:
-    return transaction.run(_SQL[statement], parameters)
+def _named(kind: Kind, mesh: str, sender: str, client_message_id: str, message_id: str) -> Draft:
+    """What the history says of an id or a message that went."""
+    return Draft(kind=kind, mesh=mesh, sender=sender, client_message_id=client_message_id, message_id=message_id)
+
+
+def _dropped_grant(mesh: str, topic: str, member: str) -> Draft:
+    return Draft(
+        kind=Kind.PRUNED,
+        mesh=mesh,
+        recipient=member,
+        destination_kind="topic",
+        destination_ref=topic,
+        reason="grant",
+    )

@@ -6,7 +6,9 @@ ORDER BY expires_at
 LIMIT :limit
 
 -- name: forget_dedupe
-DELETE FROM dedupe WHERE mesh = :mesh AND sender = :sender AND client_message_id = :client_message_id
+-- All at once, here and below: every statement is a journey to a server, while everybody else waits.
+DELETE FROM dedupe
+WHERE (mesh, sender, client_message_id) IN (SELECT mesh, sender, client_message_id FROM wanted)
 
 -- name: note_forgotten
 UPDATE forgotten SET before = :before WHERE before < :before
@@ -35,20 +37,21 @@ SELECT at FROM history WHERE seq = :seq
 
 -- name: flip_available
 UPDATE dedupe SET history_available = 0
-WHERE mesh = :mesh AND sender = :sender AND client_message_id = :client_message_id
+WHERE (mesh, sender, client_message_id) IN (SELECT mesh, sender, client_message_id FROM wanted)
 
 -- name: delete_message
-DELETE FROM message WHERE seq = :seq
+DELETE FROM message WHERE seq IN (SELECT seq FROM wanted)
 
 -- name: delete_deliveries
-DELETE FROM delivery WHERE seq = :seq
+DELETE FROM delivery WHERE seq IN (SELECT seq FROM wanted)
 
 -- name: delete_mentions
-DELETE FROM mention WHERE seq = :seq
+DELETE FROM mention WHERE seq IN (SELECT seq FROM wanted)
 
 -- name: old_grants
 -- Keys that were superseded long enough ago that nothing sealed with them can still be queued.
 SELECT mesh, topic, key_epoch, member FROM topic_grant WHERE superseded_at <= :cutoff LIMIT :limit
 
 -- name: drop_grant
-DELETE FROM topic_grant WHERE mesh = :mesh AND topic = :topic AND key_epoch = :key_epoch AND member = :member
+DELETE FROM topic_grant
+WHERE (mesh, topic, key_epoch, member) IN (SELECT mesh, topic, key_epoch, member FROM wanted)
