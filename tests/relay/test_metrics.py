@@ -1,6 +1,14 @@
 """What a relay counts with every request, in the words of Prometheus."""
 
+import asyncio
+import itertools
+from typing import Any
+
+from holdfast.export.exporter import Exporter
 from holdfast.relay.metrics import Metrics
+from holdfast.relay.server import Application
+from holdfast.wire.route import Reply
+from tests.relay.place import Place
 
 
 def test_answers_are_counted_by_code_and_requests_by_how_many_events_they_brought() -> None:
@@ -23,3 +31,23 @@ def test_answers_are_counted_by_code_and_requests_by_how_many_events_they_brough
         "holdfast_offered_events_sum 105.0",
     ):
         assert line in told
+
+
+def test_the_database_is_read_once_for_all_who_ask_at_the_same_time(place: Place) -> None:
+    """Anybody may ask, and it goes through all members: whoever asks on many connections must not keep the readers busy."""
+    place.settle()
+    app = Application(place.relay, Exporter("unused", "unused"))
+    reads = itertools.count()
+    app.metrics.watch("reads", "How often it was read.", lambda: next(reads))
+    ask = app._routes.find("GET", "/metrics")[0].handler
+    nothing: Any = None
+
+    async def ask_at_once(count: int) -> list[Any]:
+        return await asyncio.gather(*(ask(nothing) for _ in range(count)))
+
+    told = asyncio.run(ask_at_once(50))
+    assert {reply.body for reply in told if isinstance(reply, Reply)} == {told[0].body}
+    assert b"holdfast_members 3.0" in told[0].body
+    assert next(reads) == 1
+    asyncio.run(ask_at_once(1))
+    assert next(reads) == 3, "whoever asks later is told what is then"

@@ -1,5 +1,6 @@
 """What the relay answers to a request, route by route, and to whom."""
 
+import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -47,6 +48,7 @@ class Handlers:
         self._is_draining = is_draining
         self._clock = clock
         self._auth = HttpAuth(clock)
+        self._counting: asyncio.Future[bytes] | None = None  # the reading of the metrics that is under way
         self.routes = RouteTable(self._routes())
 
     def _routes(self) -> list[Route]:
@@ -261,7 +263,10 @@ class Handlers:
         return json_reply(documents.Health(ok=True))
 
     async def _get_metrics(self, request: Request) -> Reply:
-        return Reply(body=await self._relay.off_the_loop(self._metrics.text), content_type=METRICS_TEXT)
+        # One reading for all who ask meanwhile: it goes through all members, and anybody may ask.
+        if self._counting is None or self._counting.done():
+            self._counting = asyncio.ensure_future(self._relay.off_the_loop(self._metrics.text))
+        return Reply(body=await asyncio.shield(self._counting), content_type=METRICS_TEXT)
 
     async def _get_openapi(self, request: Request) -> Reply:
         url = self._relay.settings.public_url or min(request.urls).removesuffix("/openapi.json")

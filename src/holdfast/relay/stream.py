@@ -259,4 +259,5 @@ class Streams:
 
     @property
     def paused(self) -> int:
-        return sum(stream.is_paused for streams in self._of.values() for stream in streams)
+        streams = itertools.chain(*self._of.values())  # taken at once: metrics are read on another thread
+        return sum(stream.is_paused for stream in streams)
