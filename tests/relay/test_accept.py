@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import itertools
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import HOUR
 from holdfast.relay import closing
+from holdfast.relay.answer import Answer
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.offer import Offer, read
 from holdfast.relay.relay import Relay
@@ -418,3 +420,23 @@ def test_whoever_leaves_before_the_answer_costs_the_others_nothing(place: Place)
         return [answer.http_status for answer in answers]
 
     assert asyncio.run(scene()) == [201, 200], "what was begun is finished, once"
+
+
+def test_what_is_published_does_not_wait_for_those_who_read(place: Place) -> None:
+    """Somebody may ask for the feed on many subscriptions at once: the senders' signatures are checked meanwhile."""
+    place.settle()
+    relay = Relay(place.engine, Settings(), Whose, clock=place.clock, random=place.random)
+    go_on = threading.Event()
+
+    async def publish() -> list[Answer]:
+        readers = [asyncio.create_task(relay.off_the_loop(go_on.wait)) for _ in range(20)]
+        await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(30):
+                return await relay.publish([raw(place.alice.message(place.bob))])
+        finally:
+            go_on.set()
+            await asyncio.gather(*readers)
+            await relay.off_the_loop(relay._writer.close)
+
+    assert [answer.http_status for answer in asyncio.run(publish())] == [201]

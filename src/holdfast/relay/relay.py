@@ -43,6 +43,9 @@ SHARED_BATCH_MAX = 100
 VERIFIERS = 2
 """Threads that check signatures; in a relay of its own, each with a process at its side."""
 
+READERS = 2
+"""Threads that read for queues, the feed and HTTP. Not those of the signatures: however many read, senders do not wait for them."""
+
 Work = Callable[[Transaction], Any]
 Wake = Callable[[Iterable[tuple[str, str]]], None]  # of (mesh, member)
 EndConnections = Callable[[str, str, Refusal], None]  # of a mesh's member, and why
@@ -100,6 +103,7 @@ class Relay:
             batch_max=batch_max,
         )
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
+        self._readers = None if inline else ThreadPoolExecutor(READERS, thread_name_prefix="holdfast-read")
         self._screened: Gathering[Publication, Offers] = Gathering(
             self._screen, self._hand_on, self._verifiers, VERIFIERS
         )
@@ -319,17 +323,18 @@ class Relay:
         """Take nothing new, finish what is under way, let go of the files."""
         self._is_open = False
         await self.off_the_loop(self._writer.close)
-        if self._verifiers is not None:
-            self._verifiers.shutdown()
+        for threads in (self._verifiers, self._readers):
+            if threads is not None:
+                threads.shutdown()
         if self._processes is not None:
             self._processes.close()
         self._engine.close()
 
     async def off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
         """Run something slow on a thread."""
-        if self._verifiers is None:
+        if self._readers is None:
             return work(*arguments)
-        return await asyncio.get_running_loop().run_in_executor(self._verifiers, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
 
     def _tell_connections(self, answers: Sequence[Answer]) -> None:
         """After the commit, wake readers with new rows and end connections of members who are out."""
