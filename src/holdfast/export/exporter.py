@@ -135,7 +135,7 @@ class Exporter:
 
     @classmethod
     def within(cls, engine: Engine, tables: str, limits: PageLimits = PAGE_LIMITS) -> "Exporter":
-        """An exporter whose reader is in this very process: for simulations, which have no others."""
+        """An exporter with a reader in this process, for simulations."""
 
         async def connect() -> Link:
             return LocalLink(engine, tables, limits)
@@ -243,7 +243,7 @@ def _position(text: str, what: str) -> int:
 
 
 class LocalLink:
-    """A reader in this process, which answers while one waits."""
+    """A link to a reader in this process, which answers at once."""
 
     def __init__(self, engine: Engine, tables: str, limits: PageLimits) -> None:
         from holdfast.export.reader import Reader  # here, because Arrow comes with it
@@ -333,7 +333,7 @@ class ProcessLink:
 
 
 def _settle(waiting: "asyncio.Future[Reply]", outcome: Reply | Exception) -> None:
-    """Answer whoever still waits; one who was cancelled does not."""
+    """Resolve a waiting future, unless it was cancelled."""
     if waiting.done():
         return
     if isinstance(outcome, Exception):

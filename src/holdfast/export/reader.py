@@ -72,7 +72,7 @@ class Reader:
                 return Closed()
 
     def rest(self) -> None:
-        """Give back the memory that the last pages took; while pages are asked for one after another it is kept."""
+        """Return unused memory to the system; called when no page was asked for in a while."""
         pa.default_memory_pool().release_unused()
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ def _exactly(requests: RawIOBase, count: int) -> bytes:
 
 
 def main(open_engine: Callable[[str], Engine], tables: Mapping[str, Table]) -> None:
-    """Be the reader process of the database that is named on the command line."""
+    """Run as the reader process of the database named on the command line."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the program, which then ends us
     gc.set_threshold(
         200_000

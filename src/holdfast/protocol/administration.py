@@ -40,7 +40,7 @@ Countersigned: TypeAlias = RotateMemberKey | AdmitAuthor
 
 
 class Administration(msgspec.Struct, frozen=True, kw_only=True):
-    """One action in one mesh, and where it stands among those of its signer."""
+    """One action in one mesh, with the signer's counter."""
 
     head: Head
     counter: int
@@ -63,7 +63,7 @@ def to_tags(administration: Administration) -> Tags:
 
 
 def from_event(event: Event) -> Administration:
-    """The action in an event, whose id and signature are the event's own matter."""
+    """The action in an event; its id and signature are checked elsewhere."""
     check_kind(event, ADMINISTRATION_KIND)
     found = read_tags(event.tags, ADMINISTRATION_TAGS)
     return Administration(
@@ -98,20 +98,20 @@ def join(invite_secret: bytes, mesh: str, member: str, name: str, key: str, aux:
 
 
 def check_agreement(mesh: str, action: Join, signer: str) -> None:
-    """Refuse a join that the invitation's holder did not mean for this member and this signer's key."""
+    """Refuse a join that the invitation's key did not sign for this member and the signer's key."""
     digest = _agreement(Join, mesh, action.member, signer)
     if not verify(action.invite, digest, bytes.fromhex(action.agreement)):
         raise Refused(Refusal.INVITE_INVALID, "the invitation was not signed for this member and key")
 
 
 def vouched(secret: bytes, mesh: str, action: CreateMesh, aux: bytes) -> CreateMesh:
-    """The same founding on the word of an operator, whose key this is; it holds for this mesh, member and key alone."""
+    """The `create_mesh` action with the countersignature of an operator, valid for this mesh, member and key only."""
     countersignature = sign(secret, _agreement(CreateMesh, mesh, action.member, action.key), aux).hex()
     return msgspec.structs.replace(action, operator=public_key(secret), countersignature=countersignature)
 
 
 def check_vouched(mesh: str, action: CreateMesh) -> None:
-    """Refuse a founding for which the operator that it names did not vouch; whether that is one, the relay knows."""
+    """Refuse a `create_mesh` whose named operator did not sign it. Whether that key is an operator's, the relay checks."""
     if action.operator is None or action.countersignature is None:
         return
     digest = _agreement(CreateMesh, mesh, action.member, action.key)

@@ -24,7 +24,7 @@ class Anchor(msgspec.Struct, frozen=True):
 
 
 def digest(log_id: bytes, seq: int, chain: bytes) -> bytes:
-    """What the relay signs."""
+    """The digest of a log id, position and chain, which the relay signs."""
     return hashlib.sha256(_ANCHOR + log_id + seq.to_bytes(8, "big") + chain).digest()
 
 

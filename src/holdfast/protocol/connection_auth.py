@@ -17,7 +17,7 @@ _SCHEMES = {"http": "ws", "https": "wss"}
 
 
 def sign_connection_auth(secret: bytes, url: str, challenge: str, at_s: int, aux: bytes) -> Event:
-    """What answers a relay's challenge."""
+    """The signed AUTH event that answers a relay's challenge."""
     tags = (("relay", normal_url(url)), ("challenge", challenge))
     return sign_event(secret, at_s, CONNECTION_AUTH_KIND, tags, "", aux)
 
@@ -48,7 +48,7 @@ def normal_url(url: str) -> str:
 
 
 def failed(detail: str) -> Refused:
-    """The refusal of such an event."""
+    """The refusal of an AUTH event."""
     return Refused(Refusal.AUTH_FAILED, f"the event of AUTH: {detail}")
 
 

@@ -79,20 +79,20 @@ def check_name(name: str) -> None:
 
 
 def document_id(secret: bytes, name: str) -> str:
-    """Under which `d` an author's document of this name is kept."""
+    """The `d` tag of an author's document of this name."""
     digest = HMAC(hashlib.sha256(_NAME_KEY + secret).digest(), SHA256())
     digest.update(name.encode())
     return digest.finalize().hex()
 
 
 def device_id(author: str, device: str, epoch: bytes) -> str:
-    """How a home counts its edits of an author's documents; another one after each restoration, so that no counter is used twice."""
+    """A home's device id in an author's vector clocks. It changes with each restoration, so that no counter is used twice."""
     named = bytes.fromhex(author) + bytes.fromhex(device) + epoch
     return hashlib.sha256(_DEVICE + named).hexdigest()[:DEVICE_ID_CHARACTERS]
 
 
 def is_conflict(current: Iterable[Operation]) -> bool:
-    """Whether what stands side by side needs a decision; deletions that did not know of each other do not."""
+    """Whether concurrent snapshots are a conflict; concurrent deletions alone are none."""
     operations = list(current)
     return len(operations) > 1 and Operation.PUT in operations
 
@@ -117,12 +117,12 @@ def successor(known: Iterable[VectorClock], device: str) -> VectorClock:
 
 
 def sealing_key(secret: bytes) -> bytes:
-    """With which an author's documents are sealed: what the key shares with itself."""
+    """The key that seals an author's documents: the conversation key of the author's key with itself."""
     return sealing.conversation_key(secret, public_key(secret))
 
 
 def seal_content(key: bytes, content: Content, nonce: bytes) -> str:
-    """What a snapshot carries."""
+    """The sealed content of a snapshot."""
     try:
         plaintext = rfc8785.dumps(msgspec.to_builtins(content))
     except rfc8785.CanonicalizationError as error:
@@ -134,7 +134,7 @@ def seal_content(key: bytes, content: Content, nonce: bytes) -> str:
 
 
 def open_content(key: bytes, secret: bytes, event: Event, d: str) -> Content:
-    """What a snapshot says; refuses what was not sealed with this author's key, or under another name than its own."""
+    """The content of a snapshot. Refuses content that another key sealed, or that names another document."""
     try:
         content = msgspec.json.decode(sealing.open_sealed(key, event.content), type=Content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

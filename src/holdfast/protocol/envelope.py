@@ -154,7 +154,7 @@ def to_tags(envelope: Envelope) -> Tags:
 
 
 def from_event(event: Event) -> Envelope:
-    """The envelope of a message event, whose id and signature are the event's own matter."""
+    """The envelope of a message event; its id and signature are checked elsewhere."""
     check_kind(event, MESSAGE_KIND)
     _check_sealed(event.content)
     found = read_tags(event.tags, MESSAGE_TAGS)

@@ -38,7 +38,7 @@ def read(credentials: str, method: str, urls: Collection[str], body: bytes) -> E
 
 
 def failed(detail: str) -> Refused:
-    """The refusal of such an event."""
+    """The refusal of a NIP-98 event."""
     return Refused(Refusal.AUTH_FAILED, f"the event of the Authorization header: {detail}")
 
 

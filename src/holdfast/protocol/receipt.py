@@ -92,7 +92,7 @@ def to_tags(receipt: Receipt) -> Tags:
 
 
 def from_event(event: Event) -> Receipt:
-    """The receipt in an event, whose id and signature are the event's own matter."""
+    """The receipt in an event; its id and signature are checked elsewhere."""
     check_kind(event, RECEIPT_KIND)
     if event.content:
         raise Refused(Refusal.MALFORMED, f"a receipt has no content, this one has {len(event.content)} characters")

@@ -49,7 +49,7 @@ class Standing(StrEnum):
 
 
 def from_event(event: Event) -> Snapshot:
-    """The snapshot in an event, whose id and signature are the event's own matter."""
+    """The snapshot in an event; its id and signature are checked elsewhere."""
     if event.kind not in SYNC_KINDS:
         raise Refused(Refusal.KIND_UNSUPPORTED, f"kind {event.kind} is not of the sync range")
     return Snapshot(

@@ -224,7 +224,7 @@ class Acceptance:
         raise Refused(Refusal.DESTINATION_KIND_UNSUPPORTED, "work queues are not served yet")
 
     def _outcome(self, mesh: str, sender: str, member: str) -> str:
-        """What a topic's message is to one subscriber: never a reason to refuse it to the others."""
+        """The outcome of a topic's message for one subscriber; a full or blocking subscriber does not refuse it for the others."""
         if (mesh, sender, member) in self._directory.blocks:
             return BLOCKED
         recipient = self._directory.recipients[mesh, member]
@@ -296,7 +296,7 @@ def _final(outcome: Answer | Accepted | Repetition, created: dict[str, Answer]) 
 
 
 def repeated(offer: Offer, earlier: Earlier) -> Answer:
-    """What is said to an id that was used before: the same as then, or that it was something else."""
+    """The answer to an id that was used before: the first answer again for the same event, a conflict for another."""
     answer = idempotency.DUPLICATES[idempotency.earlier(earlier.event_id, offer.event_id), earlier.history_available]
     if answer.refusal is not None:
         return refuse(

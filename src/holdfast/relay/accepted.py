@@ -68,7 +68,7 @@ def write(transaction: Transaction, now: int, retention: Retention, accepted: Se
 
 
 def digest(event_id: bytes, event: bytes) -> bytes:
-    """What a message's bytes are known by for as long as they lie on the disk."""
+    """The checksum stored beside a message, by which a byte changed on disk is found."""
     return hashlib.sha256(event_id + event).digest()
 
 
@@ -170,7 +170,7 @@ def _draft(accepted: Accepted) -> Draft:
 
 
 def _kind(offer: Offer) -> tuple[Kind, bytes]:
-    """The history's word for this event, and the bytes that its entry keeps: a receipt whole, so that anybody can verify it."""
+    """The kind and detail of an event's history entry. A receipt is kept whole, so that anybody can verify it."""
     if isinstance(offer.said, Administration):
         return Kind.ADMIN, offer.event.content.encode()
     if isinstance(offer.said, Receipt):

@@ -30,7 +30,7 @@ COMPACTED = "payload_compacted"
 
 
 class Subscription(ABC):
-    """Something that one connection follows, until it is cancelled or comes to its end."""
+    """A feed subscription of one connection, until it is cancelled or complete."""
 
     def __init__(self, relay: Relay, sub: str, authors: Sequence[str], say: Say) -> None:
         self.sub = sub
@@ -40,7 +40,7 @@ class Subscription(ABC):
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Something may have come."""
+        """Look for new snapshots."""
         self._news.set()
 
     @abstractmethod
@@ -154,7 +154,7 @@ class ChangesSubscription(Subscription):
 
 
 class Feeds:
-    """Every subscription to the feed that there is here, and whom to wake when something comes."""
+    """All feed subscriptions at this relay, by author, so that new snapshots wake the right ones."""
 
     def __init__(self, relay: Relay) -> None:
         # In the order in which they came: what happens in one order can be made to happen again.
@@ -188,5 +188,5 @@ class Feeds:
 
 
 def closed(sub: str, refused: Refused) -> tuple[str, str, str]:
-    """How a REQ is refused, or ended."""
+    """The CLOSED frame that refuses or ends a REQ."""
     return ("CLOSED", sub, ok_message(refused.refusal, refused.detail))

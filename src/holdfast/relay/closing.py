@@ -127,7 +127,7 @@ def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: 
 
 
 def _note_next_expiry(transaction: Transaction, mesh: str, member: str) -> None:
-    """Keep when the next of a queue's open deliveries expires; what is due in it must be closed by then."""
+    """Store when the next open delivery of a queue expires. Deliveries that are due must be closed before this is called."""
     transaction.run(_SQL["note_next_expiry"], {"mesh": mesh, "member": member})
 
 

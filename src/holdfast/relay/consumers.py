@@ -12,7 +12,7 @@ _SQL = Statements(__package__, "consumers.sql")
 
 
 class Consumer(msgspec.Struct, frozen=True):
-    """How far somebody has read."""
+    """A registered reader of the history, and its checkpoint."""
 
     name: str
     log_id: bytes

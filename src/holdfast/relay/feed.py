@@ -42,7 +42,7 @@ class Row(msgspec.Struct, frozen=True):
 
     @property
     def snapshot(self) -> Snapshot:
-        """As a filter sees it."""
+        """The snapshot's fields that filters match; the clock is left out."""
         return Snapshot(
             author=self.author,
             kind=self.kind,

@@ -31,7 +31,7 @@ class Changes(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="
 
 
 class Request(msgspec.Struct, array_like=True):
-    """A subscription with one filter or several, in one message: `Req` has a field for each that there may be."""
+    """A REQ frame. Its subclass `Req` has one optional field for each filter, up to `FILTERS_MAX`."""
 
     sub: Sub
 
@@ -58,7 +58,7 @@ class FeedReading:
         self._open: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
 
     def end(self) -> None:
-        """The connection is over."""
+        """End all subscriptions of this connection."""
         for sub in list(self._open):
             self.stop(sub)
 
@@ -82,7 +82,7 @@ class FeedReading:
             await self._say(_changes_refused(frame.sub, refused))
 
     async def request(self, frame: Request) -> None:
-        """Begin a REQ subscription, likewise."""
+        """Begin a REQ subscription, in the place of one with the same id."""
         self.stop(frame.sub)
         try:
             _, *raws = msgspec.structs.astuple(frame)

@@ -28,14 +28,14 @@ class _Served(msgspec.Struct, frozen=True):
     last: Row | None
 
     def has(self, row: Row) -> bool:
-        """Whether it brought a row."""
+        """Whether this filter has already sent a row."""
         if not self.wanted.match(row.snapshot) or not (row.is_kept or self.wanted.ids is not None):
             return False
         return self.last is None or _place(row) <= _place(self.last)
 
 
 class RequestSubscription(Subscription):
-    """`REQ`, of what a connection may have: the feeds of some authors, or of all."""
+    """A REQ subscription to the feeds of some authors, or of all."""
 
     def __init__(self, relay: Relay, sub: str, filters: Sequence[Wanted], authors: Sequence[str], say: Say) -> None:
         super().__init__(relay, sub, authors, say)

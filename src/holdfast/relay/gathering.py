@@ -40,7 +40,7 @@ class Gathering(Generic[Q, A]):
         self._begins_soon = False
 
     def put(self, question: Q) -> None:
-        """Have a question served soon."""
+        """Queue a question; its outcome is passed to `hand_on`."""
         if self._executor is None:
             self._hand_on([(question, self._outcomes([question])[0])])
             return

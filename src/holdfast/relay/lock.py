@@ -32,7 +32,7 @@ class NotRunning(faults.Fault):
 
 @contextmanager
 def hold(data: Path) -> Iterator[None]:
-    """Have a data directory to oneself, or raise RelayRunning."""
+    """Hold the lock of a data directory, or raise RelayRunning."""
     path = data / PID_FILE
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)

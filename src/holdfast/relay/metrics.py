@@ -34,7 +34,7 @@ class Metrics(Counts):
         self.websockets = Gauge("holdfast_websockets", "Open WebSockets.", registry=self.registry)
 
     def answers(self, codes: Iterable[str]) -> None:
-        """Answers that left together."""
+        """Count the answers to one request."""
         events = 0
         for code in codes:
             self._answers.add((code,))

@@ -49,7 +49,7 @@ class MoveBroken(faults.Fault):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What was moved."""
+    """The result of a move: where the history stands, and how many rows each table has."""
 
     log_id: str
     seq: int
@@ -81,7 +81,7 @@ def fork(store: str, *, clock: Clock = wall_clock, random: Random = os.urandom) 
 
 @contextmanager
 def alone_on(engine: Engine) -> Iterator[Watch]:
-    """Have a shared database to oneself: a running relay always holds the duty, so whoever gets it is alone."""
+    """Hold the duty lock of a shared database, or raise RelayRunning: any running relay holds it."""
     watch = engine.watch(lambda: None)
     try:
         if not watch.wait_for_duty():
@@ -109,7 +109,7 @@ def _moved(source: SqliteEngine, target: Engine, pubkey: str, told: Progress) ->
 
 
 class _Carrying:
-    """Rows on their way, and what they add up to on both sides."""
+    """Copies tables from one database to the other, and compares the sums of their rows' hashes."""
 
     def __init__(
         self, there: Transaction, here: Transaction, columns: dict[str, list[str]], steps: int, told: Progress

@@ -40,7 +40,7 @@ class Swept(msgspec.Struct, frozen=True):
 
     @classmethod
     def rows(cls, count: int, rules: Rules) -> "Swept":
-        """Nobody's rows: as many as a step may take mean that there may be more."""
+        """The result of a step that removed `count` rows; a full step may have left more."""
         return cls(Gone({"": count}), count >= rules.retention.sweep_rows_max)
 
 
@@ -180,7 +180,7 @@ SWEEPS: dict[str, Sweep] = {
 
 
 def _named(kind: Kind, mesh: str, sender: str, client_message_id: str, message_id: str) -> Draft:
-    """What the history says of an id or a message that went."""
+    """The history entry for an id or a message that was removed."""
     return Draft(kind=kind, mesh=mesh, sender=sender, client_message_id=client_message_id, message_id=message_id)
 
 

@@ -93,7 +93,7 @@ def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> d
 
 
 def counts(transaction: Transaction, now: int) -> dict[str, int]:
-    """How much the relay holds, as far as that is known without counting messages."""
+    """The gauges of `/metrics` that come from the database, read without counting messages."""
     ((meshes, members, waiting, longest),) = transaction.rows(_SQL["counts"])
     oldest_at = queue.oldest_at(transaction)
     return {

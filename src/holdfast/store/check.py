@@ -18,7 +18,7 @@ ROWS_SHOWN_MAX = 20
 
 
 def check(engine: Engine, schema: Schema) -> Iterator[Finding]:
-    """Everything wrong with a database, file first: in a damaged one the other answers mean nothing."""
+    """All findings of every check. The file is checked first: in a damaged file the other checks mean nothing."""
     damage = engine.damage()
     if damage:
         yield from (Finding("file", "The database finds no damage in its own file.", line) for line in damage)
@@ -38,7 +38,7 @@ def _broken(engine: Engine, statement: Statement) -> Iterator[Finding]:
 
 
 def _attempted(name: str, rule: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
-    """A check that cannot even be made is a finding, too: what it stumbled over is not as we write it."""
+    """The findings of one check; a check that fails with an error is a finding itself."""
     try:
         yield from look()
     except (faults.Fault, LookupError, TypeError, ValueError) as error:

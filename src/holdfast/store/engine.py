@@ -43,20 +43,20 @@ class Transaction(Protocol):
         """The names of the tables there are: each database keeps its own catalogue."""
 
     def size_bytes(self) -> int:
-        """How much room the database's rows take; on PostgreSQL with what rows that went have left free in its files."""
+        """The bytes that the rows take. On PostgreSQL this includes the free room that deleted rows left in the files."""
 
 
 class Watch(Protocol):
-    """An ear for what other processes write to a database, and a share in the work that is done once for all of them."""
+    """Hears when other processes write to a database, and says whether the shared duty (the sweeps) is ours."""
 
     has_duty: bool
     """Whether that work is ours to do just now. Two may think so for a moment, so it must bear being done twice."""
 
     def wait_for_duty(self) -> bool:
-        """Wait a moment for the work to be ours; says whether it is."""
+        """Wait a moment for the duty; says whether it is ours."""
 
     def close(self) -> None:
-        """Hear nothing more, and leave the work to others."""
+        """Stop listening, and give up the duty."""
 
 
 class Alone:

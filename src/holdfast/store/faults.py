@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 
 class Fault(Exception):
-    """The store could not do it."""
+    """A failure of the store's world: disk, file, server or process."""
 
     what: ClassVar[str]
     remedy: ClassVar[str]

@@ -101,7 +101,7 @@ def replace(path: Path, content: bytes, mode: int = _MODE) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """See to it that there is a directory; a new one is its owner's alone."""
+    """Create a directory, readable by its owner only, unless it exists."""
     if not path.parent.is_dir():
         raise faults.DirectoryMissing(str(path))
     try:
@@ -130,7 +130,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make durable what somebody else has written there."""
+    """Sync a file, or a directory, that is already written."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -152,7 +152,7 @@ def _create_or_find(path: Path) -> None:
 
 
 def _tighten(path: Path) -> None:
-    """An empty file was made by somebody and is to be filled by us."""
+    """Restrict the mode of an empty file that somebody else made and that we fill."""
     try:
         path.chmod(_MODE)
     except OSError as error:
@@ -164,7 +164,7 @@ def _claim(path: Path) -> None:
 
 
 def _linked(source: Path, path: Path) -> bool:
-    """Give a file a second name; False where the file system has no such thing, as on many a stick and network drive."""
+    """Hard-link a file; False if the file system has no hard links, as on many USB sticks and network drives."""
     try:
         os.link(source, path)
     except OSError as error:
@@ -192,7 +192,7 @@ def _written(path: Path, content: bytes, mode: int = _MODE) -> Path:
 
 
 def meaning(error: OSError, path: Path) -> faults.Fault:
-    """The fault that an error of the operating system is."""
+    """The fault for an error of the operating system."""
     fault = _MEANINGS.get(error.errno, faults.DiskFailed)
     if fault is faults.FileMissing and not path.parent.is_dir():
         fault = faults.DirectoryMissing

@@ -178,12 +178,12 @@ def _noting_forks(entries: Iterator[Entry], forks: list[Restored]) -> Iterator[E
 
 
 def lock(transaction: Transaction) -> Head:
-    """Take the head row: whoever has it decides next, and everybody else after it."""
+    """Lock the head row and return it: writers decide one after another."""
     return Head(*transaction.rows(_SQL["lock_head"])[0])
 
 
 def _to_row(entry: Entry) -> tuple[Value, ...]:
-    """In the order of the columns, field by field: entries are made by the thousand."""
+    """An entry as a row of the table. Written out field by field, because it runs thousands of times."""
     return (
         *(entry.seq, entry.at, entry.kind, entry.mesh, entry.message_id, entry.client_message_id, entry.sender),
         *(entry.epoch, entry.sequence, entry.recipient, _list(entry.recipients), _list(entry.mentions)),

@@ -33,7 +33,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class Schema(msgspec.Struct, frozen=True):
-    """Whose tables these are, how they came to be, and the rules that they keep."""
+    """A program's schema: its migrations, and the checks on its tables."""
 
     program: str
     migrations: Sequence[Migration]
@@ -42,7 +42,7 @@ class Schema(msgspec.Struct, frozen=True):
 
 
 def version(engine: Engine, program: str) -> int:
-    """How far the database has come: 0 if it is empty. Anything that is not the program's own is refused."""
+    """The schema version of a database, 0 if it is empty. A database of another program is refused."""
     with engine.read() as transaction:
         return _version(transaction, engine.where, program)
 

@@ -11,7 +11,7 @@ _DIGEST = "digest"
 
 
 def write(said: Any) -> bytes:
-    """What a file is to hold: a struct, or a dataclass, in JSON."""
+    """A struct or dataclass as JSON with its digest."""
     content: dict[str, Any] = msgspec.to_builtins(said)
     return msgspec.json.format(msgspec.json.encode(content | {_DIGEST: _digest(content)}), indent=2) + b"\n"
 

@@ -62,7 +62,7 @@ class PostgresEngine:
             raise
 
     def prepare(self) -> None:
-        """See that the server keeps what it has said yes to; every connection that writes is asked anew."""
+        """Check that the server is durable. Every new writing connection is checked again."""
         with self._write_turn:
             self._writing()
 
@@ -73,7 +73,7 @@ class PostgresEngine:
         return self._read()
 
     def watch(self, told: Callable[[], None]) -> Watch:
-        """Others write here, too: hear of it, and share the work that is done once."""
+        """Listen for commits of other relays, and compete for the duty."""
         return PostgresWatch(self._url, told, lambda: self.writer_pid)
 
     def damage(self) -> list[str]:
@@ -276,7 +276,7 @@ def _numbered(statement: str | Statement) -> tuple[str, tuple[str, ...]]:
 
 
 def _is_open(connection: "psycopg.Connection[Row]") -> bool:
-    """Whether a transaction is under way on it."""
+    """Whether a connection has an open transaction."""
     return not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE
 
 
@@ -285,6 +285,6 @@ def _fetched(cursor: "psycopg.Cursor[Row]") -> list[Row]:
 
 
 def _array(values: Sequence[Value]) -> str:
-    """The type of a column of keys."""
+    """The PostgreSQL array type of a column of looked-up keys."""
     first = next((value for value in values if value is not None), "")
     return "bytea[]" if isinstance(first, bytes) else "bigint[]" if isinstance(first, int) else "text[]"

@@ -76,7 +76,7 @@ has no figures about them, and would go on reading the whole of tables that have
 
 
 def connect(url: str, *, durable: bool = False, by_key: bool = False) -> "psycopg.Connection[Row]":
-    """A connection; one that is to write is refused by a server that may forget what it has said yes to."""
+    """A connection. A `durable` one, for writing, is refused if the server's settings may lose commits."""
     where = shown(url)
     stall_s = STALL_TIMEOUT_S if durable else READ_STALL_TIMEOUT_S
     settings = {
@@ -133,7 +133,7 @@ def _check(connection: "psycopg.Connection[Row]", where: str, durable: bool) -> 
 
 
 def end_deaf(connection: "psycopg.Connection[Row]") -> bool:
-    """Take the turn from a writer that has stopped reading in it; says whether there was one. We waited for it in vain."""
+    """End a writer's session that holds the write lock and does not read the server's answers; says whether there was one."""
     try:
         connection.execute("ROLLBACK")
         ((ended,),) = connection.execute(_END_DEAF, [STALL_TIMEOUT_S]).fetchall()
@@ -143,7 +143,7 @@ def end_deaf(connection: "psycopg.Connection[Row]") -> bool:
 
 
 def meaning(error: psycopg.Error, where: str) -> Exception:
-    """What an error of PostgreSQL means to whoever asked."""
+    """The exception of ours for an error of PostgreSQL."""
     # A value that no column can hold is the fault of whoever brought it, as a row that breaks a rule is.
     if isinstance(error, psycopg.IntegrityError | psycopg.DataError | psycopg.errors.ProgramLimitExceeded):
         return ConstraintViolated(str(error))
@@ -158,7 +158,7 @@ def _fault(error: psycopg.Error) -> type[faults.Fault]:
 
 
 class _Whole(Loader):
-    """Sums and flags are whole numbers, as on SQLite."""
+    """Loads `numeric` (sums) as int, as SQLite does."""
 
     def load(self, data: Buffer) -> int:
         return int(bytes(data))
@@ -170,7 +170,7 @@ class _Flag(Loader):
 
 
 class _Word(StrDumper):
-    """A word of a table of ours stands for its text."""
+    """Dumps a member of an enum as its text."""
 
     def dump(self, obj: Any) -> Buffer | None:
         return super().dump(obj.value)

@@ -119,7 +119,7 @@ class SqliteEngine:
             raise
 
     def prepare(self) -> None:
-        """Switch the file to the journal and the syncing that our promises rest on; it is known to be ours by now."""
+        """Set the journal mode and `synchronous`, on which durability depends. The file is known to be ours by now."""
         self._look_at_journal()
         if self._is_file and os.stat(self.where).st_size <= QUICK_CHECK_BYTES_MAX:
             self._look_through()
@@ -226,7 +226,7 @@ class SqliteEngine:
             raise faults.Corrupt(self.where, found)
 
     def _begin_journal(self) -> None:
-        """Work off what somebody who died has left: half of a transaction must not lie behind the next ones for ever."""
+        """Checkpoint the write-ahead log that a dead process left, so that no half transaction stays in it."""
         if self._journal_mode == "wal":
             self._writer.set_busy_handler(None)  # if others are at work nobody has died, or they have done it
             with suppress(faults.Busy, faults.DiskFull):  # with a full disk it is done when there is room again
@@ -234,7 +234,7 @@ class SqliteEngine:
             self._writer.set_busy_handler(_BusyHandler(self._busy_timeout_s))
 
     def _journal_damage(self, bytes_max: int | None) -> str | None:
-        """What is wrong with the write-ahead log, each time that one looks."""
+        """Damage of the write-ahead log that shows at every look, not only while somebody writes to it."""
         found = None
         for look in range(JOURNAL_LOOKS):
             time.sleep(JOURNAL_PAUSE_S if look else 0)
@@ -284,7 +284,7 @@ class SqliteEngine:
                 yield transaction
 
     def _keep_scratch_in(self, scratch: str) -> None:
-        """Where a statement keeps the pages that it would have to undo: those of a batch need no file of their own."""
+        """Choose where statement journals go: a batch's fit into memory and need no file."""
         if self._scratch != scratch:
             self._execute(self._writer, f"PRAGMA temp_store={scratch}")
             self._scratch = scratch
@@ -326,7 +326,7 @@ class SqliteEngine:
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
-        """After a fatal fault nothing more is written, whoever met it."""
+        """Remember a fatal fault, after which nothing more is written."""
         try:
             yield
         except faults.Fault as fault:
@@ -460,7 +460,7 @@ class _BusyHandler:
 
 
 def _meaning(error: apsw.Error, where: str) -> Exception:
-    """What an error of SQLite means to whoever asked."""
+    """The exception of ours for an error of SQLite."""
     if isinstance(error, apsw.ConstraintError):
         return ConstraintViolated(str(error))
     fault = next(fault for kind, fault in _FAULTS if isinstance(error, kind))

@@ -197,7 +197,7 @@ class Writer(Generic[Q, A]):
             raise
 
     def _give_turn(self) -> None:
-        """Let one of those whose request waits run the next batch: one, for all of them would only meet at the door."""
+        """Let one waiting caller run the next batch. Only one: the others would wake for nothing."""
         if not self._busy:
             next_ = next((item for item in self._inbox if item.waits), None)
             if next_ is not None:
@@ -219,7 +219,7 @@ class Writer(Generic[Q, A]):
                     self._give_turn()
 
     def _take(self, batch: "list[_Item[Q, A]]") -> bool:
-        """Fill the next batch, and with it take the right to run it; not while another has that."""
+        """Fill the next batch and claim the right to run it; False while somebody else runs one, or nothing waits."""
         with self._guard:
             if self._busy or not self._inbox:
                 return False
@@ -261,7 +261,7 @@ class Writer(Generic[Q, A]):
 
 
 class _Bell:
-    """Wakes one who waits; rung while nobody does, it wakes the next at once. Whoever rings it holds the writer's guard."""
+    """Wakes the writer's thread; a ring while it does not wait is kept for the next wait. Ring it only with the guard held."""
 
     def __init__(self) -> None:
         # Held until it rings; a condition takes several turns of the interpreter to do this.
@@ -296,7 +296,7 @@ class _Item(Generic[Q, A]):
             self.turn.release()
 
     def result(self) -> A:
-        """What a thread is told; waits for it."""
+        """Wait for the outcome and return or raise it; for threads."""
         while self.outcome is None:
             self.turn.acquire()
         if isinstance(self.outcome, BaseException):

@@ -298,7 +298,7 @@ class RelayClient:
         return [self._heeded(_said(answer, self.url, shape)) for answer in answers]
 
     def _heeded(self, said: Said) -> Said:
-        """An answer; one that a key is stale shows that the mesh that was seen is not the relay's: it is asked for whole."""
+        """The answer itself. After `stale_key` the known mesh is wrong, so it is fetched whole next time."""
         if said.says is Refusal.STALE_KEY:
             self._seen.clear()
         return said

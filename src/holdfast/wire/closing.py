@@ -64,7 +64,7 @@ class LingeringTransport(asyncio.Transport):
             self._flush()
 
     def _flush(self) -> None:
-        """Hand over what was said: one call of the system, and not one for every piece."""
+        """Write what was said in this turn of the loop with one system call."""
         if self._said:
             data = b"".join(self._said)
             self._said, self._said_bytes = [], 0
@@ -111,7 +111,7 @@ class LingeringTransport(asyncio.Transport):
 
 
 class _Ending(asyncio.Protocol):
-    """What is left of a connection that we have ended."""
+    """The protocol of a connection that we have ended: it ignores what still comes."""
 
     def __init__(self, owner: asyncio.BaseProtocol, cancel: Callable[[], None]) -> None:
         self._owner = owner

@@ -130,7 +130,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_response_complete()
 
     def _lean_handler(self) -> LeanHandler | None:
-        """Who answers this request, if it is of the kind that goes the short way."""
+        """The handler of this request if its route is lean; None otherwise."""
         handler = self._lean_routes.get((self.parser.get_method(), self.url))
         if handler is None or self.expect_100_continue or self.parser.should_upgrade():
             return None

@@ -72,7 +72,7 @@ def response(reply: Reply, date: Iterable[tuple[bytes, bytes]], keep_alive: bool
 
 
 class _NobodyWaits:
-    """What uvicorn's protocol sets when something has come; here nobody sleeps until then."""
+    """Stands in for the event that uvicorn's protocol sets when data comes; nobody waits for it here."""
 
     def set(self) -> None:
         pass

@@ -55,7 +55,7 @@ class Network(Protocol):
         """Give every connection that comes in a protocol. Port 0 takes any that is free."""
 
     async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> Listener:
-        """The same at a path of the file system, for its owner alone. What a dead program left there goes."""
+        """Listen on a Unix socket at a path, for its owner only. A socket file that a dead program left there is removed."""
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
         """Open a connection."""
@@ -123,7 +123,7 @@ def address(host: str, port: int) -> str:
 
 @lru_cache(maxsize=1024)  # asked of every request, and of few hosts
 def is_loopback(host: str) -> bool:
-    """Whether only this machine itself reaches the host, or is it."""
+    """Whether a host is a loopback address or `localhost`."""
     with suppress(ValueError):
         found = ipaddress.ip_address(host.strip("[]"))
         mapped = getattr(found, "ipv4_mapped", None)

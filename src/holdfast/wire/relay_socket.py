@@ -195,7 +195,7 @@ class RelaySocket(FrameSocket[Frame]):
             raise Refused(Refusal.FEATURE_UNAVAILABLE, "the relay does not say which features it has") from error
 
     def _check_lasting(self, raw: bytes) -> None:
-        """Raise what passes: a relay that is busy for a moment is not one that can do too little."""
+        """Raise a temporary refusal as it is: a relay that is busy for a moment does not lack a feature."""
         try:
             self._list(raw)
         except SocketClosed as closed:

@@ -28,7 +28,7 @@ class Server:
         clock: Clock = wall_clock,
         lean_routes: LeanRoutes | None = None,
     ) -> None:
-        """Of requests to `lean_routes` the application hears nothing, except those that HTTP/1.1 has more to say about."""
+        """Requests to `lean_routes` bypass the application, unless they need `Expect`, an upgrade or another HTTP version."""
         self.limits = limits or Limits()
         self._state = ServerState(self.limits, clock, lean_routes)
         self._config = _config(app, self.limits)
@@ -55,7 +55,7 @@ class Server:
 
     @property
     def connections(self) -> int:
-        """How many are connected."""
+        """The number of open connections."""
         return len(self._state.connections)
 
     @property
@@ -65,12 +65,12 @@ class Server:
 
     @property
     def body_bytes(self) -> int:
-        """Of all requests that are being read or answered."""
+        """The bytes of all request bodies that are being read or answered."""
         return self._state.bodies.taken
 
     @property
     def unsent_bytes(self) -> int:
-        """Written, but not yet taken by the other sides."""
+        """The bytes written to connections and not yet taken by their other sides."""
         return sum(connection.transport.get_write_buffer_size() for connection in self._state.connections)
 
     async def close(self) -> None:

@@ -26,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerState(uvicorn_server.ServerState):
-    """uvicorn's own, and ours."""
+    """uvicorn's server state, with our limits, byte budget and date."""
 
     def __init__(self, limits: Limits, clock: Clock, lean_routes: LeanRoutes | None = None) -> None:
         super().__init__()

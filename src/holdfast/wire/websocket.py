@@ -176,7 +176,7 @@ def _is_text(data: bytes) -> bool:
 
 
 class _Handshake(ServerProtocol):
-    """Says its no to a handshake as every other no is said."""
+    """The server's handshake, whose rejections are problem documents."""
 
     def reject(self, status: http.HTTPStatus | int, text: str) -> Response:
         problem = http_problem(http.HTTPStatus(status), text.partition("\n")[0])
