@@ -19,6 +19,8 @@ FILES = sorted(file for file in Path(holdfast.__file__).parent.rglob("*.sql") if
 KEYS: dict[str, int | bytes] = {
     "seq": 0,
     "closed_at": 0,
+    "receipted_at": 0,
+    "key_epoch": 0,
     "event_id": b"",
     "epoch": b"",
     "sequence": 0,

@@ -8,7 +8,7 @@ LIMIT :limit
 -- name: forget_dedupe
 -- All at once, here and below: every statement is a journey to a server, while everybody else waits.
 DELETE FROM dedupe
-WHERE (mesh, sender, client_message_id) IN (SELECT mesh, sender, client_message_id FROM wanted)
+WHERE (mesh, sender, client_message_id) IN (SELECT wanted.mesh, wanted.sender, wanted.client_message_id FROM wanted)
 
 -- name: note_forgotten
 UPDATE forgotten SET before = :before WHERE before < :before
@@ -37,16 +37,16 @@ SELECT at FROM history WHERE seq = :seq
 
 -- name: flip_available
 UPDATE dedupe SET history_available = 0
-WHERE (mesh, sender, client_message_id) IN (SELECT mesh, sender, client_message_id FROM wanted)
+WHERE (mesh, sender, client_message_id) IN (SELECT wanted.mesh, wanted.sender, wanted.client_message_id FROM wanted)
 
 -- name: delete_message
-DELETE FROM message WHERE seq IN (SELECT seq FROM wanted)
+DELETE FROM message WHERE seq IN (SELECT wanted.seq FROM wanted)
 
 -- name: delete_deliveries
-DELETE FROM delivery WHERE seq IN (SELECT seq FROM wanted)
+DELETE FROM delivery WHERE seq IN (SELECT wanted.seq FROM wanted)
 
 -- name: delete_mentions
-DELETE FROM mention WHERE seq IN (SELECT seq FROM wanted)
+DELETE FROM mention WHERE seq IN (SELECT wanted.seq FROM wanted)
 
 -- name: old_grants
 -- Keys that were superseded long enough ago that nothing sealed with them can still be queued.
@@ -54,4 +54,4 @@ SELECT mesh, topic, key_epoch, member FROM topic_grant WHERE superseded_at <= :c
 
 -- name: drop_grant
 DELETE FROM topic_grant
-WHERE (mesh, topic, key_epoch, member) IN (SELECT mesh, topic, key_epoch, member FROM wanted)
+WHERE (mesh, topic, key_epoch, member) IN (SELECT wanted.mesh, wanted.topic, wanted.key_epoch, wanted.member FROM wanted)
