@@ -1,12 +1,19 @@
 """The changes feed frame by frame: replay, the state, live, the seam between them, and how a subscription ends."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.protocol.feed_filter import read_changes
+from holdfast.relay.answer import EVERYBODY, FEED
+from holdfast.relay.changes import ChangesSubscription, Feeds
+from holdfast.relay.settings import Settings
 from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, shown, tail
+from tests.relay.place import Place
 from tests.relay.queue_client import eventually
 
 
@@ -362,3 +369,26 @@ def test_events_come_in_the_very_bytes_that_were_published(feed: Feed, client: F
     client.say("CHANGES", "s", tail(author))
     raw = client.socket.recv(60)
     assert json.dumps(event, indent=1, ensure_ascii=True) in str(raw)
+
+
+def test_a_look_that_cannot_list_whose_feeds_grew_wakes_all_who_follow_one(tmp_path: Path, author: Author) -> None:
+    place = Place(tmp_path / "relay.db", Settings())
+    feeds = Feeds(place.relay)
+
+    async def say(frame: tuple[Any, ...]) -> None:
+        raise AssertionError(frame)
+
+    def woken(*keys: tuple[str, str]) -> list[bool]:
+        wanted = [read_changes(json.dumps(tail(one)).encode()) for one in (author, Author("another"))]
+        followed = [ChangesSubscription(place.relay, "s", one, say) for one in wanted]
+        for subscription in followed:
+            feeds.join(subscription)
+        feeds.wake(keys)
+        for subscription in followed:
+            feeds.leave(subscription)
+        return [subscription._news.is_set() for subscription in followed]
+
+    assert woken(("mesh", "member")) == [False, False]
+    assert woken((FEED, author.key)) == [True, False]
+    assert woken(EVERYBODY) == [True, True]
+    asyncio.run(place.relay.close())
