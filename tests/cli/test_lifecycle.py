@@ -26,6 +26,7 @@ from holdfast.device.settings import LogSettings
 from holdfast.protocol.schedule import DAY
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person, invitation_of
+from tests.hook import receivers
 from tests.terminal import typed
 
 PASSPHRASE = "a horse, a cork, a nail"
@@ -187,6 +188,23 @@ def test_settings_are_read_anew_by_command_and_by_signal(ann: Person) -> None:
 def test_an_age_limit_above_what_the_relay_remembers_ends_the_daemon(ann: Person) -> None:
     (ann.home / "daemon.toml").write_text("[outbox]\nmax_age_hours_override = 8737\n")  # 365 days and not a day less
     assert "at most 8736 with 365 days" in _ended(ann, "daemon", "run", code=6).splitlines()[-1]
+
+
+def test_a_backup_has_the_adapters_and_every_event_that_agents_told(ann: Person, tmp_path: Path) -> None:
+    file, secret = tmp_path / "ann.backup", tmp_path / "passphrase"
+    secret.write_text(PASSPHRASE)
+    secret.chmod(0o600)
+    (ann.home / "agents.json").write_text('{"log": true}')
+    receivers.run(ann.home, "claude", {"session_id": "s", "hook_event_name": "SessionStart"})
+    spool = ann.home / "hooks.spool"
+    spool.rename(spool.with_name("hooks.spool.0123456789abcdef"))  # as a daemon leaves it that dies over a full one
+    receivers.run(ann.home, "claude", {"session_id": "s", "hook_event_name": "Stop"})
+    _told(ann, "daemon", "backup", file, "--passphrase-file", secret)
+    shutil.rmtree(ann.home)
+    _told(ann, "daemon", "restore", file, "--passphrase-file", secret)
+    assert (ann.home / "agents.json").read_text() == '{"log": true}'
+    receivers.take_in(ann.home)
+    assert receivers.rows(ann.home) == ["session_start", "agent_stop"]
 
 
 _DIES_AT_RENAME = """

@@ -19,13 +19,19 @@ from holdfast.device.backup import Contents, HomeThere
 from holdfast.device.home import InUse, read_private
 from holdfast.device.mesh import NoMesh
 from holdfast.device.sealed_file import PASSPHRASE_CHARACTERS_MIN, NotSealed, SealBroken, WrongPassphrase
-from holdfast.hook import layout
+from holdfast.hook import agent_settings, doctor, intake, layout
 from holdfast.store import faults
 from holdfast.store.world import wall_clock
 
 VARIABLE = "HOLDFAST_PASSPHRASE"
 OTHERS = Contents(
-    plain=(layout.SPOOL_NAME, layout.REJECTED_NAME, layout.SETTINGS_NAME, settings.FILE_NAME),
+    plain=(
+        layout.SPOOL_NAME,
+        layout.REJECTED_NAME,
+        layout.SETTINGS_NAME,
+        agent_settings.FILE_NAME,
+        settings.FILE_NAME,
+    ),
     databases=(layout.DATABASE_NAME,),
 )
 
@@ -54,6 +60,8 @@ def backup(
         if not found.exists():
             raise NoMesh
         passphrase = _passphrase(passphrase_file, is_new=True)
+        if intake.nameless(found.path):
+            doctor.look(found.path, intake.place)  # such a file is not among those that are copied
         made = _done(lambda: backups.back_up(found, target, passphrase, wall_clock, os.urandom, OTHERS))
     size = target.stat().st_size
     if as_json:

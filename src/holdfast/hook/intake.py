@@ -52,7 +52,7 @@ class Intake:
     @property
     def is_needed(self) -> bool:
         """Whether something may wait in the spool; told without the database."""
-        return self._seen is None or self._seen != _state(self._home / SPOOL_NAME) or bool(_nameless(self._home))
+        return self._seen is None or self._seen != _state(self._home / SPOOL_NAME) or bool(nameless(self._home))
 
     @property
     def waiting_bytes(self) -> int:
@@ -81,7 +81,7 @@ class Intake:
             raise files.meaning(error, self._home / SPOOL_NAME) from error
 
     def _step(self, transaction: Transaction, before: Place) -> Taken:
-        old = [path for path in _nameless(self._home) if path.name != before.finished]
+        old = [path for path in nameless(self._home) if path.name != before.finished]
         path = old[0] if old else self._home / SPOOL_NAME
         content, start, is_whole = tail.read(path, before, PIECE_BYTES)
         is_endless = not is_whole and b"\n" not in content.strip(b"\n")  # no end of it in all that may be one line
@@ -144,6 +144,6 @@ def _state(path: Path) -> tuple[int, int]:
     return found.st_ino, found.st_size
 
 
-def _nameless(home: Path) -> list[Path]:
+def nameless(home: Path) -> list[Path]:
     """Files that were the spool and are to be read to their end."""
     return sorted(home.glob(f"{SPOOL_NAME}.*"))
