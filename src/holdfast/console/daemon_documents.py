@@ -1,5 +1,6 @@
 """Documents on a daemon's console: lists, versions side by side, edits, and the end of a conflict."""
 
+from string import ascii_uppercase
 from typing import Any
 
 import msgspec
@@ -69,11 +70,9 @@ class DocumentPages:
         name = part(visit.part("id"))
         found = await self._ask("GET", f"/v1/feed/documents/{name}", Document)
         known = await self._ask("GET", f"/v1/feed/history/{name}", Versions)
-        sides = [version for version in found.versions if version.readable]
-        lines = None
-        if len(sides) == 2:
-            lines = side_by_side(sides[0].body or "", sides[1].body or "")
-        return self._console.render(visit, "daemon/document.html", document=found, versions=known.versions, lines=lines)
+        return self._console.render(
+            visit, "daemon/document.html", document=found, versions=known.versions, **sides(found)
+        )
 
     async def _edit(self, visit: Visit) -> Reply:
         found = await self._named(visit)
@@ -112,6 +111,18 @@ class DocumentPages:
             told = f"Refused ({refused.refusal}): {refused.detail}. {health.remedy_of(str(refused.refusal))}"
             return self._console.back(visit, path, told.strip(), is_bad=True)
         return self._console.back(visit, path, text)
+
+
+def sides(document: Document) -> dict[str, Any]:
+    """What the page calls each version, and two that can be read line by line beside each other."""
+    called = {version.id: _letter(number) for number, version in enumerate(document.versions)}
+    readable = [version for version in document.versions if version.readable]
+    lines = side_by_side(*(version.body or "" for version in readable)) if len(readable) == 2 else None
+    return {"called": called, "lines": lines, "compared": [called[version.id] for version in readable]}
+
+
+def _letter(number: int) -> str:
+    return ascii_uppercase[number] if number < len(ascii_uppercase) else str(number + 1)
 
 
 def _word(flag: bool) -> str:
