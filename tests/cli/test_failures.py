@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli.failures import refusal
+from holdfast.protocol.keys import nsec
 from holdfast.protocol.refusal import Refusal
 from tests.cli.person import Person
 from tests.device.house import House, new_house
@@ -123,6 +124,8 @@ IN_NO_HOME: tuple[list[str], ...] = (
     ["console"],
     ["agents", "list"],
     ["agents", "adapters"],
+    ["agents", "watch"],
+    ["agents", "watch", "--topic", "x"],
     ["hook", "status"],
 )
 
@@ -132,6 +135,11 @@ def test_where_there_is_no_home_every_command_says_so(tmp_path: Path, words: lis
     nobody = Person(tmp_path / "none")
     assert f"there is no home at {nobody.home}." in nobody.fails(3, *words)
     assert not nobody.home.exists()
+
+
+def test_agents_are_watched_in_the_home_that_is_named(me: Person, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    assert f"there is no home at {other}." in me.fails(3, "agents", "watch", "--topic", "x", "--home", other)
 
 
 WITHOUT_DATA: tuple[list[str], ...] = (
@@ -150,3 +158,23 @@ def test_where_there_is_no_relay_every_command_of_its_operator_says_so(tmp_path:
     given = [str(tmp_path / "target") if word == "TARGET" else word for word in words]
     assert f"there is no relay's data at {data}." in nobody.fails(3, *given, "--data", data)
     assert json.loads(nobody.fails(3, *given, "--data", data, "--json"))["error"] == "no_relay_data"
+
+
+def test_a_console_that_cannot_be_meant_is_refused_in_one_line(tmp_path: Path) -> None:
+    nobody, key = Person(tmp_path / "none"), tmp_path / "key"
+    key.write_text(nsec(bytes(31) + b"\x01"))
+    key.chmod(0o600)
+    said = nobody.fails(2, "console", "--relay", "garbage", "--key", key)
+    assert said == "holdfast: 'garbage' is not a relay's address; it looks like http://127.0.0.1:7447.\n"
+    assert "--key goes with --relay or --data" in nobody.fails(2, "console", "--key", key)
+
+
+def test_a_database_server_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    nobody = Person(tmp_path / "none")
+    store = "postgresql://nobody@127.0.0.1:1/none"
+    assert "cannot be reached" in nobody.fails(5, "check", store)
+
+
+def test_whoever_names_a_directory_to_check_is_told_of_the_databases_in_it(me: Person) -> None:
+    said = me.fails(2, "check", me.home)
+    assert said == f"holdfast: {me.home} is a directory. Name a database in it: device.db.\n"

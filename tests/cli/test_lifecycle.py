@@ -288,10 +288,10 @@ def test_a_service_is_installed_for_one_home_and_removed(ann: Person, ben: Perso
     units = sorted((tmp_path / "config" / "systemd" / "user").iterdir())
     assert len(units) == 2
     assert {str(ann.home) in unit.read_text() for unit in units} == {True, False}
-    _told(ann, "daemon", "uninstall-service", "--no-start", code=0, **place)
+    _told(ann, "daemon", "uninstall-service", "--no-stop", code=0, **place)
     (left,) = (tmp_path / "config" / "systemd" / "user").iterdir()
     assert str(ben.home) in left.read_text()
-    assert "there is no" in _told(ann, "daemon", "uninstall-service", "--no-start", code=3, **place)
+    assert "there is no" in _told(ann, "daemon", "uninstall-service", "--no-stop", code=3, **place)
 
 
 # Jobs and logs

@@ -25,7 +25,8 @@ from holdfast.cli.output import (
     print_table,
     show_time,
 )
-from holdfast.cli.session import check_directory
+from holdfast.cli.session import check_directory, teller
+from holdfast.device import holder
 from holdfast.device.home import Home
 from holdfast.hook import agent_sessions, agent_settings, database, doctor
 from holdfast.hook.agent_service import adapter_names
@@ -33,7 +34,7 @@ from holdfast.hook.agent_sessions import AgentSession
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.protocol.agent_event import AgentEvent
 from holdfast.protocol.schedule import DAY
-from holdfast.store import faults, files
+from holdfast.store import faults
 from holdfast.store.world import wall_clock
 
 if TYPE_CHECKING:
@@ -162,17 +163,18 @@ def watch(
     if topic is None:
         if since is not None:
             raise Failure(ExitCode.USAGE, "usage", "--since goes with --topic; `agents show` has what was told here.")
-        _watch_here(find_home(home), as_json=as_json)
+        _watch_here(_told_home(home), as_json=as_json)
         return
     started_at = wall_clock() if since is None else asking.read_past(since, "--since")
-    with asking.daemon() as client:
+    with asking.daemon(home) as client:
         for event, sender in _told_in(client, topic, started_at):
             _print_event(event, as_json=as_json, sender=sender)
 
 
 def _watch_here(home: Home, *, as_json: bool) -> None:
     """From the database itself: there need not be a daemon to ask, though without one nothing happens."""
-    files.make_directory(home.path)
+    if not as_json and holder.find(home) is None:
+        teller(as_json=False)("no daemon runs in this home; what agents tell is shown when one does.")
     engine = database.opened(home.path / DATABASE_NAME, wall_clock)
     try:
         with engine.read() as transaction:

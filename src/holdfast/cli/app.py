@@ -122,14 +122,17 @@ def _everything(
     """Carries messages between devices and agents, and loses none silently."""
 
 
-# What a fault means to a script that looks at the exit code only; every other one is an error.
+# What a fault means to a script that looks at the exit code only.
 _EXIT_CODES: dict[type[faults.Fault], ExitCode] = {
     faults.FileMissing: ExitCode.NOT_FOUND,
     faults.DirectoryMissing: ExitCode.NOT_FOUND,
-    faults.Busy: ExitCode.UNAVAILABLE,
-    faults.DiskFull: ExitCode.UNAVAILABLE,
     faults.Corrupt: ExitCode.VIOLATION,
 }
+
+
+def _exit_code(fault: faults.Fault) -> ExitCode:
+    """The exit code of a fault: one that may pass is unavailable, every other that is not in the table is an error."""
+    return _EXIT_CODES.get(type(fault), ExitCode.UNAVAILABLE if fault.temporary else ExitCode.ERROR)
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -152,7 +155,7 @@ def run() -> None:
     except Failure as failure:
         _stop(failure.code, failure.kind, str(failure))
     except faults.Fault as fault:
-        _stop(_EXIT_CODES.get(type(fault), ExitCode.ERROR), type(fault).__name__, str(fault))
+        _stop(_exit_code(fault), type(fault).__name__, str(fault))
     except BrokenPipeError:  # the reader of our output, `head` for one, has seen enough
         _write_no_more()
         sys.exit(ExitCode.ERROR)
@@ -164,7 +167,7 @@ def run() -> None:
         where = "what this command prints" if error.filename is None else os.fsdecode(error.filename)
         meant = meaning(error, Path(where))
         _write_no_more()
-        _stop(_EXIT_CODES.get(type(meant), ExitCode.ERROR), type(meant).__name__, str(meant))
+        _stop(_exit_code(meant), type(meant).__name__, str(meant))
     except KeyboardInterrupt:
         sys.exit(130)
 

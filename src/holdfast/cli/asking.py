@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.cli import session as sessions
@@ -21,11 +22,11 @@ _AGO = re.compile(r"-?([0-9]{1,9})([smhd])", re.ASCII)
 
 
 @contextmanager
-def daemon() -> Iterator["Client"]:
-    """The daemon of this home; what goes wrong becomes a message and an exit code."""
+def daemon(named: Path | None = None) -> Iterator["Client"]:
+    """The daemon of the home that is named, or of the user's own; what goes wrong becomes a message and an exit code."""
     from holdfast.device.client import Client  # here, because every command would pay for it
 
-    home = find_home()
+    home = find_home(named)
     with sessions.failures(home), Client(home=home.path) as client:
         yield client
 

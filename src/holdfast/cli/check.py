@@ -6,11 +6,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from holdfast.cli.output import AsJson, ExitCode, console, print_json
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 from holdfast.device.database import SCHEMA as DEVICE
+from holdfast.device.home import Home
 from holdfast.hook.database import SCHEMA as HOOK
+from holdfast.hook.layout import DATABASE_NAME as HOOK_DATABASE
 from holdfast.relay.database import SCHEMA as RELAY
 from holdfast.relay.database import engine_at
+from holdfast.relay.identity import DATABASE as RELAY_DATABASE
 from holdfast.store import check as store_check
 from holdfast.store import faults, history, migrations
 from holdfast.store.finding import Finding
@@ -23,6 +26,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check every rule of a database, and its hash chain. Reads only; exit code 4 if one is broken."""
+    _check_file(path)
     program, findings = inspect(path)
     if as_json:
         print_json(
@@ -41,6 +45,16 @@ def check(
             console().print(f"✓ {path}: every rule of a {program} holds{chain}")
     if findings:
         raise typer.Exit(ExitCode.VIOLATION)
+
+
+def _check_file(path: str) -> None:
+    """Refuse a directory, a home or a relay's say, and name the databases in it."""
+    if not Path(path).is_dir():
+        return
+    known = (Home(Path(path)).database.name, HOOK_DATABASE, RELAY_DATABASE)
+    found = [name for name in known if (Path(path) / name).exists()]
+    advice = f"Name a database in it: {', '.join(found)}." if found else "No database of ours is in it."
+    raise Failure(ExitCode.USAGE, "usage", f"{path} is a directory. {advice}")
 
 
 def inspect(path: str | Path) -> tuple[str, list[Finding]]:

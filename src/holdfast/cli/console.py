@@ -33,6 +33,8 @@ def open_console(
     """Open the console of this home's daemon, or of a relay. The link works once, within two minutes."""
     if relay is not None and (data is not None or key is None):
         raise Failure(ExitCode.USAGE, "usage", "--relay goes with --key, and not with --data.")
+    if key is not None and relay is None and data is None:
+        raise Failure(ExitCode.USAGE, "usage", "--key goes with --relay or --data.")
     role = "reader" if read_only else "operator"
     link = _of_daemon(home, role) if data is None and relay is None else _of_relay(data, relay, key, role)
     if as_json:
@@ -61,7 +63,7 @@ def _of_relay(data: Path | None, relay: str | None, key: Path | None, role: str)
     from holdfast.protocol.refusal import Refused
     from holdfast.relay import lock
     from holdfast.relay.identity import OPERATOR_KEY, read_key
-    from holdfast.wire.client import RelayClient, Unreachable
+    from holdfast.wire.client import InvalidUrl, RelayClient, Unreachable
 
     if data is not None:
         check_there(data)
@@ -78,6 +80,8 @@ def _of_relay(data: Path | None, relay: str | None, key: Path | None, role: str)
 
     try:
         return asyncio.run(ask())
+    except InvalidUrl as error:
+        raise Failure(ExitCode.USAGE, "usage", f"{error}.") from error
     except Refused as refused:
         raise Failure(ExitCode.ERROR, refused.refusal.value, refused.detail) from refused
     except Unreachable as fault:

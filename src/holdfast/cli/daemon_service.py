@@ -80,6 +80,7 @@ WantedBy=default.target
 """
 
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start it.")]
+NoStop = Annotated[bool, typer.Option("--no-stop", help="Let the daemon that runs go on.")]
 AllowCi = Annotated[bool, typer.Option("--allow-ci-persistent", help="In a job of some automation, too.")]
 
 
@@ -111,7 +112,7 @@ def install_service(
         console().print("To run it while nobody is logged in: loginctl enable-linger")
 
 
-def uninstall_service(home: AtHome = None, no_stop: NoStart = False, as_json: AsJson = False) -> None:
+def uninstall_service(home: AtHome = None, no_stop: NoStop = False, as_json: AsJson = False) -> None:
     """Have the system run it no more. The home stays as it is."""
     found = find_home(home)
     path = service_file(found, sys.platform, Path.home())
