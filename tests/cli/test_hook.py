@@ -202,7 +202,22 @@ def test_the_doctor_names_what_it_does_not_know_and_what_was_given_up(person: Ag
     receivers.run(person.home, "claude", {"hook_event_name": "Stop"})
     told = json.loads(person.run("hook", "doctor", "--json", code=5).stdout)
     assert any("an event BrandNewEvent that we do not know" in problem for problem in told["problems"])
-    assert any("1 events name no session" in problem for problem in told["problems"])
+    assert any("was dropped once," in problem for problem in told["problems"])
+    assert any("1 event names no session" in problem for problem in told["problems"])
+
+
+def test_nothing_that_an_agent_calls_its_event_moves_the_cursor(person: AgentUser) -> None:
+    receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": "\x1b[2J\r"})
+    said = person.says("hook", "status")
+    assert "that we do not know" in said
+    assert all(line.isprintable() for line in said.splitlines())
+
+
+def test_settings_that_are_the_users_and_the_projects_are_one_place(person: AgentUser) -> None:
+    person.install("claude")
+    command = person.command("hook", "status", "--json")
+    done = subprocess.run(command, cwd=person.user, env=person.environment, capture_output=True, text=True)
+    assert [one["scope"] for one in json.loads(done.stdout)["installed"]] == ["user"]
 
 
 def test_the_doctor_finds_settings_that_lack_an_event(person: AgentUser) -> None:

@@ -13,7 +13,7 @@ import typer
 
 from holdfast.cli import session as sessions
 from holdfast.cli.daemon import AtHome, find_home
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, show_time
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, show_time
 from holdfast.device import holder
 from holdfast.device.home import Home
 from holdfast.hook import agents, doctor, entries, intake, outbox, settings
@@ -215,20 +215,21 @@ def _stuck_before(home: Home) -> int:
 def problems_of(told: dict[str, Any]) -> list[str]:
     """What a person should look at, in words."""
     problems = [
-        f"{one['agent']} has an event {one['event_name']} that we do not know; it was dropped {one['count']} times,"
-        f" last {show_time(one['last_at'])}"
+        f"{one['agent']} has an event {plain(one['event_name'])} that we do not know; it was dropped"
+        f" {'once' if one['count'] == 1 else str(one['count']) + ' times'}, last {show_time(one['last_at'])}"
         for one in told["dropped"]
         if one["reason"] == hook_event.DROPPED_UNKNOWN
     ]
     problems += [
         f"{one['event_type']} {one['event_id']} of {one['agent']} was given up after {one['attempts']} attempts:"
-        f" {one['last_error']}"
+        f" {plain(one['last_error'])}"
         for one in told["dead"]
     ]
     if told["stuck"]:
-        problems.append(f"{told['stuck']} events have been waiting for too long")
+        problems.append(f"{told['stuck']} event{'s have' if told['stuck'] > 1 else ' has'} been waiting for too long")
     if told["without_session"]:
-        problems.append(f"{told['without_session']} events name no session: the agent may have changed its format")
+        many = "events name" if told["without_session"] > 1 else "event names"
+        problems.append(f"{told['without_session']} {many} no session: the agent may have changed its format")
     if told["spool_bytes"] and told["worker"]:
         problems.append(
             f"{told['spool_bytes']} bytes wait in the spool: they are on their way, or the hook database is locked"

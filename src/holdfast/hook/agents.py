@@ -1,5 +1,6 @@
 """Where each agent keeps its settings, and what an entry of ours looks like in them."""
 
+import os
 import shlex
 from collections.abc import Mapping
 from enum import StrEnum
@@ -53,8 +54,12 @@ def notify_path(environment: Mapping[str, str]) -> Path:
 
 
 def places(directory: Path, environment: Mapping[str, str]) -> list[tuple[str, Scope, Path]]:
-    """Every file in which hooks of ours may stand."""
-    return [(agent, scope, settings_path(agent, scope, directory, environment)) for agent, scope in _FILES]
+    """Every file in which hooks of ours may stand, once: in the user's own directory a project's settings are the user's."""
+    found: dict[str, tuple[str, Scope, Path]] = {}
+    for agent, scope in _FILES:
+        path = settings_path(agent, scope, directory, environment)
+        found.setdefault(os.path.realpath(path), (agent, scope, path))
+    return list(found.values())
 
 
 def arguments(agent: str, python: str, home: Path) -> list[str]:
