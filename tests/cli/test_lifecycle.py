@@ -294,6 +294,15 @@ def test_a_service_is_installed_for_one_home_and_removed(ann: Person, ben: Perso
     assert "there is no" in _told(ann, "daemon", "uninstall-service", "--no-stop", code=3, **place)
 
 
+def test_a_service_does_not_start_beside_a_daemon_that_somebody_has_started(ann: Person, tmp_path: Path) -> None:
+    place = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
+    with ann.daemon() as process:
+        said = _told(ann, "daemon", "install-service", "--allow-ci-persistent", code=5, **place)
+    assert f"process {process.pid}" in said
+    assert "`holdfast daemon down`" in said
+    assert not (tmp_path / "config").exists()
+
+
 # Jobs and logs
 
 

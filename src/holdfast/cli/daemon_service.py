@@ -20,6 +20,7 @@ from holdfast.cli import ci
 from holdfast.cli import session as sessions
 from holdfast.cli.at_home import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json
+from holdfast.device import holder
 from holdfast.device.home import Home
 from holdfast.device.ipc_link import NoDaemon
 from holdfast.device.mesh import NoMesh
@@ -94,6 +95,8 @@ def install_service(
         if found.membership() is None:
             raise NoMesh
         path = service_file(found, sys.platform, Path.home())
+        if not no_start and not path.exists():
+            _check_free(found)
         _write(path, service_text(found, sys.platform, sys.executable))
     trouble = None if no_start else _start(found, path)
     is_confined = sys.platform != "darwin" and "PrivateUsers=yes" in path.read_text()
@@ -127,6 +130,14 @@ def uninstall_service(home: AtHome = None, no_stop: NoStop = False, as_json: AsJ
         print_json({"file": str(path), "stopped": stopped})
     else:
         console().print(f"{path} is removed" + (" and the daemon stopped" if stopped else ""))
+
+
+def _check_free(home: Home) -> None:
+    """Refuse to start a service where somebody's daemon works: it would fail, and the daemon would answer in its place."""
+    running = holder.find(home)
+    if running is not None:
+        message = f"a daemon works in {home.path}: process {running.pid}. Stop it with `holdfast daemon down` first."
+        raise Failure(ExitCode.UNAVAILABLE, "daemon_running", message)
 
 
 def service_file(home: Home, platform: str, user_home: Path) -> Path:
