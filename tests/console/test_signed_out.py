@@ -77,6 +77,8 @@ def test_a_link_opens_once(seeded: Town) -> None:
     opened = link("--data", seeded.relay.data)
     path = urlsplit(opened).path.removeprefix("/console")
     visitor = Visitor(seeded.relay_url)
+    looked_at = visitor.ask("HEAD", path)  # as programs do that only want to know what a link leads to
+    assert (looked_at.status, "set-cookie" in looked_at.headers) == (405, False)
     first, second = visitor.ask("GET", path), visitor.ask("GET", path)
     assert (first.status, second.status) == (200, 401)
     cookie = first.headers["set-cookie"]

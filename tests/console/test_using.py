@@ -185,6 +185,12 @@ def test_where_a_form_leads_is_ours_whatever_its_address_says(operator: Visitor)
         assert found.headers.get("location", "/console/").startswith("/console/")
 
 
+def test_the_heading_of_a_no_says_what_is_wrong(owner: Visitor) -> None:
+    answer = owner.ask("POST", "/documents", b"csrf=x")
+    assert (answer.status, answer.headers["content-type"]) == (403, "text/html; charset=utf-8")
+    assert b"<h1>the form is not one of this session; load the page again</h1>" in answer.body
+
+
 def test_a_form_that_is_too_large_or_none_is_refused(owner: Visitor) -> None:
     assert owner.ask("POST", "/documents", b"x" * 300_000).status == 413
     assert owner.ask("POST", "/documents", b"\xff").status == 400

@@ -228,6 +228,8 @@ class Console:
         return msgspec.structs.replace(reply, headers=problem.headers)
 
     async def _enter(self, request: Request) -> Reply:
+        if request.method != "GET":  # whoever only asks what a link leads to must not use it up
+            raise NotAllowed(["GET"])
         own = self.signing_in.enter(request.parameters["secret"])
         # A page of ours goes on from here: a redirect would count as the other site's step, and come without the cookie.
         body = self._templates.text("enter.html", {}).encode()

@@ -84,7 +84,8 @@ def _outbox(health: Health, is_relay_away: bool) -> list[Sign]:
     if health.queue_depth:
         age = health.oldest_waiting_s or 0
         reason = f" ({health.oldest_waiting_reason})" if health.oldest_waiting_reason else ""
-        what = f"{health.queue_depth:,} wait for the relay's word, the oldest for {age:,} s{reason}."
+        many = "message waits" if health.queue_depth == 1 else "messages wait"
+        what = f"{health.queue_depth:,} {many} for the relay's word, the oldest for {age:,} s{reason}."
         state = "dead" if age > WAITING_LONG_S and not is_relay_away else "waiting"
         found.append(Sign(state, what, remedy_of(health.oldest_waiting_reason), "/outbox?show=waiting"))
     return found or [Sign("ok", "The relay has everything that was sent.")]
