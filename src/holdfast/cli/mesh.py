@@ -172,4 +172,5 @@ def _say_entered(membership: Membership, did: str, as_json: bool) -> None:
             }
         )
     else:
-        console().print(f"{did} mesh {membership.mesh_name} at {membership.relay} as {membership.member_name}")
+        said = f"{did} mesh {membership.mesh_name} at {membership.relay} as {membership.member_name}"
+        console().print(plain(said), soft_wrap=True)
