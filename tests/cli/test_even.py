@@ -1,5 +1,6 @@
 """Every command alike: its help fits on a screen, it speaks JSON to programs, and what it says has no colour where none is wanted."""
 
+import io
 import json
 import os
 import pty
@@ -15,7 +16,7 @@ import typer
 
 from holdfast import OperationLog, __version__
 from holdfast.cli.app import COMMANDS, assembled
-from holdfast.cli.output import ExitCode
+from holdfast.cli.output import ExitCode, console, print_table
 
 ROOT = Path(__file__).parents[2]
 LINES, COLUMNS = 24, 80  # of a terminal that nobody has made larger
@@ -182,3 +183,23 @@ def test_what_cannot_be_written_any_more_is_said_and_is_no_traceback(filled: Pat
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == ExitCode.UNAVAILABLE
     assert json.loads(done.stderr)["error"] == "disk_full"
+
+
+class Terminal(io.StringIO):
+    """A terminal of forty columns."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_narrow_terminal_breaks_no_path_in_two_and_cuts_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    line = f"the daemon is up: /{'a' * 60}/daemon.sock"
+    console().print(line)
+    assert terminal.getvalue() == f"{line}\n"
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    print_table(("name", "text"), [("one", "x" * 100)])
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
+    assert {len(one) for one in shown.splitlines()} == {40}

@@ -109,7 +109,7 @@ def show(
     for name, value in _document(exact[0]).items():
         shown = show_time(value) if name.endswith("_at") else str(value)
         if shown:
-            console().print(f"{name:<16}{plain(shown)}", soft_wrap=True)
+            console().print(f"{name:<16}{plain(shown)}")
     for event in events:
         _print_event(event, as_json=False)
 
@@ -235,7 +235,7 @@ def _print_event(event: AgentEvent, *, as_json: bool, sender: str | None = None)
     else:
         who = f"{plain(event.agent)} {plain(event.session_id)[:SESSION_CHARACTERS]}"
         where = "" if sender is None else f"{plain(sender)}: "
-        console().print(f"{show_time(event.at)}  {where}{who}  {event.kind}  {_preview(event.text)}", soft_wrap=True)
+        console().print(f"{show_time(event.at)}  {where}{who}  {event.kind}  {_preview(event.text)}")
     sys.stdout.flush()
 
 

@@ -43,7 +43,7 @@ def open_console(
     if browser and sys.stdout.isatty() and webbrowser.open(link["url"]):
         console().print("The console is open in your browser.")
         return
-    console().print(f"Open this within two minutes; it works once:\n{link['url']}", soft_wrap=True)
+    console().print(f"Open this within two minutes; it works once:\n{link['url']}")
 
 
 def _of_daemon(home: Path | None, role: str) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def status(home: AtHome = None, as_json: AsJson = False) -> None:
         print_json(msgspec.to_builtins(health))
         return
     for name, text in daemon_status.lines(health, wall_clock()):
-        console().print(f"{name:<11}{plain(text)}", soft_wrap=True)
+        console().print(f"{name:<11}{plain(text)}")
 
 
 @app.command()

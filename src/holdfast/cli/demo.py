@@ -160,7 +160,7 @@ def _print(
         if lines:
             console().print(f"\n{title}")
         for line in lines:
-            console().print(f"  {line}", style="cyan", soft_wrap=True)
+            console().print(f"  {line}", style="cyan")
 
 
 def _print_json(

@@ -77,6 +77,6 @@ def _code(findings: Sequence[Finding]) -> ExitCode:
 def _print(findings: Sequence[Finding]) -> None:
     for finding in findings:
         line = f"{_SIGNS[finding.state]} {finding.area:<{_AREA_CHARACTERS}}{plain(finding.what)}"
-        console().print(line, style=_STYLES[finding.state], soft_wrap=True)
+        console().print(line, style=_STYLES[finding.state])
         if finding.remedy:
-            console().print(f"  {'':<{_AREA_CHARACTERS}}→ {plain(finding.remedy)}", soft_wrap=True)
+            console().print(f"  {'':<{_AREA_CHARACTERS}}→ {plain(finding.remedy)}")

@@ -59,7 +59,7 @@ def init(
     if as_json:
         print_json(msgspec.to_builtins(kept))
     else:
-        console().print(f"the documents of {kept.npub} are kept here", soft_wrap=True)
+        console().print(f"the documents of {kept.npub} are kept here")
 
 
 @app.command()
@@ -74,7 +74,7 @@ def share(
     if as_json:
         print_json(msgspec.to_builtins(shared))
     else:
-        console().print(f"on its way. In that home: holdfast feed init --from {shlex.quote(own)}", soft_wrap=True)
+        console().print(f"on its way. In that home: holdfast feed init --from {shlex.quote(own)}")
 
 
 @app.command()
@@ -85,7 +85,7 @@ def status(as_json: AsJson = False) -> None:
     if as_json:
         print_json(msgspec.to_builtins(feed))
         return
-    console().print(f"author: {feed.npub or 'none; holdfast feed init makes one'}", soft_wrap=True)
+    console().print(f"author: {feed.npub or 'none; holdfast feed init makes one'}")
     many = "document" if feed.documents == 1 else "documents"
     console().print(f"{feed.documents} {many}, {feed.conflicts} in conflict, {feed.deleted} deleted")
     rows = [
@@ -230,7 +230,7 @@ def follow(
             else:
                 document = change.document
                 said = _preview(document.body) if document.status == "ok" else document.status
-                console().print(f"{change.outcome}  {plain(document.name or document.id)}  {said}", soft_wrap=True)
+                console().print(f"{change.outcome}  {plain(document.name or document.id)}  {said}")
             sys.stdout.flush()
 
 

@@ -130,7 +130,7 @@ class Following:
         if self._as_json:
             print_json(msgspec.to_builtins(message))
         else:
-            console().print("  ".join(_row(message)[1:]), soft_wrap=True)
+            console().print("  ".join(_row(message)[1:]))
         sys.stdout.flush()
 
 

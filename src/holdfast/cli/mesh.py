@@ -173,4 +173,4 @@ def _say_entered(membership: Membership, did: str, as_json: bool) -> None:
         )
     else:
         said = f"{did} mesh {membership.mesh_name} at {membership.relay} as {membership.member_name}"
-        console().print(plain(said), soft_wrap=True)
+        console().print(plain(said))

@@ -118,7 +118,7 @@ def inspect(row: Row, as_json: AsJson = False) -> None:
     shown = {name: show_time(value) if name.endswith("_at") else str(value) for name, value in fields.items()}
     print_table(("field", "value"), [(name, plain(value)) for name, value in shown.items()])
     if len(found.chain) > 1:
-        console().print("chain: " + " → ".join(f"{item.id} ({item.status})" for item in found.chain), soft_wrap=True)
+        console().print("chain: " + " → ".join(f"{item.id} ({item.status})" for item in found.chain))
 
 
 @app.command()

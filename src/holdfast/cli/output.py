@@ -58,7 +58,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
         table.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    console().print(table)
+    console().print(table, soft_wrap=False)
 
 
 def say_failure(kind: str, message: str, *, as_json: bool) -> None:
@@ -73,7 +73,8 @@ def say_failure(kind: str, message: str, *, as_json: bool) -> None:
 def console() -> Console:
     # Rich folds at 80 columns when the output is no terminal, which would break lines that a program reads.
     width = None if sys.stdout.isatty() else 10_000
-    return Console(width=width, highlight=False, markup=False, emoji=False)
+    # On a terminal the terminal itself folds: a path that is broken in two cannot be copied.
+    return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def show_time(at: int | None) -> str:

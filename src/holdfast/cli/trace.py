@@ -81,4 +81,4 @@ def _print_rungs(rungs: list[Mapping[str, Any]], indent: str = "  ") -> None:
 
 
 def _print(text: str) -> None:
-    console().print(plain(text), soft_wrap=True)
+    console().print(plain(text))
