@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -186,20 +186,37 @@ def test_what_cannot_be_written_any_more_is_said_and_is_no_traceback(filled: Pat
 
 
 class Terminal(io.StringIO):
-    """A terminal of forty columns."""
+    """Output that somebody looks at."""
 
     def isatty(self) -> bool:
         return True
 
 
-def test_a_narrow_terminal_breaks_no_path_in_two_and_cuts_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
+def _shown(monkeypatch: pytest.MonkeyPatch, columns: int, show: Callable[[], None]) -> list[str]:
+    """The lines that somebody sees at a terminal of so many columns, without their colours."""
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    show()
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue()).splitlines()
+
+
+def test_a_narrow_terminal_breaks_no_path_in_two(monkeypatch: pytest.MonkeyPatch) -> None:
     line = f"the daemon is up: /{'a' * 60}/daemon.sock"
-    console().print(line)
-    assert terminal.getvalue() == f"{line}\n"
-    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
-    print_table(("name", "text"), [("one", "x" * 100)])
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", terminal.getvalue())
-    assert {len(one) for one in shown.splitlines()} == {40}
+    assert _shown(monkeypatch, 40, lambda: console().print(line)) == [line]
+
+
+@pytest.mark.parametrize("columns", [40, 80, 160])
+def test_at_any_terminal_a_table_shows_ids_and_states_whole_and_cuts_only_the_text(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = ("1", "2026-11-18T14:10:21.929Z", "01M7QFX339T8TCN781YE5NRH93", "bob", "stored", "x " * 99)
+    names = ("arrival", "received", "id", "from", "state", "message")
+    heading, line = _shown(monkeypatch, columns, lambda: print_table(names, [row], right=("arrival",)))
+    assert heading.split() == list(names)
+    assert line.split()[:5] == list(row[:-1])
+    assert line.endswith("…")
+    assert len(line) <= max(columns, 110)
+    key = "npub17ks8a6hr5cnfxm0xvtvfs2nr2runm5cyrkcg9y9tvry6ccxc3rxsyv8ee4"
+    fields = [("key", key), ("why", "x " * 99)]
+    assert key in _shown(monkeypatch, columns, lambda: print_table(("field", "value"), fields))[1]

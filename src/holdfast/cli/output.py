@@ -8,12 +8,17 @@ from enum import IntEnum
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from holdfast.store.world import iso_time
 
 _WORD_BEGINS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+WHOLE_CHARACTERS = 64  # of an id, a key or a time, which are never cut
+TEXT_CHARACTERS = 24  # of a text that is cut
+GAP_CHARACTERS = 2  # between two columns
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -53,12 +58,31 @@ def plain(text: str) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> None:
+    """Print a table. At a narrow terminal texts of its last column are cut; its lines may still be longer than that."""
+    shown = list(rows)
+    widths = _fitted(list(zip(columns, *shown, strict=True)), console().width)
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="ellipsis", no_wrap=True)
-    for row in rows:
+    for column, width in zip(columns, widths, strict=True):
+        justify: JustifyMethod = "right" if column in right else "left"
+        table.add_column(column, justify=justify, overflow="ellipsis", no_wrap=True, width=width)
+    for row in shown:
         table.add_row(*row)
-    console().print(table, soft_wrap=False)
+    console(_total(widths)).print(table, soft_wrap=False)
+
+
+def _fitted(columns: Sequence[Sequence[str]], terminal: int) -> list[int]:
+    """How wide columns are at a terminal: no id, state or time is cut, for half of one is of no use to anybody."""
+    widths = [max(map(cell_len, cells)) for cells in columns]
+    if _total(widths) <= terminal:
+        return widths
+    others = [min(width, WHOLE_CHARACTERS) for width in widths[:-1]]
+    words = max((cell_len(cell) for cell in columns[-1] if " " not in cell), default=0)
+    least = max(min(words, WHOLE_CHARACTERS), TEXT_CHARACTERS)
+    return [*others, min(widths[-1], max(terminal - _total([*others, 0]), least))]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP_CHARACTERS * (len(widths) - 1)
 
 
 def say_failure(kind: str, message: str, *, as_json: bool) -> None:
@@ -70,9 +94,9 @@ def say_failure(kind: str, message: str, *, as_json: bool) -> None:
         sys.stderr.write(f"holdfast: {message}\n")
 
 
-def console() -> Console:
-    # Rich folds at 80 columns when the output is no terminal, which would break lines that a program reads.
-    width = None if sys.stdout.isatty() else 10_000
+def console(width: int | None = None) -> Console:
+    if width is None and not sys.stdout.isatty():
+        width = 10_000  # Rich folds at 80 columns there, which would break lines that a program reads
     # On a terminal the terminal itself folds: a path that is broken in two cannot be copied.
     return Console(width=width, highlight=False, markup=False, emoji=False, soft_wrap=True)
 
