@@ -172,7 +172,7 @@ def watch(
 
 
 def _watch_here(home: Home, *, as_json: bool) -> None:
-    """From the database itself: there need not be a daemon to ask, though without one nothing happens."""
+    """Print reports from the database itself, without asking the daemon that writes them."""
     if not as_json and holder.find(home) is None:
         teller(as_json=False)("no daemon runs in this home; what agents tell is shown when one does.")
     engine = database.opened(home.path / DATABASE_NAME, wall_clock)
@@ -192,7 +192,7 @@ def _watch_here(home: Home, *, as_json: bool) -> None:
 
 
 def _told_in(client: "Client", topic: str, since: int) -> Iterator[tuple[AgentEvent, str]]:
-    """What agents have told in a topic, each once, and what they tell from now on; with who sent it."""
+    """The reports in a topic since a time, and those that come, each once and with its sender."""
     seq = client.health().seq  # before the first look, so that nothing falls between it and the stream
     seen: set[str] = set()
     after = 0
@@ -219,7 +219,7 @@ def _pages(client: "Client", topic: str, since: int, after: int) -> Iterator["Me
 
 
 def _event_in(message: "Message") -> AgentEvent | None:
-    """What an agent told in a message; None if it is about something else."""
+    """The report in a message; None if the message is something else."""
     if message.body is None:
         return None
     try:
@@ -240,7 +240,7 @@ def _print_event(event: AgentEvent, *, as_json: bool, sender: str | None = None)
 
 
 def _document(session: AgentSession) -> dict[str, Any]:
-    """A session as a program wants it; how far its transcript was read is our business."""
+    """A session as JSON, without our own marks in its transcript."""
     found: dict[str, Any] = msgspec.to_builtins(session)
     return {name: value for name, value in found.items() if name not in _OURS}
 
@@ -249,7 +249,7 @@ _OURS = frozenset({"last_event_id", "transcript_end", "transcript_size", "transc
 
 
 def _doing(session: AgentSession) -> str:
-    """What is most worth knowing of a session."""
+    """The text that a list shows of a session: what it wants, was asked or said last."""
     wanted = {"waiting": session.notification, "working": session.prompt, "idle": session.message}
     return wanted.get(session.state, "") or session.prompt
 
@@ -260,7 +260,7 @@ def _preview(text: str) -> str:
 
 
 def _told_home(home: Path | None) -> Home:
-    """The home that agents tell what they do."""
+    """The home that is named; refused if its directory does not exist."""
     found = find_home(home)
     check_directory(found)
     return found

@@ -84,7 +84,7 @@ def _found(place: str) -> Any:
 
 
 def _group(group: typer.Typer, more: Mapping[str, str], words: Sequence[str]) -> typer.Typer:
-    """A group with the command that is named, or all of them: each one that is made ready takes its time."""
+    """A group with the one command that is named, or all of them: building each takes time."""
     made = copy(group)
     known = group.registered_commands
     made.registered_commands = [command for command in known if words == [_name(command)]]
@@ -173,7 +173,7 @@ def run() -> None:
 
 
 def _write_no_more() -> None:
-    """What waits to be written can go nowhere; the interpreter would try once more at its end, and complain."""
+    """Send stdout to /dev/null: the interpreter would try to flush it at its end, and complain."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

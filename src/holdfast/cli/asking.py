@@ -32,7 +32,7 @@ def daemon(named: Path | None = None) -> Iterator["Client"]:
 
 
 def is_relative(text: str) -> bool:
-    """Whether a time is counted from now, so that the same text is another time a moment later."""
+    """Whether a time is relative, so that the same text means another time later."""
     return _AHEAD.fullmatch(text) is not None
 
 
@@ -43,7 +43,7 @@ def read_time(text: str, what: str) -> int:
 
 
 def read_past(text: str, what: str) -> int:
-    """The same of a time that has passed: counted from now it is `-90s`, `-10m`, `-2h`, `-1d`, or without the sign."""
+    """Like `read_time`, of a time that has passed; relative ones are `-90s`, `-10m`, `-2h`, `-1d`, also without the sign."""
     ago = _AGO.fullmatch(text)
     return _absolute(text, what, "-10m") if ago is None else max(0, wall_clock() - _lasting(ago))
 

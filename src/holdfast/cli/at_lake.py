@@ -42,7 +42,7 @@ def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
 
 
 def hidden(lake: "Lake") -> dict[str, str]:
-    """Where Spark puts rows that it sorts: in the lake, which is its owner's alone; all may read what it leaves elsewhere."""
+    """Settings that keep Spark's temporary rows in the lake, where only the owner can read them."""
     room = lake.private / "spark"
     shutil.rmtree(room, ignore_errors=True)  # of a run that was killed
     room.mkdir(mode=0o700)
@@ -80,7 +80,7 @@ def _cell(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value as JSON can hold it."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):

@@ -48,7 +48,7 @@ def check(
 
 
 def _check_file(path: str) -> None:
-    """Refuse a directory, a home or a relay's say, and name the databases in it."""
+    """Refuse a directory, such as a home or a relay's data, and name the databases in it."""
     if not Path(path).is_dir():
         return
     known = (Home(Path(path)).database.name, HOOK_DATABASE, RELAY_DATABASE)
@@ -58,7 +58,7 @@ def _check_file(path: str) -> None:
 
 
 def inspect(path: str | Path) -> tuple[str, list[Finding]]:
-    """Whose database it is, and all that is wrong with it."""
+    """The program that a database belongs to, and the rules that it breaks."""
     engine = engine_at(path, read_only=True)
     try:
         program = migrations.owner(engine)

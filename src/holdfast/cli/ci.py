@@ -13,12 +13,12 @@ _NO = {"", "0", "false"}
 
 
 def variable_in(environment: Mapping[str, str]) -> str | None:
-    """The variable that says so."""
+    """The environment variable that shows that this is an automated job, if there is one."""
     return next((name for name in VARIABLES if environment.get(name, "").lower() not in _NO), None)
 
 
 def refuse(environment: Mapping[str, str], *, persistent: bool) -> None:
-    """Refuse to make something that stays where nothing does, unless somebody says that it is meant."""
+    """Refuse to start something lasting in an automated job, unless `persistent` is given."""
     found = variable_in(environment)
     if found is None or persistent or environment.get(PERSISTENT, "").lower() not in _NO:
         return

@@ -185,7 +185,7 @@ def logs(
 
 
 def _follow(file: BinaryIO, path: Path) -> None:
-    """Write what comes, without end; when the log was put aside, the rest of it and then the new one."""
+    """Write new lines of the log without end, across its rotation."""
     while True:
         following = _opened(path)
         is_aside = following is not None and not os.path.sameopenfile(following.fileno(), file.fileno())
@@ -202,7 +202,7 @@ def _follow(file: BinaryIO, path: Path) -> None:
 
 
 def _opened(path: Path) -> BinaryIO | None:
-    """The file of this name; none between the moment in which a log is put aside and that in which the next is begun."""
+    """The open file; None while a rotation has moved the old log and not begun the new one."""
     try:
         return path.open("rb")
     except FileNotFoundError:

@@ -182,7 +182,7 @@ def _print_examined(seen: list[dict[str, Any]], problems: list[str]) -> None:
 
 
 def numbers_of(home: Home) -> dict[str, Any]:
-    """What can be said of a home's hooks."""
+    """The numbers of a home's hook database."""
     told: dict[str, Any] = {
         "worker": _is_daemon_up(home.path),
         "events": {},
@@ -213,7 +213,7 @@ def _stuck_before(home: Home) -> int:
 
 
 def problems_of(told: dict[str, Any]) -> list[str]:
-    """What a person should look at, in words."""
+    """The problems that these numbers show, in words."""
     problems = [
         f"{one['agent']} has an event {plain(one['event_name'])} that we do not know; it was dropped"
         f" {'once' if one['count'] == 1 else str(one['count']) + ' times'}, last {show_time(one['last_at'])}"
@@ -238,7 +238,7 @@ def problems_of(told: dict[str, Any]) -> list[str]:
 
 
 def _place(agent: str, scope: Scope, *, notify: bool) -> tuple[str, Path]:
-    """Which kind of entry goes into which file."""
+    """The kind of entry (hooks or notify), and the file for it."""
     if notify and (agent != "codex" or scope is not Scope.USER):
         raise Failure(ExitCode.USAGE, "usage", "only Codex has `notify`, and only in the user's settings.")
     if notify:

@@ -69,7 +69,7 @@ class HookService:
             self._worker.stop()
 
     def counts(self) -> dict[str, int]:
-        """What Prometheus sees."""
+        """The counts for Prometheus."""
         if self._worker is None:
             return {"hook_worker": 0, "hook_spool_bytes": spool.size(str(self._device.home.path))}
         found = self._worker.statistics

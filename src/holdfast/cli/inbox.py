@@ -91,7 +91,7 @@ def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool
 
 
 class Following:
-    """How far an inbox was printed, and what of it is printed a second time, when it can be read."""
+    """Prints an inbox as it grows; a message that could not be opened is printed again when it can."""
 
     def __init__(self, client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
         self._client = client
@@ -104,7 +104,7 @@ class Following:
         self._read: set[int] = set()  # what was opened before it was printed; its event is yet to come
 
     def print_new(self) -> None:
-        """Print what has come."""
+        """Print the messages that have arrived."""
         while True:
             page = self._client.inbox(after=self._after, limit=500, **{**self._filters, "since": self._since})
             for message in page.messages:

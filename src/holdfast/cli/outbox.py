@@ -85,7 +85,7 @@ def _check_statuses(status: str) -> None:
 
 
 def _asked(statuses: Sequence[str]) -> str | None:
-    """The statuses to ask for; of what is scheduled only, the least that can be asked."""
+    """The statuses to ask the daemon for; one that is nearly always empty, if only scheduled sends are wanted."""
     if statuses == [ALL]:
         return None
     return ",".join(statuses) or Status.INFLIGHT.value
@@ -164,7 +164,7 @@ def _check_usage(
 
 
 def _patch(payload: Path | None, expires: str | None) -> dict[str, Any] | None:
-    """What is to be otherwise than in the old row."""
+    """The changes to the old row, if any were asked for."""
     message = {} if payload is None else {"message": _read_message(payload)}
     at = None if expires in (None, NEVER) else asking.read_time(str(expires), "--expires")
     expiry = {} if expires is None else {"expires_at": at}
@@ -197,7 +197,7 @@ def _conditions(where: Sequence[str]) -> dict[str, str]:
 def _requeue_all(
     client: "Client", conditions: dict[str, str], patch: dict[str, Any] | None, force: bool, rate: float, as_json: bool
 ) -> None:
-    """Every message like this, at a pace; what is refused is told and passed over."""
+    """Requeue all matching messages at a pace; those that are refused are named and skipped."""
     refused = 0
     with _telling(as_json) as done:
         for item in paced(list(_matching(client, conditions)), rate):
@@ -227,7 +227,7 @@ def paced(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[T]:
-    """One after the other, so many a second, with a bar on a terminal to watch."""
+    """Yield items at a rate, with a progress bar on a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -243,7 +243,7 @@ def paced(
 
 @contextmanager
 def _telling(as_json: bool) -> Iterator[list["Requeued"]]:
-    """Collects what was done, and prints it even if something then goes wrong: it is done all the same."""
+    """Collect what was requeued, and print it, also if a later row fails."""
     done: list[Requeued] = []
     try:
         yield done

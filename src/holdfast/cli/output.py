@@ -53,7 +53,7 @@ def print_list(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def plain(text: str) -> str:
-    """Somebody else's text as a terminal may show it: nothing in it moves the cursor."""
+    """A text without control characters, so that nothing in it moves the cursor."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
@@ -71,7 +71,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, right:
 
 
 def _fitted(columns: Sequence[Sequence[str]], terminal: int) -> list[int]:
-    """How wide columns are at a terminal: no id, state or time is cut, for half of one is of no use to anybody."""
+    """The columns' widths at a terminal. No id, state or time is cut: half of one is useless."""
     widths = [max(map(cell_len, cells)) for cells in columns]
     if _total(widths) <= terminal:
         return widths

@@ -45,7 +45,7 @@ def settings_of(
 
 
 def given(store: str) -> str:
-    """A store that was given as an option; not with a password, which everybody could see."""
+    """A store that was given as an option; refused with a password in it, which everybody could see."""
     if not address.is_url(store):
         raise Failure(ExitCode.USAGE, "usage", f"--store takes postgresql://USER@HOST/DATABASE, not {store!r}")
     if address.password(store) is not None:
@@ -70,14 +70,14 @@ def where(data: Path, chosen: Settings) -> str:
 
 
 def where_of(data: Path, store: str | None) -> str:
-    """The same of a directory that a relay may be running on, from its settings or as it is given."""
+    """Like `where`, for a directory on which a relay may be running; `store` replaces its setting."""
     if store is None:
         check_there(data)
     return where(data, settings_of(data, None, None, None, store))
 
 
 def check_there(data: Path) -> None:
-    """Refuse what takes a relay's directory where there is none."""
+    """Refuse a command that needs a relay's directory, if there is none."""
     if not data.is_dir():
         message = f"there is no relay's data at {data}. Correct --data; `holdfast relay run --data DIR` makes a relay."
         raise Failure(ExitCode.NOT_FOUND, "no_relay_data", message)

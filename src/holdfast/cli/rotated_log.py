@@ -73,7 +73,7 @@ class RotatedLog(logging.StreamHandler):  # type: ignore[type-arg]  # its stream
 
 
 def put_aside(path: Path, files_max: int) -> None:
-    """Number what was put aside before, the newest is 1; the oldest goes."""
+    """Rename the log to `.1`, each older one to the next number, and drop the oldest."""
     for number in range(files_max, 0, -1):
         source = path if number == 1 else path.with_name(f"{path.name}.{number - 1}")
         if source.exists():

@@ -46,7 +46,7 @@ def administer(verb: str, arguments: Arguments | None = None, *, as_json: bool, 
 
 
 def _done(home: Home, verb: str, arguments: Arguments) -> Done:
-    """Done by the daemon, or by ourselves where there is none."""
+    """Have the daemon do it, or do it here if none runs."""
     from holdfast.device.client import Client
 
     with suppress(NoDaemon), Client(home=home.path) as client:
@@ -64,7 +64,7 @@ def _done(home: Home, verb: str, arguments: Arguments) -> Done:
 
 
 def check_exists(home: Home) -> None:
-    """Refuse what takes a home where there is none."""
+    """Refuse a command that needs a home, if there is none."""
     if not home.exists():
         from holdfast.device.mesh import NoMesh
 
@@ -72,7 +72,7 @@ def check_exists(home: Home) -> None:
 
 
 def check_directory(home: Home) -> None:
-    """The same of what takes no mesh: agents may have told a home that is in none."""
+    """Refuse if the home's directory does not exist; it need not be in a mesh, because agents can use it before."""
     if not home.path.is_dir():
         raise Failure(ExitCode.NOT_FOUND, "no_home", f"there is no home at {home.path}. Name one with --home.")
 
@@ -114,7 +114,7 @@ def failures(home: Home, if_put_off: str | None = None) -> Iterator[None]:
 
 
 def refusal(code: Refusal, detail: str, advice: str | None = None) -> Failure:
-    """A no, as a failure; `advice` replaces what is said of such a no in general."""
+    """The failure for a refusal; `advice` replaces the general advice for its code."""
     from holdfast.cli.failures import refusal
 
     return refusal(code, detail, advice)
@@ -130,7 +130,7 @@ def teller(*, as_json: bool) -> Tell:
 
 
 def user_name() -> str:
-    """What a person is called in a mesh who has said nothing about it; short enough for a suffix."""
+    """The default name of a member: USER@HOST, short enough for a suffix."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a number without a name, as in many containers

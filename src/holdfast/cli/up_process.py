@@ -46,13 +46,13 @@ def serve(home: Home, data: Path, chosen: Settings, *, port: int | None, mesh_na
 
 
 def _where_the_mesh_is(membership: Membership, chosen: Settings) -> Settings:
-    """The settings of the very relay that the home's mesh is at: its members know no other address."""
+    """The settings with the port of the home's mesh: its members know no other address."""
     port = urlsplit(membership.relay).port
     return chosen if port is None else msgspec.structs.replace(chosen, port=port)
 
 
 def _check_place(device: Device, relay_pubkey: str, port: int) -> None:
-    """Refuse to run beside the mesh that a home is in: another relay, or the right one where nobody looks for it."""
+    """Refuse a home whose mesh is at another relay, or at another port of this one."""
     membership, stands = standing(device)
     if membership is None or stands is Standing.NONE:
         return

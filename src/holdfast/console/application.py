@@ -118,7 +118,7 @@ class Console:
         return _route(method, path, handle, role, is_endless=path == "/live")
 
     def open_route(self, method: str, path: str, handler: Callable[[Request], Awaitable[Reply]]) -> Route:
-        """What is done without a session; its handler looks for itself who asks."""
+        """A route without a session; its handler checks who asks."""
         return _route(method, path, handler, OPEN)
 
     def link(self, role: Role, who: str) -> str:
@@ -139,7 +139,7 @@ class Console:
         return self._templates.page(template, {**known, **values})
 
     def back(self, visit: Visit, path: str, text: str = "", *, is_bad: bool = False) -> Reply:
-        """After a form: tell what came of it, on a page that can be loaded again without doing it twice."""
+        """Redirect after a form to a page that shows `text`; reloading that page repeats nothing."""
         if text:
             visit.session.tell(text, is_bad=is_bad)
         return Reply(status=HTTPStatus.SEE_OTHER, content_type="", headers={"location": BASE + quote(path, safe="/")})
@@ -182,12 +182,12 @@ class Console:
         self._counts.request(route, response.status)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
-        """A page in a browser can let its own name point at this machine; its requests then carry that name."""
+        """Refuse foreign host names where only this machine may ask: a web site can let its own name point here."""
         if self._local_only() and not is_loopback(host_of(headers)):
             raise Refused(Refusal.HOST_NOT_ALLOWED, "this console is for this machine only")
 
     def _find(self, scope: Any, headers: Mapping[str, str]) -> tuple[Route, dict[str, str]]:
-        """The route of a request. To whoever is signed out every address is the same, whether there is something or not."""
+        """The route of a request. Without a session, every address gets the same refusal, whether it exists or not."""
         path = scope["raw_path"].decode("latin-1").removeprefix(BASE) or "/"
         try:
             found = self.routes.find(scope["method"], path)
@@ -275,7 +275,7 @@ def _dressed(reply: Reply) -> Reply:
 
 
 def _form(request: Request) -> dict[str, list[str]]:
-    """The fields of a form, each with all that it holds."""
+    """The fields of a form, each with all its values."""
     if len(request.body) > FORM_BYTES_MAX:
         raise Refused(Refusal.TOO_LARGE, f"a form may have {FORM_BYTES_MAX} bytes")
     try:

@@ -18,7 +18,7 @@ class LakeUnavailable(Exception):
 
 
 class Audit:
-    """The last answer, and who is asked for the next."""
+    """Reads the lake's report, and keeps it for a moment."""
 
     def __init__(self, report: Report | None, clock: Clock) -> None:
         self._report = report
@@ -28,7 +28,7 @@ class Audit:
         self._found_at = 0
 
     async def read(self) -> dict[str, Any]:
-        """What the lake says; one question at a time, however many look."""
+        """The lake's report; one process at a time reads it, however many pages ask."""
         async with self._lock:
             if self._found is None or self._clock() - self._found_at > KEPT_S * SECOND:
                 self._found, self._found_at = await self._ask(), self._clock()

@@ -48,20 +48,20 @@ T = TypeVar("T")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A link for somebody who may act, or only look."""
+    """A request for a link, with the role that it gives."""
 
     role: Role = Role.OPERATOR
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What signs its bearer in, once and within two minutes."""
+    """A link that signs in once, within two minutes."""
 
     url: str
     role: Role
 
 
 class Asking:
-    """A program's way to the daemon without a socket: the same routes, called."""
+    """Calls the daemon's routes in this process, without a socket."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
@@ -134,7 +134,7 @@ class DaemonConsole:
         )
 
     async def close(self) -> None:
-        """Let live pages go, and serve no more."""
+        """End live pages, and stop the server."""
         self.console.live.end()
         await self._outbox.close()
         if self._server is not None:
@@ -151,7 +151,7 @@ class DaemonConsole:
         return json_reply(Link(url=url + self.console.link(wanted.role, "owner"), role=wanted.role))
 
     async def _served(self) -> str:
-        """The address of the pages; the first who asks opens it."""
+        """The address of the pages; the first call starts the server."""
         async with self._starting:
             if self._server is None:
                 server = Server(self.console, LIMITS, clock=self._daemon.device.clock)
@@ -242,5 +242,5 @@ class DaemonConsole:
 
 
 def _part(text: str) -> str:
-    """A part of a path as it is written."""
+    """A text as one part of a URL's path."""
     return quote(text, safe="")

@@ -114,7 +114,7 @@ class DocumentPages:
 
 
 def sides(document: Document) -> dict[str, Any]:
-    """What the page calls each version, and two that can be read line by line beside each other."""
+    """The letter of each version, and the lines of the two readable ones, if there are two."""
     called = {version.id: _letter(number) for number, version in enumerate(document.versions)}
     readable = [version for version in document.versions if version.readable]
     lines = side_by_side(*(version.body or "" for version in readable)) if len(readable) == 2 else None

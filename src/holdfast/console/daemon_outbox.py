@@ -95,7 +95,7 @@ class OutboxPages:
         return self._shown(visit, visit.part("id"))
 
     async def _preview(self, visit: Visit) -> Reply:
-        """What would be sent instead, beside what was: nothing is changed yet."""
+        """Show a changed text beside the old one; nothing is sent yet."""
         return self._shown(visit, visit.part("id"), visit.field("message"))
 
     def _shown(self, visit: Visit, name: str, patched: str | None = None) -> Reply:
@@ -177,7 +177,7 @@ class OutboxPages:
 
 
 def _inspected(transaction: Transaction, name: str) -> tuple[outbox.Inspection | None, dict[str, Content]]:
-    """A row with its chain, and what each of these says as far as it is kept."""
+    """A row with its chain, and the contents of the chain's rows as far as they are kept."""
     found = outbox.inspect(transaction, name)
     if found is None:
         return None, {}
@@ -198,7 +198,7 @@ def _content(payload: Payload) -> Content:
 
 
 def _change(found: outbox.Inspection, contents: dict[str, Content]) -> Any:
-    """How the row before this one differs from it, where both are kept."""
+    """The lines of this row beside the row that it replaced, if both are kept."""
     number = next(number for number, item in enumerate(found.chain) if item.id == found.item.id)
     if number == 0:
         return None
@@ -213,5 +213,5 @@ def _no(refused: Refused) -> str:
 
 
 def part(text: str) -> str:
-    """A part of a path as it is written."""
+    """A text as one part of a URL's path."""
     return quote(text, safe="")

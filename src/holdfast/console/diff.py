@@ -21,7 +21,7 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def side_by_side(left: str, right: str) -> list[Line]:
-    """The lines of both, each beside what took its place."""
+    """The lines of two texts, changed lines beside each other."""
     before, after = left.splitlines(), right.splitlines()
     compared = SequenceMatcher(None, before[:LINES_MAX], after[:LINES_MAX], autojunk=False)
     found: list[Line] = []

@@ -34,7 +34,7 @@ def read(query: Mapping[str, str], shape: type[Q]) -> Q:
 
 
 class Page(Generic[T]):
-    """Rows, and the addresses of what lies around them."""
+    """Rows of a list, and the addresses of the pages before and after."""
 
     def __init__(
         self, path: str, query: msgspec.Struct, rows: Sequence[T], following: object | None, trail: str = ""
@@ -59,19 +59,19 @@ class Page(Generic[T]):
         return None if last is None else self.address(at=last, trail=_written_trail(earlier))
 
     def address(self, **changed: Any) -> str:
-        """This list, with something about it changed; a change begins at the first page."""
+        """The address of this list with some parameters changed; it begins at the first page."""
         values = {**{name: value for name, value in self._query.items() if name != "at"}, **changed}
         written = {name: _written(value) for name, value in values.items() if value not in (None, "", False)}
         return f"{self.path}?{urlencode(written)}" if written else self.path
 
 
 def cut(rows: Sequence[T], limit: int = PAGE_ROWS) -> tuple[Sequence[T], T | None]:
-    """The rows of one page out of one more than it has, and the last of them if there are more."""
+    """The rows of one page, and its last row if more follow; `rows` has one more than a page."""
     return (rows[:limit], rows[limit - 1]) if len(rows) > limit else (rows, None)
 
 
 def _trail(written: str) -> list[str | None]:
-    """Where pages began, the latest last; None stands for those that were too many."""
+    """Where earlier pages began, the latest last; None stands for pages that were too many to remember."""
     try:
         return msgspec.json.decode(written or "[]", type=list[str | None])[-TRAIL_PAGES_MAX:]
     except msgspec.MsgspecError as error:

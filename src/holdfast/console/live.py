@@ -40,14 +40,14 @@ class Live:
         self.open_count = 0
 
     def end(self) -> None:
-        """Let every stream end; its page comes back by itself."""
+        """End every stream; its page connects again by itself."""
         self._ending.set()
 
     @asynccontextmanager
     async def open(
         self, is_wanted: Callable[[], bool] = lambda: True, since: str | None = None
     ) -> AsyncIterator[LiveStream]:
-        """A stream for as long as it is wanted: it ends within the time of a keep-alive after somebody signed out.
+        """A stream of changes. It ends when `is_wanted` says no, at the next keep-alive at the latest.
 
         `since` is the version that its page shows: what came before the stream was there, or while it was away, is told.
         """
@@ -63,7 +63,7 @@ class Live:
             self.open_count -= 1
 
     async def version(self) -> str:
-        """The version that a page shows which reads everything after this."""
+        """The current version, for a page that reads its data after this call."""
         return self._version(await self._change(-1))
 
     def _version(self, number: int) -> str:
@@ -85,7 +85,7 @@ class Live:
                 await self._pause()
 
     async def _next(self, number: int) -> int | None:
-        """The next number; None when there was nothing for so long that one should say so."""
+        """The next version's number; None if a keep-alive is due first."""
         waits = [asyncio.ensure_future(self._change(number)), asyncio.ensure_future(self._ending.wait())]
         try:
             done, _ = await asyncio.wait(waits, timeout=KEEP_ALIVE_S, return_when=asyncio.FIRST_COMPLETED)

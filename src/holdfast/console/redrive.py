@@ -14,7 +14,7 @@ Requeue = Callable[[str], Awaitable[object]]
 
 
 class Redrive:
-    """One such run, and what came of it so far."""
+    """One run of sending messages again, with its counts so far."""
 
     def __init__(self, ids: Sequence[str], rate_per_s: float, requeue: Requeue) -> None:
         self.total = len(ids)

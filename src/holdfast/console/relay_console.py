@@ -97,7 +97,7 @@ class RelayConsole:
         self.console.live.end()
 
     async def _change(self, version: int) -> int:
-        """Refusals are in no history, and are told here too."""
+        """The history's head plus the answers given; waits until it is greater than `version`."""
         while True:
             head = await self._relay.look(history.head)
             found = head.seq + sum(self._metrics.answered().values())
@@ -106,7 +106,7 @@ class RelayConsole:
             await asyncio.sleep(POLL_S)
 
     async def _sign_in(self, request: Request) -> Reply:
-        """A link for whoever proves to be an operator, or one who may look (NIP-98)."""
+        """A link for an operator or a reader, who signs the request (NIP-98)."""
         scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != SCHEME.lower():
             raise Refused(Refusal.AUTH_REQUIRED, "this takes an Authorization header with a signed event (NIP-98)")
@@ -158,7 +158,7 @@ class RelayConsole:
         )
 
     async def _found(self, visit: Visit, name: str) -> Reply:
-        """Where an id leads: to its message, or to those that it may mean."""
+        """Go to the message of an id, or list the messages that it may mean."""
         found = await self._relay.look(lambda tx: relay_messages.find(tx, name))
         if len(found) == 1:
             return self.console.back(visit, f"/messages/{found[0]}")

@@ -49,7 +49,7 @@ class Funnel(msgspec.Struct, frozen=True):
 
 
 def overview(transaction: Transaction, now: int) -> dict[str, Any]:
-    """Everything but what the process alone knows."""
+    """The overview's data, as far as it is in the database."""
     oldest = transaction.rows(SQL["oldest_open"], {"limit": OLDEST_SHOWN})
     queues = transaction.rows(SQL["longest_queues"], {"mesh": None, "limit": QUEUES_SHOWN, "skip": 0})
     head = history.head(transaction)

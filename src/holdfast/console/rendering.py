@@ -198,7 +198,7 @@ def show_state(state: str | None, word: str | None = None) -> Markup:
 
 
 def short(name: str | None, length: int = 12) -> Markup:
-    """The first characters of an id; all of it where the pointer rests, and for whoever listens."""
+    """The first characters of an id, with the whole id as its title."""
     if not name:
         return Markup('<span class="none">{}</span>').format(NOTHING)
     if len(name) <= length:

@@ -59,7 +59,7 @@ class Session:
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What came of something that was asked for."""
+    """A message for the next page: the result of a form."""
 
     text: str
     is_bad: bool
@@ -101,7 +101,7 @@ class SigningIn:
         return own
 
     def session(self, cookies: str) -> Session | None:
-        """Whoever the cookies of a request name, if that is somebody."""
+        """The session that a request's cookies name, if there is one."""
         secret = _cookie(cookies, self.cookie_name)
         if secret is None:
             return None
@@ -115,7 +115,7 @@ class SigningIn:
         return found
 
     def is_in(self, session: Session) -> bool:
-        """Whether a session has not ended; that one looks does not make it last."""
+        """Whether a session has not ended. Asking does not prolong it."""
         now = self._clock()
         is_over = now - session.began_at > SESSION_LIFE_S * SECOND or now - session.seen_at > SESSION_IDLE_S * SECOND
         return not is_over and any(known is session for known in self._sessions.values())
@@ -137,7 +137,7 @@ class SigningIn:
 
 
 def check_form(session: Session, shown: str, headers: Mapping[str, str], own: Container[str]) -> None:
-    """Refuse a form that no page of this console has sent: another site's, or another port's. `own` is how we are called."""
+    """Refuse a form that comes from another site or port, or has a wrong secret. `own` are our host names."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
     called = None if origin is None else origin.partition("://")[2]
     is_foreign = called is not None and (not called or called not in own)  # `null` is whoever hides what it is

@@ -32,7 +32,7 @@ Post = Callable[[str, AgentEvent], Awaitable[None]]
 
 
 class AgentService:
-    """The sessions of one home, and their adapters while it is run."""
+    """Keeps the agent sessions of one home, and runs its adapters."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class AgentService:
         self._senders: list[WebhookSender] = []
 
     async def handle(self, event: HookEvent) -> None:
-        """What an event is good for. Before a turn is told to be complete, what was said in it is."""
+        """Handle an event. The transcript is reported first, so that a turn's outputs come before its end."""
         if event.event_type == AGENT_STOP:
             await self._read(event.agent, event.session_id)
         await self._patience.do(lambda tx: agent_sessions.handle(tx, event, self._clock(), transcripts.end_of))
@@ -65,12 +65,12 @@ class AgentService:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What all adapters have done."""
+        """The sums of all adapters' counts."""
         names = ("delivered", "coalesced", "failed", "given_up")
         return {f"agent_{name}": sum(follower.counts[name] for follower in self._followers) for name in names}
 
     async def run(self) -> None:
-        """Have transcripts read and adapters told until cancelled."""
+        """Read transcripts and run the adapters until cancelled."""
         self._followers = [Follower(adapter, self._store, self._clock) for adapter in self._adapters()]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -120,7 +120,7 @@ class AgentService:
             follower.wake()
 
     async def _read_on(self) -> None:
-        """Look into the transcripts of the sessions that something was heard of."""
+        """Read the transcripts of recently active sessions, again and again."""
         while True:
             since = self._clock() - int(self._settings.transcript_idle_s * SECOND)
             latest = partial(agent_sessions.latest, since=since, limit=SESSIONS_READ_MAX)
@@ -144,7 +144,7 @@ class AgentService:
 
 
 def adapter_names(home: Path, settings: AgentSettings) -> frozenset[str]:
-    """The adapters that a home names."""
+    """The names of all adapters in a home's settings and program folder."""
     return frozenset(
         (
             *(f"topic:{topic}" for topic in settings.topics),

@@ -25,7 +25,7 @@ _SQL = Statements(__package__, "agent_sessions.sql")
 
 
 class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, as its events have left it."""
+    """The state of one agent session after its latest event."""
 
     agent: str
     session_id: str
@@ -63,12 +63,12 @@ def find(transaction: Transaction, agent: str, session_id: str) -> AgentSession 
 
 
 def like(transaction: Transaction, beginning: str, limit: int) -> list[AgentSession]:
-    """Sessions whose id begins so."""
+    """Sessions whose id begins with these characters."""
     return [_session(row) for row in transaction.rows(_SQL["like"], {"session_id": beginning, "limit": limit})]
 
 
 def latest(transaction: Transaction, since: int, limit: int) -> list[AgentSession]:
-    """Sessions that something was heard of, the latest first."""
+    """Sessions with an event since this time, the latest first."""
     return [_session(row) for row in transaction.rows(_SQL["latest"], {"since": since, "limit": limit})]
 
 
@@ -77,7 +77,7 @@ def keep(transaction: Transaction, session: AgentSession) -> None:
 
 
 def handle(transaction: Transaction, event: HookEvent, now: int, end_of: Callable[[str], Mark]) -> AgentSession | None:
-    """What an event makes of its session, and what is told of it; None if it has none. Handling it twice does nothing more."""
+    """Update the session of an event and report the event; None if it names no session. Repeating this changes nothing."""
     if event.session_id.startswith(DOCTOR_SESSION):
         return None
     if not event.session_id:
@@ -104,7 +104,7 @@ def handle(transaction: Transaction, event: HookEvent, now: int, end_of: Callabl
 
 
 def tell(transaction: Transaction, told: AgentEvent, now: int) -> None:
-    """Have something told to whoever follows."""
+    """Store a report for the adapters."""
     transaction.run(
         _SQL["tell"],
         {
@@ -120,35 +120,35 @@ def tell(transaction: Transaction, told: AgentEvent, now: int) -> None:
 
 
 def told(transaction: Transaction, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
-    """What was told behind a position, in order."""
+    """The reports after a position, in order."""
     return [_told(*row) for row in transaction.rows(_SQL["told"], {"after": after, "limit": limit})]
 
 
 def told_of(transaction: Transaction, session: AgentSession, limit: int) -> list[AgentEvent]:
-    """The last that a session has told, in order."""
+    """The latest reports of a session, in order."""
     names: dict[str, Value] = {"agent": session.agent, "session_id": session.session_id, "limit": limit}
     return [event for _, event in reversed([_told(*row) for row in transaction.rows(_SQL["told_of"], names)])]
 
 
 def head(transaction: Transaction) -> int:
-    """The position of the last that was told."""
+    """The position of the latest report."""
     return int(transaction.rows(_SQL["head"])[0][0])
 
 
 def follow(transaction: Transaction, name: str) -> int:
-    """How far a follower has come; one that is new begins with what comes next."""
+    """The position of a follower; a new follower begins behind the latest report."""
     transaction.run(_SQL["follow"], {"name": name})
     return int(transaction.rows(_SQL["follower"], {"name": name})[0][0])
 
 
 def followers(transaction: Transaction) -> list[dict[str, Any]]:
-    """Who follows, and how far they have come."""
+    """All followers, with their positions and counts."""
     names = ("name", "position", "delivered", "given_up", "last_error", "last_error_at")
     return [dict(zip(names, row, strict=True)) for row in transaction.rows(_SQL["followers"])]
 
 
 def forget_followers(transaction: Transaction, named: Container[str]) -> int:
-    """Remove the places of those who are named no longer and could not go on there; says how many."""
+    """Remove followers that no adapter uses and whose next reports are pruned; returns how many."""
     gone = [one["name"] for one in followers(transaction) if one["name"] not in named]
     return sum(transaction.run(_SQL["forget"], {"name": name}) for name in gone)
 
@@ -163,7 +163,7 @@ def advance(
     error: str | None = None,
     error_at: int | None = None,
 ) -> None:
-    """A follower has come so far."""
+    """Move a follower's position forward, and add to its counts."""
     transaction.run(
         _SQL["advance"],
         {
@@ -178,14 +178,14 @@ def advance(
 
 
 def prune(transaction: Transaction, now: int) -> int:
-    """Remove what is old; says how many rows, at most a step's of each kind."""
+    """Remove old reports and sessions; returns how many rows, at most PRUNE_ROWS of each."""
     events = {"before": now - EVENT_RETENTION_DAYS * DAY, "limit": PRUNE_ROWS}
     sessions = {"before": now - SESSION_RETENTION_DAYS * DAY, "limit": PRUNE_ROWS}
     return transaction.run(_SQL["prune_events"], events) + transaction.run(_SQL["prune_sessions"], sessions)
 
 
 def _after(before: AgentSession, event: HookEvent) -> AgentSession:
-    """The session after one of its events."""
+    """The state of a session after an event."""
     payload, kind = event.payload, agent_event.kind_of(event.event_type)
     words = agent_event.text_of(event.event_type, payload)
     state = agent_event.state_after(event.event_type, event.event_name, before.state)
@@ -208,7 +208,7 @@ def _after(before: AgentSession, event: HookEvent) -> AgentSession:
 
 
 def _begun(session: AgentSession, event: HookEvent, end_of: Callable[[str], Mark]) -> AgentSession:
-    """Where its transcript is read from: its beginning if that has just been made, and otherwise what comes from now on."""
+    """The session with its transcript's start: the beginning for a new session, the current end for a resumed one."""
     is_fresh = event.event_type == hook_event.SESSION_START and event.payload.get("source") not in ("resume", "fork")
     if is_fresh or not session.transcript_path:
         return session.read_to(Mark())
@@ -236,7 +236,7 @@ def _tell(transaction: Transaction, event: HookEvent, cwd: str, now: int) -> Non
 
 
 def _name(value: object) -> str:
-    """A text that may name a file; no file's name has what is refused here."""
+    """A path or a name from a payload; empty if no file could be called that."""
     is_name = isinstance(value, str) and "\0" not in value and len(value) <= NAME_CHARACTERS_MAX
     return fitting(str(value)) if is_name else ""
 

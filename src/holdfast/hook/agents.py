@@ -68,12 +68,12 @@ def arguments(agent: str, python: str, home: Path) -> list[str]:
 
 
 def command_line(agent: str, python: str, home: Path) -> str:
-    """The same for a shell. Were it ever missing, a code of 2 would make some agents stop: so it always ends well."""
+    """The installed command for a shell. It always ends with 0: some agents stop if the command is missing (code 2)."""
     return f"{shlex.join(arguments(agent, python, home))} || :"
 
 
 def is_ours(command: object) -> bool:
-    """Whether a command is one that we installed, wherever Holdfast was then."""
+    """Whether a command is an installed Holdfast command, of any installation of Holdfast."""
     if isinstance(command, list):
         words = [word for word in command if isinstance(word, str)]
     elif isinstance(command, str):
@@ -94,7 +94,7 @@ def events(agent: str, allowed: frozenset[str]) -> list[str]:
 
 
 def group(agent: str, event: str, command: str) -> dict[str, Any]:
-    """What stands in the settings for one event."""
+    """The entry in an agent's settings for one event."""
     handler: dict[str, Any] = {"type": "command", "command": command, "timeout": TIMEOUT_S}
     if agent == "gemini":
         handler |= {"name": "holdfast", "timeout": TIMEOUT_S * 1000}  # milliseconds there

@@ -66,7 +66,7 @@ def find(directory: Path, environment: dict[str, str]) -> list[Installed]:
 
 
 def _read(path: Path, meaning: Callable[[str], Any]) -> Any:
-    """What we find in a settings file, if there is one; what cannot be read is named."""
+    """What a settings file means; None if there is no file, Unreadable if it cannot be understood."""
     try:
         return meaning(path.read_text()) if path.is_file() else None
     except (NotJson, OSError, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ def home_of(command: str) -> Path | None:
 
 
 def complaints(installed: Installed, allowed: frozenset[str], python: str, home: Path) -> list[str]:
-    """What is not as an install would make it now."""
+    """How installed commands differ from what an install would write now."""
     wrong = []
     if installed.kind == "hooks":
         missing = [name for name in agents.events(installed.agent, allowed) if name not in installed.commands]
@@ -99,7 +99,7 @@ def complaints(installed: Installed, allowed: frozenset[str], python: str, home:
 
 
 def fire(installed: Installed, directory: Path, is_daemon_up: Callable[[Path], bool]) -> Followed:
-    """Send an event the way of the agent's, and see how far it comes."""
+    """Run an installed command as the agent would, and follow its event."""
     names = list(installed.commands)
     name = next((known for known in FIRST_EVENTS if known in names), names[0])
     command = installed.commands[name][0]
@@ -123,7 +123,7 @@ def is_used(home: Path) -> bool:
 
 
 def look(home: Path, query: Callable[[Transaction], Any]) -> Any:
-    """Read something from a home's hook database, which is given what waits in the spool: there may be no worker to do so."""
+    """Read a home's hook database, after taking in the spool: there may be no worker to do that."""
     store = Store(database.opened(home / DATABASE_NAME, wall_clock), threaded=False)
     try:
         with suppress(faults.Busy):
@@ -157,7 +157,7 @@ def _run(command: str, payload: dict[str, Any], *, is_notify: bool) -> "subproce
 
 
 def _what_it_said(done: "subprocess.CompletedProcess[bytes] | str") -> list[str]:
-    """What an agent would stumble over."""
+    """What an agent would see of a command: a wrong code, or output."""
     if isinstance(done, str):
         return [f"it cannot be run: {done}"]
     wrong = [f"it ended with code {done.returncode}"] if done.returncode else []
@@ -166,7 +166,7 @@ def _what_it_said(done: "subprocess.CompletedProcess[bytes] | str") -> list[str]
 
 
 def _follow(home: Path, agent: str, session: str, *, wait: bool) -> tuple[str, bool]:
-    """How far an event has come; with somebody at work, when it has come to its end."""
+    """How far an event has come; with `wait`, after waiting for its end."""
     give_up_at = time.monotonic() + FOLLOW_S
     while True:
         stage, is_reported = _stage(home, agent, session)

@@ -26,7 +26,7 @@ def with_hooks(text: str, agent: str, events: list[str], command: str) -> str:
 
 
 def without_hooks(text: str) -> str:
-    """Settings without our commands, and without the lists that hold nothing since then."""
+    """Settings without our commands, and without lists that this leaves empty."""
     while (found := _find(text)) is not None:
         event, place, command = found
         group = _at(text, "hooks", event).children[place]
@@ -96,7 +96,7 @@ def _with_container(text: str, path: tuple[str, ...], key: str, empty: Any) -> s
 
 
 def _without_empty(text: str, path: tuple[str, ...], event: str, place: int) -> str:
-    """Drop what our removal has left empty at this level."""
+    """The text without the list or object at this level, if our removal has emptied it."""
     parent = _at(text, *path)
     if path == ("hooks", event):
         child = parent.children[place]

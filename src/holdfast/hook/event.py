@@ -24,4 +24,4 @@ Handler = Callable[[HookEvent], Awaitable[None]]
 
 
 async def nothing(event: HookEvent) -> None:
-    """The handler of who has no other: that the event was stored and is in the history is all there is to it."""
+    """The default handler: does nothing. The event is stored, and the history has it."""

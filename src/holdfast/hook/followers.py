@@ -31,11 +31,11 @@ _log = structlog.get_logger(__name__)
 
 
 class Undeliverable(Exception):
-    """The adapter will never take this one."""
+    """The adapter will never accept this report."""
 
 
 class Adapter(msgspec.Struct, frozen=True):
-    """Where something is delivered to."""
+    """A receiver of reports: a topic, a webhook, the log or a program."""
 
     name: str  # for ever: how far it has come is kept under it
     deliver: Deliver
@@ -45,7 +45,7 @@ class Adapter(msgspec.Struct, frozen=True):
 
 
 class Follower:
-    """Runs until it is cancelled."""
+    """Delivers reports to one adapter until it is cancelled."""
 
     def __init__(self, adapter: Adapter, store: Store, clock: Clock) -> None:
         self._adapter = adapter
@@ -56,7 +56,7 @@ class Follower:
         self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
 
     def wake(self) -> None:
-        """There may be something new."""
+        """Look for new reports now."""
         self._woken.set()
 
     async def run(self) -> None:
@@ -86,7 +86,7 @@ class Follower:
                 return
 
     async def _deliver(self, pacer: Pacer, item: Item) -> float:
-        """Try once; how long to wait before anything else is tried."""
+        """Deliver a report once; returns the seconds to wait before the next attempt."""
         position, event = item
         attempts = self._attempts[1] + 1 if self._attempts[0] == position else 1
         self._attempts = position, attempts

@@ -37,11 +37,11 @@ class Housekeeping:
         self.stuck = 0  # events that have been open for too long, at the last look
 
     def wake(self) -> None:
-        """There may be something to tell."""
+        """Report to the history now."""
         self._unreported.set()
 
     async def report_on(self) -> None:
-        """Tell the device's history what the database knows; what was not told before a crash is told now."""
+        """Append events to the device's history, those from before a crash included."""
         while self._report is not None:
             self._unreported.clear()
             await self.report_all()
@@ -59,7 +59,7 @@ class Housekeeping:
         return bool(rows)
 
     async def keep(self, told: Callable[[int], None]) -> None:
-        """Look after the database, and have what happened summed up now and then."""
+        """Prune the database, look for stuck events, and write summaries, again and again."""
         looks = 0
         while True:
             if looks % PRUNE_EVERY == 0:
@@ -82,7 +82,7 @@ class Housekeeping:
 
 
 def _inode(path: Path) -> int | None:
-    """Which file has this name, if any."""
+    """The inode of the file at this path, if there is one."""
     try:
         return path.stat().st_ino
     except FileNotFoundError:

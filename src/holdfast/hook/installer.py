@@ -38,7 +38,7 @@ class NotInstalled(Exception):
 
 
 class Install(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done to one file. `backup` is none where there was no file."""
+    """One install into a settings file. `backup` is None if the file did not exist before."""
 
     agent: str
     kind: str  # hooks or notify
@@ -50,7 +50,7 @@ class Install(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Installs(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the record holds."""
+    """The content of the record file."""
 
     installs: list[Install]
 
@@ -114,7 +114,7 @@ class Installer:
             _clean_up(known, path)
 
     def installs(self) -> list[Install]:
-        """What was done and not undone."""
+        """The installs that were not uninstalled."""
         try:
             return _noted(self._record.read_bytes())
         except FileNotFoundError:
@@ -123,7 +123,7 @@ class Installer:
             raise Unreadable(str(self._record), str(error)) from error
 
     def _base(self, kind: str, path: Path, before: bytes | None) -> bytes | None:
-        """The file without our entries: as it was, where nobody has touched it since."""
+        """The file without our entries: the backup, if nobody has changed the file since the install."""
         known = self._find(kind, path)
         if known is not None and before is not None and _digest(before) == known.sha256:
             kept = None if known.backup is None else _read(Path(known.backup))
@@ -147,7 +147,7 @@ class Installer:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Keep others from changing the record between our reading and our writing of it."""
+        """Hold a lock on the home, so that nobody else changes the record meanwhile."""
         files.make_directory(self._home)
         descriptor = os.open(self._home, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -198,7 +198,7 @@ def _make_directory(path: Path) -> bool:
 
 
 def _exchange(path: Path, before: bytes | None, after: bytes | None, mode: int) -> None:
-    """Put a new content in the place of the one that was read; not if that is there no more."""
+    """Replace a file's content; Changed if it is no longer what was read."""
     if _read(path) != before:
         raise Changed(str(path))
     if after is None:
@@ -217,7 +217,7 @@ def _clean_up(known: Install, path: Path) -> None:
 
 
 def _is_as_kept(found: bytes | None, known: Install) -> bool:
-    """Whether a copy is still what was copied."""
+    """Whether a backup still has the content that was backed up."""
     return found is not None and known.backup_sha256 in (None, _digest(found))
 
 

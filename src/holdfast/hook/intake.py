@@ -34,7 +34,7 @@ class Place(Mark, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What one step has done."""
+    """The result of one step."""
 
     place: Place
     lines: int = 0
@@ -51,17 +51,17 @@ class Intake:
 
     @property
     def is_needed(self) -> bool:
-        """Whether something may wait in the spool; told without the database."""
+        """Whether the spool may hold something new; does not ask the database."""
         return self._seen is None or self._seen != _state(self._home / SPOOL_NAME) or bool(nameless(self._home))
 
     @property
     def waiting_bytes(self) -> int:
-        """How much of the spool is not taken in, as far as can be told without the database."""
+        """How many bytes of the spool are not in the database; an estimate that does not ask it."""
         inode, size = _state(self._home / SPOOL_NAME)
         return size - self._seen[1] if self._seen is not None and self._seen[0] == inode else size
 
     async def take_in(self) -> int:
-        """Store what is in the spool; says how many lines that were."""
+        """Store everything in the spool; returns the number of lines."""
         number, has_more = 0, True
         while has_more:
             taken = await self._store.do_soon(self._take)
@@ -74,7 +74,7 @@ class Intake:
         return number
 
     def _take(self, transaction: Transaction) -> Taken:
-        """One piece of the spool, or one step of the change from one file to the next."""
+        """Store one piece of the spool, or do one step of the change to the next file."""
         try:
             return self._step(transaction, place(transaction))
         except OSError as error:
@@ -107,7 +107,7 @@ class Intake:
         return len(records)
 
     def _clear(self, finished: str) -> None:
-        """Remove a file of which everything is in the database."""
+        """Remove a spool file that is completely in the database."""
         if not finished:
             return
         try:
@@ -117,12 +117,12 @@ class Intake:
 
 
 def place(transaction: Transaction) -> Place:
-    """How far the spool was taken in."""
+    """The stored place up to which the spool was read."""
     return Place(*transaction.rows(_SQL["place"])[0])
 
 
 def waiting_bytes(home: Path, known: Place) -> int:
-    """How much of the spool is not taken in."""
+    """How many bytes of the spool are not in the database."""
     path = home / SPOOL_NAME
     if not path.exists():
         return 0
@@ -136,7 +136,7 @@ def _kept(transaction: Transaction, after: Place) -> Place:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    """Which file has the spool's name, and how long it is."""
+    """The inode and the size of the spool; zeros if there is none."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -145,5 +145,5 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 def nameless(home: Path) -> list[Path]:
-    """Files that were the spool and are to be read to their end."""
+    """Earlier spool files, which were renamed and are not read to their end."""
     return sorted(home.glob(f"{SPOOL_NAME}.*"))

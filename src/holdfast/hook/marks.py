@@ -13,7 +13,7 @@ def given_back(row_id: int, token: int) -> Mark:
 
 
 def begun(row: Row, wrong: str | None) -> Mark:
-    """A handler is about to get it; or never will, because its payload cannot be read."""
+    """The mark before a handler gets a row, or for a payload that cannot be read (`wrong`)."""
     signal = HookSignal.STARTED if wrong is None else HookSignal.UNPROCESSABLE
     return Mark(id=row.id, token=row.token, before=HookStatus.LOCKED, signal=signal, error=wrong)
 

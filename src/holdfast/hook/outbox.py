@@ -53,7 +53,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened to a row that somebody holds."""
+    """A change of state of a locked row."""
 
     id: int
     token: int
@@ -64,7 +64,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreported(msgspec.Struct, frozen=True):
-    """A row whose history is not complete: what is to be added, and whether that is its end."""
+    """A row that the history does not know completely, with the entries to append."""
 
     id: int
     drafts: tuple[Draft, ...]
@@ -72,7 +72,7 @@ class Unreported(msgspec.Struct, frozen=True):
 
 
 def take_in(transaction: Transaction, records: Sequence[spool.Record]) -> list[spool.Record]:
-    """Store what the spool held; what was stored before is passed over. Returns what no database would take."""
+    """Store records of the spool, each once; returns those that the database refuses."""
     rejected = []
     for record in records:
         statement, values = record.get("statement"), record.get("values")
@@ -88,7 +88,7 @@ def take_in(transaction: Transaction, records: Sequence[spool.Record]) -> list[s
 
 
 def event_digest(*values: object) -> bytes:
-    """By which an event is known for what was stored; of its values in their order."""
+    """The digest of an event's values, in their order; a check compares it."""
     return hashlib.sha256("\0".join(map(str, values)).encode()).digest()
 
 
@@ -111,18 +111,18 @@ def has_open(transaction: Transaction) -> bool:
 
 
 def other_owners(transaction: Transaction, owner: str) -> list[str]:
-    """Who else holds rows."""
+    """The names of other workers that hold rows."""
     return [name for (name,) in transaction.rows(_SQL["other_owners"], {"owner": owner})]
 
 
 def expire(transaction: Transaction, owners: Iterable[str]) -> None:
-    """Let go of the locks of workers that are dead."""
+    """Expire the locks of dead workers."""
     for owner in owners:
         transaction.run(_SQL["expire_locks"], {"owner": owner})
 
 
 def recover(transaction: Transaction, owner: str, now: int, cutoff: int) -> int:
-    """Take what dead and stalled workers had in a handler's hands out of them; says how many."""
+    """Take over the rows that dead or stalled workers were handling; returns how many."""
     found = transaction.rows(_SQL["lost"], {"owner": owner, "cutoff": cutoff})
     for row_id, holder, token, attempts in found:
         mark(
@@ -144,7 +144,7 @@ def recover(transaction: Transaction, owner: str, now: int, cutoff: int) -> int:
 def due(
     transaction: Transaction, owner: str, now: int, cutoff: int, *, limit: int, after: int = 0
 ) -> list[tuple[Row, HookStatus]]:
-    """What may be claimed, in order, with the state that it is in."""
+    """The rows that may be claimed, in order, each with its status."""
     parameters: dict[str, Value] = {
         "owner": owner,
         "now": now,
@@ -176,7 +176,7 @@ def claim(transaction: Transaction, owner: str, now: int, row: Row, before: Hook
 def claim_batch(
     transaction: Transaction, owner: str, now: int, cutoff: int, limit: int, passed_over: frozenset[tuple[str, str]]
 ) -> list[Row]:
-    """Lock the next rows, each session's in order and without a gap; some sessions want no more for now."""
+    """Lock the next rows, each session's in order and without a gap, except those of `passed_over` sessions."""
     claimed: list[Row] = []
     after, at_once = 0, max(limit, PASSED_OVER_ROWS) if passed_over else limit
     while len(claimed) < limit:
@@ -192,7 +192,7 @@ def claim_batch(
 
 
 def mark(transaction: Transaction, owner: str, now: int, wanted: Mark) -> int | None:
-    """Say what happened to a row; its attempts by now, or None if it is not the owner's any more."""
+    """Change the state of a locked row; returns its attempts, or None if the owner has lost it."""
     after = move(TRANSITIONS, wanted.before, wanted.signal)
     is_held = after in _HELD
     found = transaction.rows(
@@ -215,7 +215,7 @@ def mark(transaction: Transaction, owner: str, now: int, wanted: Mark) -> int | 
 
 
 def may_start(transaction: Transaction, row: Row) -> bool:
-    """Whether nothing of its session stands before a row: the last word on order, whatever a worker believes."""
+    """Whether no earlier open row of its session must be handled before this row. This check guarantees the order."""
     parameters: dict[str, Value] = {"agent": row.agent, "session_id": row.session_id, "id": row.id}
     open_before = transaction.rows(_SQL["open_before"], parameters)
     item = Item(row.id, row.event_type)
@@ -226,7 +226,7 @@ def may_start(transaction: Transaction, row: Row) -> bool:
 
 
 def renew(transaction: Transaction, owner: str, now: int) -> dict[int, int]:
-    """Keep the locks of a worker; what it still holds, with the tokens."""
+    """Renew the locks of a worker; returns the rows that it still holds, with their tokens."""
     return dict(transaction.rows(_SQL["renew"], {"owner": owner, "now": now}))
 
 
@@ -236,23 +236,23 @@ def payload(transaction: Transaction, row_id: int) -> str:
 
 
 def unreported(transaction: Transaction, limit: int = REPORT_ROWS) -> list[Unreported]:
-    """Rows of which the history does not know everything yet, oldest first."""
+    """Rows that the history does not know completely, oldest first."""
     return [_unreported(*row) for row in transaction.rows(_SQL["unreported"], {"limit": limit})]
 
 
 def mark_reported(transaction: Transaction, rows: Iterable[Unreported]) -> None:
-    """The history has what was to be added."""
+    """Note that the history has the entries of these rows."""
     for row in rows:
         transaction.run(_SQL["mark_reported"], {"id": row.id, "ended": int(row.has_ended)})
 
 
 def prune(transaction: Transaction, now: int) -> int:
-    """Remove what ended long ago and is in the history; says how many, at most a step's."""
+    """Remove rows that ended long ago and are in the history; returns how many, at most PRUNE_ROWS."""
     return transaction.run(_SQL["prune"], {"before": now - RETENTION_DAYS * DAY, "limit": PRUNE_ROWS})
 
 
 def numbers(transaction: Transaction) -> dict[str, int]:
-    """How many rows are in which state."""
+    """The number of rows in each state."""
     found: dict[str, int] = dict(transaction.rows(_SQL["numbers"]))
     return {status.value: found.get(status, 0) for status in HookStatus}
 
@@ -264,13 +264,13 @@ def stuck(transaction: Transaction, before: int) -> tuple[int, int | None]:
 
 
 def dropped(transaction: Transaction) -> list[dict[str, Any]]:
-    """What was not stored, by name and reason."""
+    """Dropped events by agent, name and reason, with counts."""
     names = ("agent", "event_name", "reason", "count", "first_at", "last_at")
     return [dict(zip(names, row, strict=True)) for row in transaction.rows(_SQL["dropped"])]
 
 
 def dead(transaction: Transaction, limit: int) -> list[dict[str, Any]]:
-    """What was given up, the latest first."""
+    """Dead events, the latest first."""
     names = ("id", "event_id", "agent", "session_id", "event_type", "attempts", "last_error", "ended_at")
     return [dict(zip(names, row, strict=True)) for row in transaction.rows(_SQL["dead"], {"limit": limit})]
 
@@ -281,7 +281,7 @@ def without_session(transaction: Transaction) -> int:
 
 
 def session_events(transaction: Transaction, agent: str, session_id: str) -> list[dict[str, Any]]:
-    """Everything of one session, in order."""
+    """All events of one session, in order."""
     names = ("event_id", "event_type", "status", "last_error", "received_at", "ended_at", "ended_reported")
     found = transaction.rows(_SQL["session_events"], {"agent": agent, "session_id": session_id})
     return [dict(zip(names, row, strict=True)) for row in found]

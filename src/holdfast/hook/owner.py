@@ -31,18 +31,18 @@ class Owner:
             raise files.meaning(error, self._path) from error
 
     def release(self) -> None:
-        """Be dead, to everybody."""
+        """Give up the name and the lock."""
         self._path.unlink(missing_ok=True)
         os.close(self._descriptor)
 
 
 def gone(home: Path, names: list[str]) -> list[str]:
-    """Those of the owners who are dead for certain: an owner's name comes into the world with its lock held."""
+    """The owners that are dead for certain: an owner locks its file before the file gets the owner's name."""
     return [name for name in names if not _is_held(home / DIRECTORY_NAME / name)]
 
 
 def _held(path: Path) -> int:
-    """A locked file under a name of its own: it is locked before it has the name."""
+    """Make a file, lock it, and only then give it its name; returns its descriptor."""
     nameless = path.with_name(f".{path.name}")
     descriptor = os.open(nameless, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:

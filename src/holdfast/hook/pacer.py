@@ -15,7 +15,7 @@ Session = tuple[str, str]
 
 
 class Pacer:
-    """Of one adapter, in one process: another process with the same adapter has a budget of its own."""
+    """Paces one adapter in one process; another process with the same adapter has its own budget."""
 
     def __init__(self, pacing: Pacing, position: int) -> None:
         self._pacing = pacing
@@ -43,7 +43,7 @@ class Pacer:
         return min(open_positions) - 1 if open_positions else self._read_to
 
     def offer(self, position: int, event: AgentEvent, now: int) -> None:
-        """Take in what was told next."""
+        """Add the next report."""
         self._read_to = position
         session = event.agent, event.session_id
         self._count(session, now)
@@ -55,7 +55,7 @@ class Pacer:
             self._outputs[session] = position, event  # in the place of the one before, whose turn it keeps
 
     def next(self, now: int) -> tuple[Item | None, float | None]:
-        """What is due now; or in how many seconds something may be, and never if nothing waits."""
+        """The report that is due now, or the seconds until one may be; both None if nothing waits."""
         if self._pacing.mode is PacingMode.STRICT and self._last_at is not None:
             left = self._pacing.tick_s - (now - self._last_at) / SECOND
             if left > 0 and self.waiting:
@@ -73,7 +73,7 @@ class Pacer:
         return None, soonest
 
     def settle(self, item: Item, now: int) -> None:
-        """Something was delivered, or nobody wants it."""
+        """Note that a report was delivered or given up."""
         position, event = item
         session = event.agent, event.session_id
         self._last_at = now
@@ -93,6 +93,6 @@ class Pacer:
         self._active = self._pacing.smoothed(self._active, len(self._spoke_at))
 
     def _forget(self, now: int) -> None:
-        """Sessions are many over time."""
+        """Forget sessions whose tick is over, so that memory stays bounded."""
         since = now - int(self._pacing.session_tick(self._active) * SECOND)
         self._told_at = {name: at for name, at in self._told_at.items() if at >= since}

@@ -18,18 +18,18 @@ _log = structlog.get_logger(__name__)
 
 
 class Patience:
-    """A store that is tried until it has time: what a handler has done must be marked some day."""
+    """Repeats transactions until the store is free: the result of a handler must be stored some day."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.is_failing = False  # it had no time when it was last asked
 
     async def do(self, request: Callable[[Transaction], T]) -> T:
-        """Have something written."""
+        """Run a transaction that writes."""
         return await self.patiently(lambda: self._store.do_soon(request))
 
     async def patiently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something, and again after a fault that may pass."""
+        """Do some work, and repeat it after a temporary fault."""
         while True:
             try:
                 answer = await work()
@@ -46,7 +46,7 @@ class Patience:
 
 
 async def woken_or_after(woken: asyncio.Event, wait_s: float) -> bool:
-    """Wait to be woken, or for so long; whether it was the former."""
+    """Wait for the event, at most this long; whether it was set."""
     try:
         async with asyncio.timeout(wait_s):
             await woken.wait()

@@ -42,7 +42,7 @@ def write(value: object) -> str:
 
 
 class _Rules:
-    """What a scanner asks for."""
+    """The settings that the C scanner reads."""
 
     strict = True
     object_hook = None

@@ -27,7 +27,7 @@ _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "T
 
 
 class Failed(Exception):
-    """A program did not end well."""
+    """A program did not end with 0."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +125,7 @@ class Runner:
                 kept.close()
 
     async def _started(self, name: str, output: int) -> asyncio.subprocess.Process:
-        """The program, running; never half started: whoever is cancelled meanwhile ends it first."""
+        """Start a program; if we are cancelled meanwhile, the program is ended first."""
         starting = asyncio.ensure_future(
             asyncio.create_subprocess_exec(
                 str(self._folder / name),
@@ -159,7 +159,7 @@ class Runner:
 
 
 class Kept:
-    """What a program writes, up to a limit; the rest is read, so that nobody waits, and not kept.
+    """The output of a program, up to a limit; the rest is read and dropped, so that the program never blocks.
 
     It reads from its descriptor itself. The event loop's own way of reading pipes closes it twice, and what another thread had
     opened between the two, a journal of a database say, is closed in its place.
@@ -179,7 +179,7 @@ class Kept:
         asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor)
 
     async def wait(self) -> None:
-        """For what it still had to say; somebody who got away may hold the other end."""
+        """Wait for the rest of the output, not for ever: a process that got away may hold the pipe open."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._ended.wait()
@@ -212,14 +212,14 @@ async def _feed(stdin: asyncio.StreamWriter, said: bytes) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Leave nothing of it running, whether it has ended or not."""
+    """Kill a program's process group, also after the program itself has ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()
 
 
 def _is_program(path: Path) -> bool:
-    """Whether a file is to be run: what others may write could be anybody's program."""
+    """Whether a file is an executable that only its owner can change."""
     try:
         mode = path.stat().st_mode
     except OSError:

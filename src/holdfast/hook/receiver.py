@@ -34,11 +34,11 @@ TOO_LARGE = "hook_payload_too_large"
 
 
 class Misused(Exception):
-    """The command line is not one of ours."""
+    """The command line is wrong."""
 
 
 class Invalid(Exception):
-    """The payload is no event; told by a row of its own."""
+    """The payload is no event; an `error` event is stored instead."""
 
     def __init__(self, code: str, message: str, details: str) -> None:
         super().__init__(message)
@@ -77,7 +77,7 @@ class Call:
 
 
 def main(arguments: list[str]) -> int:
-    """Receive one event; the exit code is 0 unless something is wrong and the caller wants to know."""
+    """Receive one event; the exit code is 0, or 1 after an error with `--strict`."""
     is_strict, home = "--strict" in arguments, ""
     try:
         call = Call(arguments)
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> int:
 
 
 def receive(call: Call) -> str:
-    """Store what was sent, or count it as dropped; says which."""
+    """Store the event, or count it as dropped; returns `stored` or `dropped`."""
     at = time.time_ns() // 1000
     raw = call.payload()
     _undisturbed()
@@ -122,12 +122,12 @@ def receive(call: Call) -> str:
 
 
 def _store(call: Call, statement: str, values: dict[str, object]) -> None:
-    """Have on disk what the worker is to do with this event."""
+    """Append a statement and its values to the spool, for the worker to run."""
     spool.append(call.home, {"statement": statement, "values": values})
 
 
 def _undisturbed() -> None:
-    """From here on it takes a moment: whoever interrupts the agent at its terminal does not mean us."""
+    """Ignore Ctrl-C from here on: it is meant for the agent, and storing takes only a moment."""
     import _signal  # type: ignore[import-not-found]  # `signal` without its enums
 
     try:
@@ -170,7 +170,7 @@ def _event(
 
 
 def _where(call: Call) -> hook_event.Payload:
-    """The directory that an event is from, if there still is one: agents remove their work trees under their own feet."""
+    """The current directory as `cwd`; nothing if it was removed, as agents do with their work trees."""
     try:
         return {"cwd": call.cwd or os.getcwd()}
     except OSError:
@@ -199,7 +199,7 @@ def _error_payload(invalid: Invalid) -> hook_event.Payload:
 
 
 def _sized(payload: hook_event.Payload, size: int) -> hook_event.Payload:
-    """The payload, without what would make it too large to be kept whole."""
+    """The payload, with large fields cut so that it fits."""
     if size <= FIELD_BYTES_MAX or (total := len(plain_json.write(payload))) <= PAYLOAD_BYTES_MAX:
         return payload
     kept = dict(payload)
@@ -253,7 +253,7 @@ def _stdin() -> bytes:
 
 
 def _storable(text: str) -> str:
-    """A text that a database takes: JSON can spell halves of characters."""
+    """A text without lone surrogates, which JSON can spell and no database takes."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -271,7 +271,7 @@ def _digest(text: str) -> str:
 
 
 def _complain(home: str, message: str) -> None:
-    """Say what went wrong, on stderr and in the log; neither may be there."""
+    """Say what went wrong, on stderr and in the log, if they are there."""
     text = f"holdfast hook: {_storable(message)}"
     for tell in (_to_stderr, _to_log):
         try:

@@ -12,7 +12,7 @@ from holdfast.protocol.schedule import SECOND
 
 
 class Session:
-    """One session. Which rows may follow each other is decided where they are claimed; here they are kept in that order."""
+    """The claimed rows of one session, in the order in which they were claimed."""
 
     def __init__(self, name: tuple[str, str], settings: hook_queue.Settings) -> None:
         self.name = name
@@ -25,11 +25,11 @@ class Session:
 
     @property
     def row_ids(self) -> list[int]:
-        """What is here, waiting or in a handler's hands."""
+        """The ids of all rows here, waiting or being handled."""
         return list(self._rows)
 
     def offer(self, row: Row, now: int) -> tuple[Verdict, list[Mark]]:
-        """Take a claimed row in; what becomes of it, and what is to be marked for that."""
+        """Add a claimed row; returns the verdict, and the marks to write for it."""
         outcome = hook_queue.offer(self.queue, Item(row.id, row.event_type), self._settings)
         self.queue = outcome.queue
         self._rows[row.id] = row
@@ -40,7 +40,7 @@ class Session:
         return outcome.verdict, marks
 
     def settled(self) -> None:
-        """The database has a change of this queue: what went back is kept in its place there from now on."""
+        """Note that the marks of the last change are on disk."""
         self.queue = msgspec.structs.replace(self.queue, away=frozenset())
         self.woken.set()
 
@@ -51,19 +51,19 @@ class Session:
         return self._rows[self.queue.handling.row_id]
 
     def finish(self, row: Row) -> None:
-        """The event in hand is settled."""
+        """Note that the event being handled has ended."""
         self.queue = hook_queue.finish(self.queue, self._settings)
         self._rows.pop(row.id, None)
 
     def hold(self, row: Row) -> list[Mark]:
-        """The event in hand is to be retried: let go of everything behind it."""
+        """Release all waiting rows, because the event being handled will be retried."""
         self.held += 1
         waiting, self.queue = hook_queue.hold(self.queue)
         self._rows.pop(row.id, None)
         return [self._mark(item.row_id, HookSignal.RELEASED) for item in waiting]
 
     def forget(self, row_id: int) -> None:
-        """A row that waits here is another worker's by now."""
+        """Drop a waiting row that another worker has taken over."""
         self.queue = hook_queue.forget(self.queue, row_id, self._settings)
         self._rows.pop(row_id, None)
 

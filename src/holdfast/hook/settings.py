@@ -21,7 +21,7 @@ class Unreadable(faults.Fault):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a home's hooks do otherwise than by default. `allow` is the receiver's, the rest is the worker's."""
+    """The hook settings of a home. The receiver reads `allow`, the worker the rest."""
 
     allow: tuple[Type, ...] = ()  # types that are stored beside the seven
     pending_max: Count = hook_queue.PENDING_MAX  # events of one session in memory

@@ -21,7 +21,7 @@ class CutShort(OSError):
 
 
 def append(home: str, record: Record) -> None:
-    """Have a record on disk. What a failure leaves is half a line, which nobody takes for a whole one."""
+    """Append a record, on disk when this returns. A failure leaves half a line, which its checksum reveals."""
     line = b"\n" + _line(record)  # the line before may have been cut short
     path = f"{home}/{SPOOL_NAME}"
     while not _append(home, path, line):
@@ -37,7 +37,7 @@ def size(home: str) -> int:
 
 
 def put_aside(home: str, records: list[Record], damaged: list[bytes]) -> None:
-    """Keep, for a person to look at, what no database would take."""
+    """Keep records that the database refused and damaged lines, for a person to look at."""
     descriptor = os.open(f"{home}/{REJECTED_NAME}", os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         _write(descriptor, b"".join([*map(_line, records), *(line + b"\n" for line in damaged)]))
@@ -47,7 +47,7 @@ def put_aside(home: str, records: list[Record], damaged: list[bytes]) -> None:
 
 
 def parse(content: bytes) -> tuple[list[Record], list[bytes]]:
-    """The records in some lines, and what is damaged, because a receiver died over it or the disk lost it."""
+    """The records in some lines, and the lines that are damaged."""
     records: list[Record] = []
     damaged: list[bytes] = []
     for line in content.split(b"\n"):
@@ -60,7 +60,7 @@ def parse(content: bytes) -> tuple[list[Record], list[bytes]]:
 
 
 def _append(home: str, path: str, line: bytes) -> bool:
-    """Have a line on disk; whether the file it is in was still the spool after that."""
+    """Append and sync a line; whether the file still has the spool's name after that."""
     descriptor = _open(home, path)
     try:
         if os.fstat(descriptor).st_size == 0:

@@ -33,7 +33,7 @@ class Statistics:
         self.counts[what] += number
 
     def ended(self, session: Session, received_at: int, now: int) -> None:
-        """An event was handled to its end."""
+        """Note that an event has ended."""
         self.counts["processed"] += 1
         late = max(now - received_at, 0)
         self._lags.append(late)
@@ -41,12 +41,12 @@ class Statistics:
             self._warn("late", session, now, lag_s=round(late / SECOND, 3))
 
     def depth(self, session: Session, depth: int, now: int) -> None:
-        """So many events of a session wait in memory."""
+        """Note how many events of a session wait in memory."""
         if depth >= self._settings.depth_warn:
             self._warn("deep", session, now, depth=depth)
 
     def summarise(self, depth: int, now: int) -> None:
-        """One line for all that has happened since the last one; none if nothing has."""
+        """Log one line with the counts since the last one, if there are any."""
         interval = self._settings.warn_interval_s * SECOND
         self._warned_at = {key: at for key, at in self._warned_at.items() if now - at < interval}
         since = {name: number - self._told.get(name, 0) for name, number in self.counts.items()}

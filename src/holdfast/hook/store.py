@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Store:
-    """What a worker does its transactions with. `threaded` keeps the disk out of the event loop's way, as `later` does on a simulated one."""
+    """The hook database with its writer. `threaded` writes in a thread; `later` does so on a simulated loop."""
 
     def __init__(self, engine: Engine, *, threaded: bool = True, later: Later | None = None) -> None:
         self._engine = engine
@@ -19,12 +19,12 @@ class Store:
         )
 
     async def do_soon(self, request: Callable[[Transaction], T]) -> T:
-        """Have something written: on disk when this returns."""
+        """Run a transaction that writes; on disk when this returns."""
         answer: T = await self._writer.ask_soon(request)
         return answer
 
     def look(self, query: Callable[[Transaction], T]) -> T:
-        """Read something, as one moment sees it."""
+        """Read in one transaction."""
         with self._engine.read() as transaction:
             return query(transaction)
 

@@ -18,7 +18,7 @@ class Mark(msgspec.Struct, frozen=True):
 
 
 def read(path: str | os.PathLike[str], mark: Mark, length: int) -> tuple[bytes, int, bool]:
-    """What follows a mark, where that begins, and whether it is all there is; more than `length` if one line needs it."""
+    """The bytes after a mark, their start, and whether that is all; more than `length` bytes if one line is longer."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would keep us waiting
     except FileNotFoundError:
@@ -43,13 +43,13 @@ def behind(content: bytes, start: int) -> Mark:
 
 
 def found(descriptor: int, mark: Mark) -> int:
-    """Where to read on: behind the line that was read last, or at the beginning of what is another file."""
+    """Where to read on: behind the last line that was read, or at 0 if this is another file."""
     line = os.pread(descriptor, mark.size, mark.end - mark.size)
     return mark.end if mark.size and sha256(line).hexdigest() == mark.line else 0
 
 
 def at_end(path: str | os.PathLike[str]) -> Mark:
-    """The mark of who wants only what comes from now on; half a line at the end is still to come."""
+    """The mark at the end of the last whole line."""
     mark = Mark()
     while True:
         content, start, is_whole = read(path, mark, 1_048_576)

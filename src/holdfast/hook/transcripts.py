@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 
 
 def end_of(path: str) -> Mark:
-    """The mark of who wants only what is written from now on."""
+    """The mark at the current end of a transcript."""
     try:
         if not _is_document(path):
             return tail.at_end(path)
@@ -50,7 +50,7 @@ class Reader:
         self._missing: dict[tuple[str, str], str] = {}  # whose was not found when which event was the last
 
     def has_news(self, session: AgentSession) -> bool:
-        """Whether there is something to read, told from the outside."""
+        """Whether a transcript has changed, by its size or time alone."""
         path = self.path_of(session)
         if path is None:
             return False
@@ -90,7 +90,7 @@ class Reader:
         return found[-1] if found else None
 
     def read_on(self, transaction: Transaction, agent: str, session_id: str, now: int) -> bool:
-        """Tell what stands in a transcript behind what was told of it; whether there is more.
+        """Report the outputs after the session's mark in its transcript; whether there is more to read.
 
         One that was missing is looked for all the same: who asks may know of an event that the session has not heard of.
         """
@@ -112,7 +112,7 @@ class Reader:
 
 
 def _lines(path: str, session: AgentSession) -> tuple[list[tuple[int, str]], Mark, bool]:
-    """The agent's words in the next whole lines, and where each begins."""
+    """The agent's outputs in the next whole lines, each with its position."""
     mark = session.transcript_mark
     content, start, is_whole = tail.read(path, mark, PIECE_BYTES)
     if len(content) >= LINE_BYTES_MAX and b"\n" not in content.strip(b"\n"):
@@ -129,7 +129,7 @@ def _lines(path: str, session: AgentSession) -> tuple[list[tuple[int, str]], Mar
 
 
 def _document(path: str, session: AgentSession) -> tuple[list[tuple[int, str]], Mark, bool]:
-    """The agent's words in the messages that were added to a document; its mark counts them."""
+    """The agent's outputs in the messages added to a JSON document; its mark counts messages."""
     entries, changed_at = _messages(path)
     if entries is None:
         return [], session.transcript_mark, False
@@ -146,7 +146,7 @@ def _messages(path: str) -> tuple[list[Any] | None, int]:
 
 
 def _output(session: AgentSession, path: str, place: int, text: str, now: int) -> AgentEvent:
-    """An output; read again, it has the same id."""
+    """The report of an output, with the same id each time it is read."""
     name = "\0".join((session.agent, session.session_id, path, str(place), text))
     return AgentEvent(
         id=sha256(name.encode("utf-8", "replace")).hexdigest()[:ID_CHARACTERS],

@@ -38,11 +38,11 @@ Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 
 class Private(OSError):
-    """The name leads to an address that is not for everybody."""
+    """The host's address is private."""
 
 
 class NotTaken(Exception):
-    """The other side answered, and not with yes."""
+    """The webhook answered with another status than 2xx."""
 
 
 async def system_addresses(host: str, port: int) -> list[str]:
@@ -51,7 +51,7 @@ async def system_addresses(host: str, port: int) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address is reached from everywhere, and belongs to nobody's own network."""
+    """Whether an IP address is public: reachable from everywhere, and in no private network."""
     found = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(found, ipaddress.IPv6Address):
         inner = found.ipv4_mapped or found.sixtofour or (found.teredo[1] if found.teredo else None)
@@ -88,13 +88,13 @@ class PublicNetwork:
 
 
 def signature(key: bytes, event_id: str, at: int, body: bytes) -> str:
-    """What proves who sent a body, and when; `at` is in seconds."""
+    """The `webhook-signature` header of a body; `at` is in seconds."""
     signed = b"%s.%d.%s" % (event_id.encode(), at, body)
     return "v1," + base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
 
 
 class WebhookSender:
-    """Delivers to one address, from its making until it is closed."""
+    """Delivers reports to one webhook until it is closed."""
 
     def __init__(self, webhook: Webhook, network: Network, clock: Clock, resolve: Resolve = system_addresses) -> None:
         self._webhook = webhook
@@ -109,7 +109,7 @@ class WebhookSender:
         self._is_gone = False
 
     async def deliver(self, event: AgentEvent) -> None:
-        """Have it taken, or raise."""
+        """Send a report; raises unless the webhook accepts it."""
         if self._webhook.kinds and event.kind not in self._webhook.kinds:
             return
         if self._is_gone:

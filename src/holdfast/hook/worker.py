@@ -69,12 +69,12 @@ class Worker:
 
     @property
     def sessions(self) -> int:
-        """Sessions that something is known of."""
+        """The number of sessions in memory."""
         return len(self._sessions)
 
     @property
     def is_failing(self) -> bool:
-        """The store has had no time when it was last asked."""
+        """Whether the store failed when it was last asked."""
         return self._patience.is_failing
 
     @property
@@ -84,11 +84,11 @@ class Worker:
 
     @property
     def spool_bytes(self) -> int:
-        """What waits in the spool."""
+        """How many bytes of the spool are not in the database."""
         return self._intake.waiting_bytes
 
     def wake(self) -> None:
-        """There may be something new."""
+        """Look for new events now."""
         self._woken.set()
 
     def stop(self) -> None:
@@ -96,7 +96,7 @@ class Worker:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Work until `stop`. Raises the fault of a store that does not pass."""
+        """Work until `stop`. Raises a fault of the store that is not temporary."""
         living = owner.Owner(self._home, self._random)
         self._owner = living.name
         try:
@@ -151,7 +151,7 @@ class Worker:
         return len(rows) == self._settings.batch_rows
 
     async def _hand_out(self, rows: Sequence[Row], held: dict[tuple[str, str], int], tasks: asyncio.TaskGroup) -> None:
-        """Offer claimed rows to their sessions, and mark what these do not keep."""
+        """Offer claimed rows to their sessions, and mark the rows that these do not keep."""
         now, wanted = self._clock(), []
         touched: dict[tuple[str, str], Session] = {}
         for row in rows:
@@ -205,7 +205,7 @@ class Worker:
         await self._end(session, row, HookSignal.SUCCEEDED)
 
     async def _start(self, session: Session, row: Row) -> HookEvent | None:
-        """Count the attempt and read the event; None if it is not ours to handle, or nobody can read it."""
+        """Count the attempt and read the event; None if the row is not ours, or its payload cannot be read."""
 
         def start(transaction: Transaction) -> tuple[int | None, object]:
             payload, wrong = _read(outbox.payload(transaction, row.id))
@@ -246,7 +246,7 @@ class Worker:
         await self._let_go(session, row, marks.ended(row, signal, text, self._clock() + hook_wait(attempts)))
 
     async def _let_go(self, session: Session, row: Row, mark: Mark) -> None:
-        """Give back what waits behind the row in hand, which is to be tried again or is another worker's."""
+        """Write the mark of the row in hand, and release the rows of its session that wait behind it."""
         await self._mark([mark, *session.hold(row)])
         session.settled()
 
@@ -282,7 +282,7 @@ class Worker:
             await self._renew()
 
     async def _renew(self) -> None:
-        """Keep our locks, forget what another worker has taken over, and give back what we have forgotten ourselves."""
+        """Renew our locks, drop rows that another worker has taken over, and release rows that are in no session."""
         before = {row_id for session in self._sessions.values() for row_id in session.row_ids}
         ours = await self._patience.do(lambda tx: outbox.renew(tx, self._owner, self._clock()))
         for session in self._sessions.values():
@@ -305,7 +305,7 @@ class Worker:
         self.statistics.summarise(self.depth, now)
 
     async def _drain(self) -> None:
-        """Let handlers end, and give back what waits for one."""
+        """Wait for running handlers, and release the rows that wait for one."""
         for session in self._sessions.values():
             session.woken.set()
         tasks = {session.task for session in self._sessions.values() if session.task is not None}
