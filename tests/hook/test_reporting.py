@@ -125,6 +125,15 @@ def test_a_file_that_was_read_to_its_end_and_not_yet_removed_is_removed(office: 
     assert [row["count"] for row in office.do(outbox.dropped)] == [1]
 
 
+def test_a_copy_that_somebody_made_of_the_spool_is_left_alone(office: Office) -> None:
+    spool.append(str(office.home), office.record("a", "session_start"))
+    for name in ("hooks.spool.bak", "hooks.spool.old"):
+        (office.home / name).write_bytes((office.home / "hooks.spool").read_bytes())
+    take_in(office)
+    assert office.rows("event_type") == ["session_start"]
+    assert sorted(path.name for path in office.home.glob("hooks.spool.*")) == ["hooks.spool.bak", "hooks.spool.old"]
+
+
 def test_a_line_that_goes_into_a_file_while_it_loses_its_name_is_in_the_next_one_too(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ its end before it looks at the next one. Then it is removed.
 
 import os
 from pathlib import Path
+from string import hexdigits
 
 import msgspec
 import structlog
@@ -146,4 +147,5 @@ def _state(path: Path) -> tuple[int, int]:
 
 def nameless(home: Path) -> list[Path]:
     """Earlier spool files, which were renamed and are not read to their end."""
-    return sorted(home.glob(f"{SPOOL_NAME}.*"))
+    found = home.glob(f"{SPOOL_NAME}.*")  # somebody's own copy, hooks.spool.bak say, is not one of them
+    return sorted(path for path in found if set(path.name.removeprefix(f"{SPOOL_NAME}.")) <= set(hexdigits))
