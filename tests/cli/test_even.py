@@ -143,7 +143,7 @@ def _on_a_terminal(*words: str, **environment: str) -> str:
     ours, theirs = pty.openpty()
     program = [sys.executable, "-m", "holdfast.cli", *words]
     environment = {key: value for key, value in os.environ.items() if key != "NO_COLOR"} | environment
-    with subprocess.Popen(program, stdout=theirs, stderr=theirs, env=environment):
+    with subprocess.Popen(program, stdin=theirs, stdout=theirs, stderr=theirs, env=environment):
         os.close(theirs)
         said = b""
         try:
@@ -153,6 +153,12 @@ def _on_a_terminal(*words: str, **environment: str) -> str:
             pass
     os.close(ours)
     return said.decode()
+
+
+def test_a_mistyped_command_of_hooks_is_not_taken_for_an_event_that_somebody_types(tmp_path: Path) -> None:
+    said = _on_a_terminal("hook", "instal", "--agent", "claude", HOLDFAST_HOME=str(tmp_path / "home"))
+    assert "No such command 'instal'. Did you mean 'install'" in said
+    assert not (tmp_path / "home").exists()
 
 
 def test_colour_is_for_terminals_and_for_those_who_want_it(filled: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The command line, one file per noun. Programs are assembled here; the only folder that may import every other one."""
 
+import os
 import sys
 
 HOOK_COMMANDS = frozenset({"install", "uninstall", "status", "doctor", "--help", "-h"})
@@ -12,10 +13,16 @@ def main() -> None:
 
         print(f"holdfast {__version__}")
         return
-    if sys.argv[1:2] == ["hook"] and not HOOK_COMMANDS.issuperset(sys.argv[2:3]):
+    if sys.argv[1:2] == ["hook"] and _is_event(sys.argv[2:]):
         from holdfast.hook.receiver import main as receive  # an agent waits for this one
 
         sys.exit(receive(sys.argv[2:]))
     from holdfast.cli.app import run
 
     run()
+
+
+def _is_event(words: list[str]) -> bool:
+    """Whether `holdfast hook` with these words is an agent's: a person at a terminal may have mistyped a command."""
+    is_command = HOOK_COMMANDS.issuperset(words[:1]) or (not words[0].startswith("-") and os.isatty(0))
+    return not is_command
