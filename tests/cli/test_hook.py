@@ -213,6 +213,15 @@ def test_nothing_that_an_agent_calls_its_event_moves_the_cursor(person: AgentUse
     assert all(line.isprintable() for line in said.splitlines())
 
 
+def test_nothing_that_an_installed_command_says_moves_the_cursor(person: AgentUser) -> None:
+    person.install("claude")
+    path = person.settings("claude")
+    path.write_text(path.read_text().replace("|| :", r"; printf '\\033[2J' >&2"))
+    said = person.run("hook", "doctor", code=4).stdout
+    assert "[2J" in said
+    assert all(line.isprintable() for line in said.splitlines())
+
+
 def test_settings_that_are_the_users_and_the_projects_are_one_place(person: AgentUser) -> None:
     person.install("claude")
     command = person.command("hook", "status", "--json")

@@ -174,7 +174,7 @@ def _print_examined(seen: list[dict[str, Any]], problems: list[str]) -> None:
             f"{sign} {one['agent']} ({one['scope']}, {one['kind']}): {one['event_name']} {one['stage']}{told}{took}"
         )
         for wrong in one["wrong"]:
-            console().print(f"  ! {wrong}")
+            console().print(f"  ! {plain(wrong)}")
     if any(not one["wrong"] and one["stage"] != "done" for one in seen):
         console().print("Events are kept, but nobody handles them: start a daemon with `holdfast daemon up`.")
     for problem in problems:
