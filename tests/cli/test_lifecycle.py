@@ -185,6 +185,23 @@ def test_settings_are_read_anew_by_command_and_by_signal(ann: Person) -> None:
         assert _json(ann, "daemon", "status")["pid"] == process.pid
 
 
+def test_a_daemon_that_ends_while_it_is_told_to_has_stopped(
+    ann: Person, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kill = os.kill
+    with ann.daemon() as process:
+
+        def too_late(pid: int, number: int) -> None:
+            if number == signal.SIGTERM:
+                kill(pid, number)  # somebody else's
+                process.wait(PATIENCE_S)
+            kill(pid, number)
+
+        monkeypatch.setattr(os, "kill", too_late)
+        daemon.down(ann.home, as_json=True)
+        assert json.loads(capsys.readouterr().out) == {"stopped": process.pid}
+
+
 def test_an_age_limit_above_what_the_relay_remembers_ends_the_daemon(ann: Person) -> None:
     (ann.home / "daemon.toml").write_text("[outbox]\nmax_age_hours_override = 8737\n")  # 365 days and not a day less
     assert "at most 8736 with 365 days" in _ended(ann, "daemon", "run", code=6).splitlines()[-1]

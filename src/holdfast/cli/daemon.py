@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -98,7 +99,8 @@ def down(home: AtHome = None, as_json: AsJson = False) -> None:
     running = None if _is_free(found, 0.0) else holder.find(found)  # the lock decides; a number may be another's by now
     if running is None:
         raise Failure(ExitCode.UNAVAILABLE, "no_daemon", f"no daemon runs in {found.path}.")
-    os.kill(running.pid, signal.SIGTERM)
+    with suppress(ProcessLookupError):  # it has ended meanwhile
+        os.kill(running.pid, signal.SIGTERM)
     if not _is_free(found, STOP_TIMEOUT_S):
         message = (
             f"process {running.pid} has not ended within {STOP_TIMEOUT_S:g} s; look at `holdfast daemon logs`. "
