@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import typer
 
 from holdfast import OperationLog, __version__
+from holdfast.cli import at_lake, pipeline_lake
 from holdfast.cli.app import COMMANDS, assembled
 from holdfast.cli.output import ExitCode, console, print_table
 
@@ -189,6 +191,16 @@ def test_what_cannot_be_written_any_more_is_said_and_is_no_traceback(filled: Pat
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == ExitCode.UNAVAILABLE
     assert json.loads(done.stderr)["error"] == "disk_full"
+
+
+def test_nothing_that_somebody_wrote_into_a_lake_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    wild = "\x1b]52;c;cm0gLXJm\x07 \x1b[2J"
+    hit = {"at": datetime(2026, 11, 18, tzinfo=UTC), "direction": "received", "peer": wild, "peer_name": wild}
+    pipeline_lake._print_hit(hit | {"topic": wild, "snippet": f"{wild} words", "matches": [(0, 2)]})
+    at_lake.print_rows(["session", wild], [{"session": wild, wild: [wild]}], as_json=False)
+    said = capsys.readouterr().out
+    assert " words" in said
+    assert all(line.isprintable() for line in said.splitlines())
 
 
 class Terminal(io.StringIO):

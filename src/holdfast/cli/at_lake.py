@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli import output
 from holdfast.cli.output import ExitCode, Failure, print_json, print_table
 
 if TYPE_CHECKING:
@@ -71,11 +72,11 @@ def print_rows(names: list[str], rows: list[dict[str, Any]], *, as_json: bool) -
     if as_json:
         print_json({"columns": names, "rows": plain(rows)})
     else:
-        print_table(names, [[_cell(row[name]) for name in names] for row in rows])
+        print_table([_cell(name) for name in names], [[_cell(row[name]) for name in names] for row in rows])
 
 
 def _cell(value: Any) -> str:
-    text = "" if value is None else str(plain(value))
+    text = "" if value is None else output.plain(str(plain(value)))
     return text if len(text) <= CELL_CHARACTERS_MAX else text[: CELL_CHARACTERS_MAX - 1] + "…"
 
 

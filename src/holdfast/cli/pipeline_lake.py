@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
+from holdfast.cli import output
 from holdfast.cli.at_lake import AsOfText, LakePath, explained, open_shelf, plain, print_rows
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.store import files
@@ -151,8 +152,8 @@ def search(
 def _print_hit(hit: dict[str, Any]) -> None:
     whom = f"{'from' if hit['direction'] == 'received' else 'to'} {hit['peer_name'] or hit['peer']}"
     where = f" on @{hit['topic']}" if hit["topic"] and hit["direction"] == "received" else ""
-    told = Text(f"{hit['at']:%Y-%m-%d %H:%M}  {whom}{where}  ")
-    shown = Text(hit["snippet"])
+    told = Text(output.plain(f"{hit['at']:%Y-%m-%d %H:%M}  {whom}{where}  "))
+    shown = Text(output.plain(hit["snippet"]))  # as long as it was: the matches stay where they are
     for start, end in hit["matches"]:
         shown.stylize("bold", start, end)
     console().print(told + shown)
@@ -182,9 +183,9 @@ def trace(
         whom = entry["recipient"] or entry["destination_ref"] or ""
         at = "at no time" if entry["at"] is None else f"{entry['at']:%Y-%m-%d %H:%M:%S}"  # of a damaged entry
         line = f"{at:19}  {entry['kind']}  {whom}  {entry['reason'] or ''}".rstrip()
-        console().print(f"{line}  ({entry['origin']}, {entry['seq']})", highlight=False, markup=False)
+        console().print(output.plain(f"{line}  ({entry['origin']}, {entry['seq']})"))
     for fate in found["fates"]:
-        console().print(f"at {fate['recipient']}: {fate['outcome']}", highlight=False, markup=False)
+        console().print(output.plain(f"at {fate['recipient']}: {fate['outcome']}"))
     _say_removed(found["removed"])
 
 
