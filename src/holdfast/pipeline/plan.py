@@ -194,7 +194,8 @@ def _range(source: Source, mark: Mark | None) -> tuple[Range, list[Loss]]:
         return _restored_range(source, mark)
     if head.seq < mark.seq:
         detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
-        return _nothing(mark), [_loss(source, "log_truncated", f"{head.seq}", detail, head.seq)]
+        # Known by what was lost, not by where the log ends: it may grow, and is then no news.
+        return _nothing(mark), [_loss(source, "log_truncated", f"{mark.seq}", detail, head.seq)]
     return _range_behind(source, mark)
 
 
