@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from holdfast.device import author as authors
-from holdfast.device import feed_documents, feed_relays
+from holdfast.device import feed_documents, feed_relays, outbox
 from holdfast.device.author import Author
 from holdfast.device.feed_link import Connect, FeedLink
+from holdfast.device.forks import Fork
+from holdfast.device.operations import Facts
+from holdfast.device.outbox import RolledBack
 from holdfast.protocol import document
 from holdfast.protocol.anchor import sign_anchor
 from holdfast.protocol.clock import VectorClock
@@ -235,3 +238,15 @@ def test_what_was_refused_is_offered_again_when_something_else_comes_of_the_docu
     script = Script([Changed(2, snapshot("theirs", 1)), CaughtUp(2)])
     setting.play(script, lambda: setting.statuses() == ["dead", "done"])
     assert len(script.offered) == 1
+
+
+def test_what_another_relay_has_of_the_documents_is_not_judged_by_the_restored_log_of_the_homes_own(
+    setting: Setting,
+) -> None:
+    device, before, now = setting.home.device, b"\x0b" * 16, b"\x0c" * 16
+    setting.home.edit("list", "mine")
+    setting.play(Script([State(0), CaughtUp(0), CaughtUp(0)]), lambda: setting.statuses() == ["done"])
+    forks = device.look(lambda tx: outbox.with_abandoned(tx, now, [Fork(before, 3)]))
+    facts = Facts(mesh="mesh", member="me")
+    assert device.do(lambda tx: outbox.roll_back(tx, facts, NOW, forks)) == RolledBack(0, ())
+    assert setting.statuses() == ["done"]

@@ -65,12 +65,14 @@ SET status = :status, attempts = :attempts, delivered_at = :delivered_at, broker
 WHERE sequence = :sequence AND status = :was
 
 -- name: roll_back
--- The bytes stay as they are: what the relay had taken it can recognise, and what it lost it takes anew.
+-- The bytes stay as they are: what the relay had taken it can recognise, and what it lost it takes anew. Not snapshots: each
+-- went to a relay with a log of its own, and whoever follows that relay offers what its state lacks.
 UPDATE operation_log
 SET status = 'pending', delivered_at = NULL, broker_message_id = NULL, history_id = NULL, log_id = NULL, next_attempt_at = :now
 WHERE sequence IN (
     SELECT sequence FROM operation_log
-    WHERE status = 'done' AND log_id = :log_id AND history_id > :kept_through AND blob IS NOT NULL
+    WHERE status = 'done' AND destination_kind <> 'feed' AND log_id = :log_id AND history_id > :kept_through
+      AND blob IS NOT NULL
     ORDER BY sequence
     LIMIT :limit
 )
@@ -80,12 +82,16 @@ RETURNING sequence, id, client_message_id, destination_kind, destination_ref, st
 
 -- name: next_log
 -- One at a time: there are few logs, and many rows of each.
-SELECT log_id FROM operation_log WHERE status = 'done' AND log_id > :after ORDER BY log_id LIMIT 1
+SELECT log_id FROM operation_log
+WHERE status = 'done' AND destination_kind <> 'feed' AND log_id > :after
+ORDER BY log_id
+LIMIT 1
 
 -- name: lost
 -- What its only recipient has receipted is not lost, though the relay forgot it.
 SELECT sequence FROM operation_log
-WHERE status = 'done' AND log_id = :log_id AND history_id > :kept_through AND blob IS NULL
+WHERE status = 'done' AND destination_kind <> 'feed' AND log_id = :log_id AND history_id > :kept_through
+  AND blob IS NULL
   AND NOT (destination_kind = 'dm' AND sequence IN (SELECT sequence FROM send_receipt))
 ORDER BY sequence
 LIMIT :limit
