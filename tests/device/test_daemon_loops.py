@@ -19,10 +19,11 @@ from holdfast.device import directory, inbox, link, sending, topics
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
+from holdfast.device.mesh import in_session
 from holdfast.device.publish import PutOff
 from holdfast.device.send import Send, send
 from holdfast.export.exporter import Exporter
-from holdfast.protocol.action import RevokeMember
+from holdfast.protocol.action import RenameMember, RevokeMember
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay.service import Service
@@ -302,6 +303,54 @@ def test_a_home_that_went_back_in_time_goes_on_as_another_sender(relay: RunningR
             assert first.sequence == second.sequence  # the same place of the log, in two epochs
 
     asyncio.run(meet())
+
+
+def test_a_command_without_a_daemon_in_a_home_that_went_back_in_time_signs_as_another_sender(
+    relay: RunningRelay, tmp_path: Path
+) -> None:
+    ann = Home(tmp_path / "ann")
+
+    async def rename(name: str) -> bytes:
+        with at_work(ann) as device:
+            async with in_session(device) as session:
+                await session.ask(RenameMember(member=session.me.member, name=name))
+            return device.epoch
+
+    async def meet() -> None:
+        await gather_in_mesh(relay.url, [ann])
+        shutil.copytree(ann.path, tmp_path / "earlier")
+        epoch = await rename("Anna")
+        shutil.rmtree(ann.path)
+        shutil.copytree(tmp_path / "earlier", ann.path)
+        assert await rename("Annie") != epoch
+        with at_work(ann) as device:
+            signed = device.look(lambda tx: tx.rows("SELECT epoch FROM operation_log ORDER BY sequence"))
+        assert signed == [(epoch,), (device.epoch,)]
+
+    asyncio.run(meet())
+
+
+def test_a_command_without_a_daemon_offers_what_a_restored_relay_has_lost_before_it_signs_anything_newer(
+    tmp_path: Path,
+) -> None:
+    """Behind the newer one the relay would take the lost ones for replayed."""
+    ann, data = Home(tmp_path / "ann"), tmp_path / "relay"
+
+    async def make(topic: str) -> set[str]:
+        with at_work(ann) as device:
+            async with in_session(device) as session:
+                await topics.create(session, topic)
+                return {found.topic for found in session.mesh.topics}
+
+    with running(data, options=ports.options()) as first:
+        asyncio.run(gather_in_mesh(first.url, [ann]))
+        _relay_command("backup", str(tmp_path / "copy"), "--data", str(data))
+        assert asyncio.run(make("lost")) == {"lost"}
+        first.stop(signal.SIGKILL)
+    shutil.rmtree(data)
+    _relay_command("restore", str(tmp_path / "copy"), "--data", str(data))
+    with running(data, options=("--port", str(first.address[1]))):
+        assert asyncio.run(make("new")) == {"lost", "new"}
 
 
 def test_a_home_that_lost_its_inbox_is_brought_it_again_and_nothing_fires_twice(

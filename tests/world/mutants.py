@@ -310,16 +310,16 @@ MUTANTS: tuple[Mutant, ...] = (
                 "    if not backup and backup:\n        renew_epoch",
             ),
             Change(
-                "device/link.py",
-                "        if status.highest_sequence is not None and status.highest_sequence > highest:\n",
-                "        if status.highest_sequence is not None and status.highest_sequence < -highest:\n",
+                "device/reconcile.py",
+                "    if status.highest_sequence is not None and status.highest_sequence > highest:\n",
+                "    if status.highest_sequence is not None and status.highest_sequence < -highest:\n",
             ),
         ),
     ),
     Mutant(
         name="fork_is_ignored",
         why="what a restored relay lost is never offered again",
-        changes=(Change("device/link.py", "        while forks:\n", "        while forks and not forks:\n"),),
+        changes=(Change("device/reconcile.py", "    while forks:\n", "    while forks and not forks:\n"),),
     ),
     Mutant(
         name="restored_relay_keeps_its_log_id",

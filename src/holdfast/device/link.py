@@ -1,8 +1,6 @@
 """One meeting with the relay after the other: who it is, how far it knows us, and what has to be done while it is there.
 
-Nothing is sealed before the relay has said how far it knows this device. If it knows more of the device's epoch than the
-log does, the log went back in time, and the device goes on as another sender. If it is the relay whose log went back,
-what it lost is offered again.
+Nothing is sealed before the relay has said how far it knows this device, and both agree on that.
 """
 
 import asyncio
@@ -13,11 +11,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from holdfast.device import arrivals, outbox, own_key, receipts, recover, sending, topic_keys, topics
+from holdfast.device import arrivals, own_key, receipts, recover, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
 from holdfast.device.mesh import NotThatOne, OtherRelay, Session, Standing, standing
 from holdfast.device.publish import Publisher, PutOff
+from holdfast.device.reconcile import forks_in, reconcile
 from holdfast.device.settings import Settings
 from holdfast.protocol import envelope, event
 from holdfast.protocol.payload import Payload
@@ -69,7 +68,8 @@ class Link:
             for ignored in daemon.negotiated.ignored:
                 _log.warning("feature_optional_param_invalid", detail=ignored)
             status = await self._open_queue(socket)
-            await self._reconcile(status)
+            self.log_id = bytes.fromhex(status.log_id)
+            await reconcile(device, daemon.facts, status)
             await daemon.heal()
             try:
                 await daemon.sender.open(hours, self.log_id)
@@ -147,30 +147,12 @@ class Link:
         if standing(daemon.device)[1] is not Standing.MEMBER:
             raise Refused(Refusal.NOT_A_MEMBER, "the relay has refused to let this home into its mesh")
 
-    async def _reconcile(self, status: QueueStatus) -> None:
-        daemon, device = self._daemon, self._daemon.device
-        self.log_id = bytes.fromhex(status.log_id)
-        highest = device.look(lambda tx: sending.highest_claimed(tx, device.epoch))
-        if status.highest_sequence is not None and status.highest_sequence > highest:
-            _log.error("sender_reset", relay_has=status.highest_sequence, log_has=highest, epoch=device.epoch.hex())
-            await device.take_new_epoch()
-        forks = _forks(status)
-        if forks:
-            forks = device.look(lambda tx: outbox.with_abandoned(tx, bytes.fromhex(status.log_id), forks))
-        while forks:
-            undone = await device.do_soon(lambda tx: outbox.roll_back(tx, daemon.facts, device.clock(), forks))
-            if undone.lost:
-                _log.error("the relay lost sends whose bytes are gone", sequences=undone.lost)
-            if not undone.offered:
-                break
-            _log.warning("the relay was restored", offered_again=undone.offered)
-
     async def _work(self, socket: relay_socket.RelaySocket, status: QueueStatus) -> None:
         """Everything that goes on while the connection lasts; the receiver is the first to notice its end."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_looking())
-                tasks.create_task(self._ask_for_fates(_forks(status)))
+                tasks.create_task(self._ask_for_fates(forks_in(status)))
                 await self._daemon.receiver.run(socket, bytes.fromhex(status.log_id))
         except BaseExceptionGroup as group:
             raise first_cause(group, faults.Fault, SocketClosed) from group
@@ -256,7 +238,3 @@ def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
     return [error]
-
-
-def _forks(status: QueueStatus) -> list[Fork]:
-    return [Fork(bytes.fromhex(fork.log_id), fork.seq) for fork in status.forks]

@@ -14,12 +14,17 @@ from holdfast.device import directory, own_key, sending
 from holdfast.device.device import Device
 from holdfast.device.home import Membership
 from holdfast.device.invitation import Invitation
+from holdfast.device.operations import Facts
 from holdfast.device.publish import Publisher, PutOff
+from holdfast.device.reconcile import reconcile
 from holdfast.protocol import administration, keys
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, Action, CreateMesh, Invite, Name, RevokeMember, Role
 from holdfast.protocol.outbox import Status
 from holdfast.protocol.refusal import Refused
+from holdfast.wire import relay_socket
 from holdfast.wire.client import Member, Mesh, RelayClient, Unreachable, Yes
+from holdfast.wire.network import SystemNetwork
+from holdfast.wire.relay_socket import SocketClosed
 
 
 class Standing(StrEnum):
@@ -263,7 +268,7 @@ class Session:
 
 @asynccontextmanager
 async def in_session(device: Device) -> AsyncIterator[Session]:
-    """Meet the relay of a home's mesh: what waits is offered, and the mesh is looked at."""
+    """Meet the relay of a home's mesh: both agree on what was sent, what waits is offered, and the mesh is looked at."""
     membership, before = standing(device)
     if membership is None or before is Standing.NONE:
         raise NoMesh
@@ -272,11 +277,29 @@ async def in_session(device: Device) -> AsyncIterator[Session]:
         session = Session(device, client, publisher, membership)
         await _recognise(device, client, membership)
         await own_key.settle(device, client, publisher, membership.mesh)
-        await publisher.heal(membership.mesh)
+        if before is Standing.UNFINISHED:  # nobody to the relay until it has answered
+            await publisher.heal(membership.mesh)
         if standing(device)[1] is not Standing.MEMBER:
             raise NoMesh
+        await _agree(device, membership)
+        await publisher.heal(membership.mesh)
         await session.refresh()
         yield session
+
+
+async def _agree(device: Device, membership: Membership) -> None:
+    """Before anything is signed: have the relay say how far it knows this device. Its queue is looked at, and nothing is taken."""
+    network, facts = SystemNetwork(), Facts(mesh=membership.mesh, member=membership.member)
+    try:
+        async with relay_socket.connected(
+            membership.relay, device.secret, network=network, clock=device.clock, random=device.random
+        ) as socket:
+            status = await socket.open_queue(membership.mesh, device.epoch)
+    except SocketClosed as closed:
+        if closed.refusal is not None:
+            raise Refused(closed.refusal, closed.detail) from closed
+        raise Unreachable(closed.url, closed.fault, closed.detail) from closed
+    await reconcile(device, facts, status)
 
 
 def _names(member: Member) -> set[str]:
