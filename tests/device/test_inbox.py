@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.device import arrivals, inbox
+from holdfast.device import arrivals, inbox, outbox
 from holdfast.device.arrivals import Outcome
 from holdfast.device.inbox import HANDLER_ATTEMPTS_MAX, RETENTION_DAYS, Acknowledged, ReportKind
+from holdfast.device.outbox import Item
 from holdfast.device.sending import Attempt
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Kind
+from holdfast.protocol.outbox import Status
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.receipt import RECEIPTED_MAX
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY, SECOND
-from tests.device.desk import LOG, START, Desk
+from tests.device.desk import LOG, NEW_LOG, START, Desk
 from tests.people import MESH, Person
 
 OTHER_EPOCH = b"\x99" * 16
@@ -110,6 +112,47 @@ def test_the_same_event_again_changes_nothing_and_makes_no_second_receipt(desk: 
     (again,) = desk.store(desk.arrival(event, replayed=replayed, was_stored=False))
     assert (again.outcome, again.id) == (Outcome.REPEATED, None)
     assert _everything(desk) == before
+
+
+def _newest(desk: Desk) -> Item:
+    return desk.look(outbox.page)[-1]
+
+
+def test_a_receipt_that_a_restored_relay_did_not_know_is_owed_again_with_the_message_that_comes_again(
+    desk: Desk,
+) -> None:
+    event = desk.bob.message(desk.me)
+    desk.store(desk.arrival(event, body=None, was_stored=False))
+    first = desk.refuse(_newest(desk), Refusal.RECEIPT_UNKNOWN)
+    assert desk.store(desk.arrival(event, log_id=NEW_LOG))[0].outcome is Outcome.REPEATED
+    again = _newest(desk)
+    assert (first.status, again.status) == (Status.DEAD, Status.PENDING)
+    assert desk.receipts_owed() == [("member-bob", [(event.id, False, "unreadable")])] * 2  # as it was said first
+    desk.store(desk.arrival(event, log_id=NEW_LOG))
+    desk.relay(again, log_id=NEW_LOG)
+    desk.store(desk.arrival(event, log_id=NEW_LOG))
+    assert _newest(desk).id == again.id
+
+
+def test_a_receipt_that_may_have_been_refused_while_the_message_came_again_is_owed_again(desk: Desk) -> None:
+    event = desk.bob.message(desk.me)
+    desk.store(desk.arrival(event))
+    first = desk.claim(_newest(desk))
+    desk.store(desk.arrival(event))  # of the same log: whatever is said of the receipt, it is not that
+    assert _newest(desk).id == first.id
+    desk.store(desk.arrival(event, log_id=NEW_LOG))
+    desk.settle(first, Refusal.RECEIPT_UNKNOWN)
+    again = _newest(desk)
+    assert (again.id != first.id, again.status) == (True, Status.PENDING)
+
+
+def test_the_receipt_for_evidence_is_owed_again_like_any_other(desk: Desk) -> None:
+    first, second = (desk.bob.message(desk.me, body, client_message_id="one") for body in (b"one", b"two"))
+    desk.store(desk.arrival(first, body=b"one"))
+    desk.store(desk.arrival(second, body=b"two"))
+    desk.refuse(_newest(desk), Refusal.RECEIPT_UNKNOWN)
+    desk.store(desk.arrival(second, body=b"two", log_id=NEW_LOG))
+    assert desk.receipts_owed()[1:] == [("member-bob", [(second.id, True, "duplicate")])] * 2
 
 
 def test_the_same_event_twice_in_one_batch_is_one_message(desk: Desk) -> None:

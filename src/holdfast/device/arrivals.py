@@ -6,7 +6,7 @@ wrong about a sender (a hole, a lost state, two events in one place) is reported
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -93,16 +93,22 @@ def store(
     transaction: Transaction, facts: Facts, now: int, random: Random, arrivals: Sequence[Arrival]
 ) -> list[Stored]:
     """Write down what arrived, and the receipts for it; says what became of each, in order."""
-    told, rulings = [], []
+    told: list[Stored] = []
+    drafts: list[Draft] = []
+    owed: dict[str, list[Receipted]] = defaultdict(list)
     for arrival in arrivals:
         ruling = _rule(transaction, facts, arrival)
         if isinstance(ruling, Stored):
             told.append(ruling)
+            if ruling.outcome is Outcome.REPEATED:
+                owed[arrival.sender] += _owed_again(transaction, arrival)
             continue
         told.append(_write(transaction, facts, now, random, ruling))
-        rulings.append(ruling)
-    history.append(transaction, now, [_stored_entry(facts, ruling) for ruling in rulings])
-    _owe_receipts(transaction, facts, now, random, rulings)
+        drafts.append(_stored_entry(facts, ruling))
+        status = ReceiptStatus(ruling.outcome.value)
+        owed[arrival.sender].append(Receipted(arrival.event.id, arrival.was_stored, status))
+    history.append(transaction, now, drafts)
+    _owe_receipts(transaction, facts, now, random, owed)
     return told
 
 
@@ -270,12 +276,16 @@ def _reset_from(transaction: Transaction, now: int, sender: str, epoch: bytes) -
     return bytes(before[0][0]).hex() if is_new and before else None
 
 
-def _owe_receipts(transaction: Transaction, facts: Facts, now: int, random: Random, rulings: Sequence[_Ruling]) -> None:
-    owed: dict[str, list[Receipted]] = defaultdict(list)
-    for ruling in rulings:
-        arrival = ruling.arrival
-        status = ReceiptStatus(ruling.outcome.value)
-        owed[arrival.sender].append(Receipted(arrival.event.id, arrival.was_stored, status))
+def _owed_again(transaction: Transaction, arrival: Arrival) -> list[Receipted]:
+    """The line of a message's receipt, if that came to nothing: a restored relay refuses it until it has the message again."""
+    event_id, log_id = bytes.fromhex(arrival.event.id), arrival.log_id
+    found = transaction.rows(_SQL["receipt_in_vain"], {"event_id": event_id, "log_id": log_id})
+    return [line for (blob,) in found for line in receipts.decode(blob) if line.message_id == arrival.event.id]
+
+
+def _owe_receipts(
+    transaction: Transaction, facts: Facts, now: int, random: Random, owed: Mapping[str, Sequence[Receipted]]
+) -> None:
     for sender, lines in owed.items():
         for sequence, part in receipts.owe(transaction, facts, now, random, sender, lines):
             for line in part:

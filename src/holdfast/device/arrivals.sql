@@ -53,6 +53,18 @@ UPDATE inbox SET receipt_sequence = :sequence WHERE event_id = :event_id
 -- name: duplicate_receipted
 UPDATE inbox_duplicate SET receipt_sequence = :sequence WHERE event_id = :event_id
 
+-- name: receipt_in_vain
+-- The receipt for an event that has come again, if it was given up. One that is on its way to another log than the event came
+-- from first may have been refused just before the relay got the event back.
+SELECT operation.blob
+FROM (
+    SELECT receipt_sequence, log_id FROM inbox WHERE event_id = :event_id
+    UNION ALL
+    SELECT receipt_sequence, :log_id FROM inbox_duplicate WHERE event_id = :event_id
+) AS arrived
+JOIN operation_log AS operation ON operation.sequence = arrived.receipt_sequence
+WHERE operation.status = 'dead' OR (operation.status = 'inflight' AND arrived.log_id <> :log_id)
+
 -- name: unreadable
 SELECT arrival, id, topic, sender, event
 FROM inbox
