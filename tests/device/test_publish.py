@@ -11,10 +11,11 @@ import msgspec
 import pytest
 
 from holdfast.cli.check import inspect
-from holdfast.device import sending
+from holdfast.device import outbox, sending
 from holdfast.device.device import Device, at_work
+from holdfast.device.forks import Fork
 from holdfast.device.home import Home
-from holdfast.device.operations import Address
+from holdfast.device.operations import Address, Facts
 from holdfast.device.publish import MAX_AGE_HOURS, Publisher, PutOff
 from holdfast.device.sending import ADMIN, Attempt, Operation
 from holdfast.protocol import administration, event, keys
@@ -313,6 +314,50 @@ def test_an_old_request_dies_unsent_because_the_relay_might_not_know_it_any_more
     rows, entries = _log(home)
     assert (rows[0][0], wire.sent) == ("dead", [])
     assert _kinds(entries)[-1] == (Kind.DEAD, "max_age_passed")
+
+
+def _lose(home: Home, clock: Clock) -> None:
+    """The relay was restored to a time before it took anything."""
+    facts = Facts(mesh=MESH, member="01ANN")
+    with at_work(home, clock=clock) as device:
+        device.do(lambda tx: outbox.roll_back(tx, facts, clock(), [Fork(b"\x0a" * 16, 0)]))
+
+
+def test_what_a_restored_relay_has_lost_of_old_administration_is_asked_for_anew_in_its_order(
+    home: Home, clock: Clock
+) -> None:
+    """The relay takes no event of that age, and none whose counter is lower than that of one signed now."""
+    first = Wire(_yes(), _yes())
+    _run(home, clock, first, TOPIC)
+    clock.now += MAX_AGE_HOURS * HOUR
+    _run(home, clock, first, Subscribe(topic="news"))
+    _lose(home, clock)
+    again = Wire(_yes(), _yes())
+    assert _run(home, clock, again) == []
+    events = [event.decode(raw) for raw in again.sent]
+    said = [administration.from_event(one) for one in events]
+    assert [one.action for one in said] == [TOPIC, Subscribe(topic="news")]
+    assert [one.head.sequence for one in said] == [2, 3]
+    assert said[0].counter < said[1].counter
+    assert {one.created_at for one in events} == {clock.now // 1_000_000}
+    assert [row[0] for row in _log(home)[0]] == ["aborted", "aborted", "done", "done"]
+
+
+def test_what_a_restored_relay_has_lost_of_late_is_offered_as_it_was(home: Home, clock: Clock) -> None:
+    first, again = Wire(_yes()), Wire(_yes())
+    _run(home, clock, first, TOPIC)
+    clock.now += HOUR
+    _lose(home, clock)
+    _run(home, clock, again)
+    assert again.sent == first.sent
+
+
+def test_what_a_restored_relay_has_lost_waits_no_longer_than_anything_else(home: Home, clock: Clock) -> None:
+    _run(home, clock, Wire(_yes()), TOPIC)
+    _lose(home, clock)
+    clock.now += MAX_AGE_HOURS * HOUR
+    assert _run(home, clock, Wire()) == []
+    assert _kinds(_log(home)[1])[-1] == (Kind.DEAD, "max_age_passed")
 
 
 def _grant(epoch: int) -> GrantTopicKey:

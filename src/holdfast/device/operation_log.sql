@@ -132,6 +132,11 @@ WHERE status IN ('pending', 'inflight') AND status = 'pending' AND event IS NULL
 ORDER BY sequence
 LIMIT :limit
 
+-- name: lost_at
+-- When the relay was found to have lost an operation that it had confirmed.
+SELECT max(at) FROM history
+WHERE client_message_id = :client_message_id AND kind = 'attempted' AND reason = 'rolled_back'
+
 -- name: highest_claimed
 -- The epoch of an event stays on its row when the event goes, so this is all that was ever signed with it.
 SELECT sequence FROM operation_log WHERE epoch = :epoch ORDER BY sequence DESC LIMIT 1

@@ -17,7 +17,7 @@ from holdfast.device.operations import Address
 from holdfast.device.sending import ADMIN, Operation
 from holdfast.protocol import action as actions
 from holdfast.protocol import administration, event, keys
-from holdfast.protocol.action import Action, AdvanceTopicKey, GrantTopicKey
+from holdfast.protocol.action import Action, AdvanceTopicKey, CreateMesh, GrantTopicKey, Join, RotateMemberKey
 from holdfast.protocol.administration import Administration, next_counter, sign_administration
 from holdfast.protocol.anchor import Anchor, is_signed
 from holdfast.protocol.envelope import Head
@@ -35,6 +35,9 @@ ANCHORS_MAX = 64  # remembered: all answers of one commit carry the same
 
 # Put off for the sake of this one event: what comes after it need not wait, and about a topic's key may replace it.
 _OF_THE_EVENT = frozenset({Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
+
+# The home knows these by their ids, so no other operation may take their place.
+_NAMED = (CreateMesh, Join, RotateMemberKey)
 
 
 class PutOff(Exception):
@@ -60,7 +63,7 @@ class Settled(msgspec.Struct, frozen=True):
 
     @property
     def action(self) -> Action:
-        return actions.read_action((self.operation.blob or b"").decode())
+        return _action(self.operation)
 
 
 class Publisher:
@@ -71,10 +74,12 @@ class Publisher:
         self._client = client
         self._relay_pubkey = relay_pubkey
         self._put_off: list[Operation] = []
+        self._renews = False  # what waits is signed anew, one after the other
         self.healed: list[Settled] = []  # what earlier commands had left waiting
 
     async def heal(self, mesh: str) -> None:
         """Offer what waits for a mesh, in the order in which it was asked for. Raises if the relay cannot be asked now."""
+        self._renews = False
         for operation in self._device.look(lambda tx: sending.waiting(tx, ADMIN, mesh)):
             settled = await self._offer(self._taken_back(operation))
             if settled.operation.status in (Status.DONE, Status.DEAD):
@@ -91,13 +96,7 @@ class Publisher:
         # asked for after it may have undone it.
         if self.healed and self.healed[-1].operation.blob == blob and self.healed[-1].said.yes is not None:
             return self.healed[-1].said.yes
-        address = Address(
-            destination_kind=ADMIN,
-            destination_ref=mesh,
-            mesh=mesh,
-            client_message_id=client_message_id or self._device.mint(),
-        )
-        replaced = self._replaced_by(action)
+        address, replaced = self._address(mesh, client_message_id), self._replaced_by(action)
         operation = self._device.do(lambda tx: self._enqueue(tx, blob, address, replaced))
         settled = await self._send(operation)
         if settled.operation.status is Status.DEAD:
@@ -116,11 +115,29 @@ class Publisher:
         return self._device.do(lambda tx: sending.restart(tx, self._device.clock(), operation))
 
     async def _offer(self, operation: Operation) -> Settled:
-        now = self._device.clock()
-        if is_past_max_age(operation.enqueued_at, now, MAX_AGE_HOURS):
-            aged = self._device.do(lambda tx: sending.age_out(tx, now, operation, MAX_AGE_HOURS))
+        device, now = self._device, self._device.clock()
+        if is_past_max_age(device.look(lambda tx: sending.waiting_since(tx, operation)), now, MAX_AGE_HOURS):
+            aged = device.do(lambda tx: sending.age_out(tx, now, operation, MAX_AGE_HOURS))
             return Settled(aged, Said(says=Refusal.MAX_AGE_PASSED, detail=aged.last_error or ""))
-        return await self._send(self._device.do(lambda tx: self._claim(tx, operation)))
+        if self._is_outdated(operation, now):
+            self._renews = True
+            blob, address = operation.blob or b"", self._address(operation.destination_ref)
+            return await self._send(device.do(lambda tx: self._enqueue(tx, blob, address, [operation])))
+        return await self._send(device.do(lambda tx: self._claim(tx, operation)))
+
+    def _is_outdated(self, operation: Operation, now: int) -> bool:
+        """Whether its event is too old for the relay, which had it and lost it; another operation then takes its place.
+
+        So it is with every one behind it: the counters of their events are lower than that of one signed now.
+        """
+        if operation.event is None or isinstance(_action(operation), _NAMED):
+            return False
+        signed_at = event.decode(operation.event).created_at * SECOND
+        return self._renews or is_past_max_age(signed_at, now, MAX_AGE_HOURS)
+
+    def _address(self, mesh: str, client_message_id: str | None = None) -> Address:
+        name = client_message_id or self._device.mint()
+        return Address(destination_kind=ADMIN, destination_ref=mesh, mesh=mesh, client_message_id=name)
 
     async def _send(self, operation: Operation) -> Settled:
         assert operation.event is not None  # noqa: S101 - claimed
@@ -165,7 +182,7 @@ class Publisher:
                 sequence=operation.sequence,
             ),
             counter=next_counter(None if last is None else administration.from_event(last).counter, now),
-            action=actions.read_action((operation.blob or b"").decode()),
+            action=_action(operation),
         )
         return sign_administration(self._device.secret, now // SECOND, asked, self._device.random(keys.AUX_BYTES))
 
@@ -189,6 +206,10 @@ def _is_signed(anchor: Anchor, relay_pubkey: str) -> bool:
     return is_signed(anchor, relay_pubkey)
 
 
+def _action(operation: Operation) -> Action:
+    return actions.read_action((operation.blob or b"").decode())
+
+
 def _topic_of(operation: Operation) -> str | None:
-    action = actions.read_action((operation.blob or b"").decode())
+    action = _action(operation)
     return action.topic if isinstance(action, GrantTopicKey | AdvanceTopicKey) else None

@@ -130,6 +130,12 @@ def expired_unsent(transaction: Transaction, now: int, limit: int) -> list[Opera
     return [_operation(row, transaction.where) for row in found]
 
 
+def waiting_since(transaction: Transaction, operation: Operation) -> int:
+    """Since when an operation waits: what a restored relay has lost waits only since the loss was noticed."""
+    ((lost_at,),) = transaction.rows(_SQL["lost_at"], {"client_message_id": operation.client_message_id})
+    return max(operation.enqueued_at, lost_at or 0)
+
+
 def has_expired_unsent(operation: Operation, now: int) -> bool:
     """The same of one operation."""
     return operation.event is None and operation.expires_at is not None and operation.expires_at <= now
