@@ -188,6 +188,17 @@ def test_the_old_id_is_never_free_and_the_new_one_is_fresh(desk: Desk) -> None:
     assert desk.send(client_message_id="chosen").http_status == 202  # the request is the same
 
 
+def test_a_new_id_that_looks_like_a_rows_own_makes_no_row_its_own_successor(desk: Desk) -> None:
+    dead = desk.refuse(desk.sent())
+    done = _requeue(desk, dead, word=RelayWord.NOT_COMMITTED, new_client_message_id=dead.id)
+    assert isinstance(done, Requeued)
+    assert (done.aborted_id, done.client_message_id) == (dead.id, dead.id)
+    assert (done.id != dead.id, done.sequence) == (True, dead.sequence + 1)
+    old, new = desk.item(dead.id), desk.item(done.id)
+    assert (old.superseded_by, new.status, new.superseded_by) == (new.id, Status.PENDING, None)
+    assert _requeue(desk, dead, new_client_message_id=dead.id) == done  # asked again, it is the same
+
+
 @pytest.mark.parametrize("taken", ["old", "other", "later", "a b"])
 def test_a_new_id_that_is_in_use_or_none_is_refused_and_changes_nothing(desk: Desk, taken: str) -> None:
     dead = desk.refuse(desk.sent(client_message_id="old"))

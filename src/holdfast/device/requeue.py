@@ -13,7 +13,7 @@ from holdfast.device import operations, outbox, send
 from holdfast.device.ipc_documents import Patch
 from holdfast.device.operations import Address, Facts
 from holdfast.device.outbox import Committed, Item
-from holdfast.device.sending import StatusChanged
+from holdfast.device.sending import StatusChanged, called
 from holdfast.protocol import payload, ulid
 from holdfast.protocol.fingerprint import DestinationKind, Priority
 from holdfast.protocol.history import Kind
@@ -231,7 +231,7 @@ def _replace(
     status = move(TRANSITIONS, item.status, Signal.REQUEUED)
     _retire(transaction, item, status.value, now, by)
     sequence = operations.append_message(transaction, now, random, content, address)
-    successor = outbox.find(transaction, address.client_message_id or "")
+    successor = called(transaction, address.client_message_id or "")  # not by any name: it may look like a row's id
     assert successor is not None  # noqa: S101 - written above
     transaction.run(_SQL["name_successor"], {"sequence": item.sequence, "superseded_by": successor.id})
     reason = by if by.endswith(FORCED) else None
