@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from holdfast.device.client import Client
     from holdfast.device.feed_client import FeedClient
     from holdfast.device.ipc_documents import Message
-    from holdfast.device.ipc_link import NoDaemon, RequestRefused
+    from holdfast.device.ipc_link import DaemonLost, NoDaemon, RequestRefused, SendUnanswered
     from holdfast.device.operation_log import InvalidEntry, OperationLog
     from holdfast.device.operations import Entry, SequencesExhausted, SequenceTaken
     from holdfast.device.sync_client import SyncClient
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Client",
+    "DaemonLost",
     "Entry",
     "Fault",
     "FeedClient",
@@ -24,6 +25,7 @@ __all__ = [
     "NoDaemon",
     "OperationLog",
     "RequestRefused",
+    "SendUnanswered",
     "SequenceTaken",
     "SequencesExhausted",
     "SyncClient",
@@ -35,6 +37,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Client": "holdfast.device.client",
+    "DaemonLost": "holdfast.device.ipc_link",
     "Entry": "holdfast.device.operations",
     "Fault": "holdfast.store.faults",
     "FeedClient": "holdfast.device.feed_client",
@@ -43,6 +46,7 @@ _HOMES = {
     "NoDaemon": "holdfast.device.ipc_link",
     "OperationLog": "holdfast.device.operation_log",
     "RequestRefused": "holdfast.device.ipc_link",
+    "SendUnanswered": "holdfast.device.ipc_link",
     "SequenceTaken": "holdfast.device.operations",
     "SequencesExhausted": "holdfast.device.operations",
     "SyncClient": "holdfast.device.sync_client",

@@ -12,7 +12,7 @@ from holdfast.device import client as clients
 from holdfast.device import handling
 from holdfast.device.client import Client
 from holdfast.device.ipc_documents import Message
-from holdfast.device.ipc_link import HomeTooLong, NoDaemon, RequestRefused, SendUnanswered
+from holdfast.device.ipc_link import HomeTooLong, NoDaemon, RequestRefused
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from tests.device.house import House, new_house
@@ -39,6 +39,7 @@ def _receive(house: House, *bodies: str) -> list[str]:
 
 def test_the_package_has_it() -> None:
     assert holdfast.Client is Client
+    assert issubclass(holdfast.SendUnanswered, holdfast.DaemonLost)
 
 
 def test_where_no_daemon_is_it_says_so(tmp_path: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_send_whose_answer_was_lost_is_asked_for_again_and_sent_once(
         sent = client.send("bob", "hello")
         assert between.losses == 0
         between.losses = 4
-        with pytest.raises(SendUnanswered) as lost:
+        with pytest.raises(holdfast.SendUnanswered) as lost:
             client.send("bob", "hello again")
     between.close()
     assert house.item(sent.client_message_id).status == "pending"
@@ -123,7 +124,7 @@ def test_a_send_that_a_daemon_took_before_it_vanished_is_told_by_its_id(
 ) -> None:
     monkeypatch.setattr(clients, "SEND_WAITS_S", (0.001,) * 3)
     with vanishing(tmp_path / "gone.sock") as taken, Client(socket=tmp_path / "gone.sock") as client:
-        with pytest.raises(SendUnanswered) as lost:
+        with pytest.raises(holdfast.SendUnanswered) as lost:
             client.send("bob", "hello")
         with pytest.raises(NoDaemon):
             client.send("bob", "hello")
