@@ -1,5 +1,6 @@
 """`holdfast.Client` against a real daemon: sends that lose their answer, and handlers that fail, die and succeed."""
 
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -9,13 +10,15 @@ import pytest
 
 import holdfast
 from holdfast.device import client as clients
-from holdfast.device import handling
+from holdfast.device import handling, operations
 from holdfast.device.client import Client
+from holdfast.device.device import at_work
+from holdfast.device.home import Home
 from holdfast.device.ipc_documents import Message
 from holdfast.device.ipc_link import HomeTooLong, NoDaemon, RequestRefused
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
-from tests.device.house import House, new_house
+from tests.device.house import House, at_home, furnish, new_house
 from tests.vanishing import read_request, vanishing
 
 
@@ -394,3 +397,35 @@ def test_a_running_client_handles_what_arrives_later(house: House, client: Clien
     assert seen == ["one", "two", "three"]
     worker.join(30)
     assert not worker.is_alive()
+
+
+def test_a_running_client_goes_on_in_a_home_that_was_restored_to_before_it_began(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    furnish(home)
+    with at_work(home) as device:
+        device.do(operations.mark_backup)
+    shutil.copyfile(home.database, tmp_path / "earlier.db")
+    seen: list[str | None] = []
+    after = threading.Event()
+    client = Client(home=home.path)
+
+    @client.on_message
+    def act(message: Message) -> None:
+        seen.append(message.body)
+        if message.body == "after":
+            after.set()
+
+    worker = threading.Thread(target=client.run, daemon=True)
+    with at_home(home) as house:
+        worker.start()
+        (before,) = _receive(house, "before")
+        while not house.message(before).applied_at:
+            threading.Event().wait(0.01)
+    shutil.copyfile(tmp_path / "earlier.db", home.database)
+    with at_home(home) as house:
+        _receive(house, "after")
+        assert after.wait(60)
+        client.stop()
+        worker.join(30)
+    assert (seen, worker.is_alive()) == (["before", "after"], False)
+    client.close()

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import json
 import queue
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.device import ipc_events
+from holdfast.device import ipc_events, operations
 from holdfast.device.client import Client, Event
+from holdfast.device.device import at_work
 from holdfast.device.home import Home
+from holdfast.device.ipc_link import RequestRefused
+from holdfast.protocol.refusal import Refusal
 from holdfast.store import history
 from holdfast.wire.network import SystemNetwork
 from tests.device.house import House, UnixConnection, at_home, furnish, new_house
@@ -30,6 +34,7 @@ class Stream:
     """One stream, read line by line."""
 
     def __init__(self, house: House, path: str = "/v1/events", **headers: str) -> None:
+        self._house = house
         self._connection = UnixConnection(house.service.socket)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self._connection.request("GET", path, headers=named)
@@ -52,8 +57,10 @@ class Stream:
         while len(found) < count:
             block = self.block()
             if "id" in block:
-                assert json.loads(block["data"])["seq"] == int(block["id"])
-                found.append((int(block["id"]), block["event"]))
+                log_id, _, seq = block["id"].partition(":")
+                assert json.loads(block["data"])["seq"] == int(seq)
+                assert log_id == self._house.look(history.head).log_id.hex()
+                found.append((int(seq), block["event"]))
         return found
 
     def rest(self) -> bytes:
@@ -154,11 +161,69 @@ def test_a_silent_stream_says_that_it_is_still_there(
 
 @pytest.mark.parametrize(
     ("cursor", "expected"),
-    [("4", "409 cursor-ahead"), ("-1", "400 range_invalid"), ("x", "400 range_invalid"), ("1.5", "400 range_invalid")],
+    [
+        ("4", "409 cursor-ahead"),
+        ("-1", "400 range_invalid"),
+        ("x", "400 range_invalid"),
+        ("1.5", "400 range_invalid"),
+        ("ab:1", "400 range_invalid"),
+        (f"{'0d' * 16}:", "400 range_invalid"),
+    ],
 )
 def test_a_cursor_that_cannot_be_is_refused(house: House, cursor: str, expected: str) -> None:
     house.sent()
     assert str(house.ask("GET", "/v1/events", last_event_id=cursor)) == expected
+
+
+def _restore(house: House, log_id: bytes) -> int:
+    """Let the history go on as that of a copy; says where it forked."""
+    fork = house.look(history.head).seq
+    house.do(lambda tx: history.fork(tx, house.now, log_id))
+    return fork
+
+
+def test_a_cursor_of_the_log_before_a_restoration_counts_as_far_as_both_share_it(house: House, stream: Open) -> None:
+    house.sent()
+    before = house.look(history.head).log_id
+    fork = _restore(house, b"\x0d" * 16)
+    house.sent()  # there may be another entry in its place in the log of before
+    assert stream(last_event_id=f"{before.hex()}:{fork}").entries(1) == [(fork + 1, "restored")]
+    assert str(house.ask("GET", "/v1/events", last_event_id=f"{before.hex()}:{fork + 1}")) == "409 other_log"
+    assert str(house.ask("GET", f"/v1/events?after={before.hex()}:{fork + 1}")) == "409 other_log"
+    assert str(house.ask("GET", "/v1/events", last_event_id=f"{'0e' * 16}:0")) == "409 other_log"
+    assert stream(last_event_id=f"{'0d' * 16}:{fork + 1}").entries(1) == [(fork + 2, "enqueued")]
+
+
+def test_a_later_restoration_may_undo_what_an_earlier_one_shared(house: House) -> None:
+    first = house.look(history.head).log_id
+    fork = _restore(house, b"\x0d" * 16)
+    _restore(house, b"\x0e" * 16)
+    assert str(house.ask("GET", "/v1/events", last_event_id=f"{first.hex()}:{fork + 1}")) == "409 other_log"
+    assert str(house.ask("GET", "/v1/events", last_event_id=f"{'0d' * 16}:{fork + 2}")) == "409 other_log"
+
+
+def test_a_client_goes_on_across_a_new_log_id_and_is_told_of_a_restoration(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    furnish(home)
+    copy = tmp_path / "earlier.db"
+    with at_work(home) as device:
+        device.do(operations.mark_backup)
+    shutil.copyfile(home.database, copy)
+    with at_home(home) as house, house.client() as client:
+        told = (event for event in client.events(after=2) if event.seq is not None)
+        house.sent()
+        assert [next(told).kind, next(told).kind] == ["restored", "enqueued"]
+        _restore(house, b"\x0d" * 16)  # as when the relay knows more than the log
+        house.sent()
+        last = [next(told), next(told)][-1]
+        assert (last.kind, last.cursor) == ("enqueued", f"{'0d' * 16}:{last.seq}")
+    shutil.copyfile(copy, home.database)
+    with at_home(home) as house, house.client() as client:
+        for _ in range(10):
+            house.sent()
+        with pytest.raises(RequestRefused) as refused:
+            next(client.events(after=last.cursor))
+        assert refused.value.refusal is Refusal.OTHER_LOG
 
 
 def test_a_reader_who_was_away_too_long_is_told_and_gets_no_gap(house: House, stream: Open) -> None:

@@ -193,10 +193,10 @@ def _watch_here(home: Home, *, as_json: bool) -> None:
 
 def _told_in(client: "Client", topic: str, since: int) -> Iterator[tuple[AgentEvent, str]]:
     """The reports in a topic since a time, and those that come, each once and with its sender."""
-    seq = client.health().seq  # before the first look, so that nothing falls between it and the stream
+    cursor = client.health().cursor  # before the first look, so that nothing falls between it and the stream
     seen: set[str] = set()
     after = 0
-    for change in itertools.chain([None], client.events(after=seq, kinds=("stored", "opened"))):
+    for change in itertools.chain([None], client.events(after=cursor, kinds=("stored", "opened"))):
         if change is not None and change.seq is None:
             continue
         if change is not None and change.kind == "opened":

@@ -219,7 +219,12 @@ def resolve(
 
 @app.command()
 def follow(
-    after: Annotated[int | None, typer.Option(metavar="SEQ", help="From here in the device's history on.")] = None,
+    after: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CURSOR", help="From here in the device's history on: the cursor of a change, or a position."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """What happens to documents, from now on; until interrupted. With --json one change a line."""

@@ -80,10 +80,10 @@ def mentions(after: After = 0, limit: Limit = 50, as_json: AsJson = False) -> No
 
 def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
     """Everything after the given number, or from now on; until interrupted."""
-    seq = client.health().seq  # before the first look, so that nothing falls between it and the stream
+    cursor = client.health().cursor  # before the first look, so that nothing falls between it and the stream
     following = Following(client, after, filters, as_json)
     following.print_new()
-    for event in client.events(after=seq, kinds=("stored", "opened")):
+    for event in client.events(after=cursor, kinds=("stored", "opened")):
         if event.kind == "opened":
             following.print_opened(event.data)
         elif event.seq is not None:

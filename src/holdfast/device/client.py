@@ -55,15 +55,22 @@ SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a sen
 SEND_PATIENCE_S = 10.0  # after that it is not repeated again: a daemon that hangs lets each one wait long
 PAGE_ROWS = 50
 
+# The home was restored, or its history pruned: what was told before cannot be gone on from.
+_START_OVER = frozenset({Refusal.OTHER_LOG, Refusal.CURSOR_AHEAD, Refusal.RANGE_PRUNED})
+
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened: an entry of the device's history, whose position is `seq`, or the relay coming and going."""
+    """Something that happened: an entry of the device's history, whose position is `seq`, or the relay coming and going.
+
+    `cursor` is from where to go on after it, even if the home is restored from a backup meanwhile.
+    """
 
     kind: str
     data: dict[str, Any]
     seq: int | None = None
+    cursor: str | None = None
 
 
 class Client:
@@ -233,16 +240,17 @@ class Client:
         """Have the daemon do something in its mesh."""
         return self._link.ask("POST", f"/v1/administration/{_part(verb)}", ipc_administration.Done, body=arguments)
 
-    def events(self, *, after: int | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
-        """What happens from now on, or after a position, without end and without a gap.
+    def events(self, *, after: int | str | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
+        """What happens from now on, or after a cursor or a position, without end and without a gap.
 
-        A stream that breaks is opened again where it broke, as often as it takes: the daemon may restart meanwhile.
+        A stream that breaks is opened again where it broke, as often as it takes: the daemon may restart meanwhile. If the
+        home was restored to a time before that, `other_log` is raised: what follows is not what was told so far.
         """
-        seq, wait_s = self.health().seq if after is None else after, RECONNECT_WAIT_S
+        cursor, wait_s = self.health().cursor if after is None else str(after), RECONNECT_WAIT_S
         while not self._stopped:
             try:
-                for event in self._stream(seq, kinds):
-                    seq, wait_s = seq if event.seq is None else event.seq, RECONNECT_WAIT_S
+                for event in self._stream(cursor, kinds):
+                    cursor, wait_s = event.cursor or cursor, RECONNECT_WAIT_S
                     yield event
             except (NoDaemon, DaemonLost):
                 pass
@@ -286,14 +294,27 @@ class Client:
         return register if handler is None else register(handler)
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Give messages to their handlers, in the order of arrival, until `stop`; or until there is nothing left to do."""
-        seq = self.health().seq  # before the first look, so that nothing falls between it and the stream
-        self._handlers.work_off()
-        if until_idle:
-            return
-        for event in self.events(after=seq, kinds=("stored", "opened")):
-            if event.seq is not None:
-                self._handlers.work_off(from_start=event.kind == "opened")
+        """Give messages to their handlers, in the order of arrival, until `stop`; or until there is nothing left to do.
+
+        A daemon that goes away meanwhile is waited for; one that is not there at the start is not.
+        """
+        cursor: str | None = self.health().cursor
+        from_start = False
+        while not self._stopped:
+            try:
+                # Before the first look, so that nothing falls between it and the stream.
+                cursor = cursor or self.health().cursor
+                self._handlers.work_off(from_start=from_start)
+                if until_idle:
+                    return
+                for event in self.events(after=cursor, kinds=("stored", "opened")):
+                    if event.seq is not None:
+                        self._handlers.work_off(from_start=event.kind == "opened")
+            except (NoDaemon, DaemonLost, RequestRefused) as trouble:
+                if until_idle or (isinstance(trouble, RequestRefused) and trouble.refusal not in _START_OVER):
+                    raise
+                cursor, from_start = None, True
+                time.sleep(RECONNECT_WAIT_S)
 
     def stop(self) -> None:
         """Let `run` and `events` end; a handler that is at work is not interrupted. May be called from any thread."""
@@ -333,9 +354,9 @@ class Client:
             return peer.member
         raise Refused(Refusal.DESTINATION_UNKNOWN, f"{shown(who)} is an earlier key; name the member by its id")
 
-    def _stream(self, seq: int, kinds: Sequence[str]) -> Iterator[Event]:
+    def _stream(self, cursor: str, kinds: Sequence[str]) -> Iterator[Event]:
         query = {"kinds": ",".join(kinds) or None}
-        with self._link.stream("/v1/events", query, {"last-event-id": str(seq)}) as lines:
+        with self._link.stream("/v1/events", query, {"last-event-id": cursor}) as lines:
             fields: dict[str, str] = {}
             for line in lines:
                 if self._stopped:
@@ -344,10 +365,8 @@ class Client:
                     name, _, value = line.partition(": ")
                     fields[name] = value
                 elif "event" in fields:
-                    number = fields.get("id")
-                    yield Event(
-                        fields["event"], msgspec.json.decode(fields["data"]), None if number is None else int(number)
-                    )
+                    data, told = msgspec.json.decode(fields["data"]), fields.get("id")
+                    yield Event(fields["event"], data, None if told is None else data["seq"], told)
                     fields = {}
                 else:
                     fields = {}  # a comment, to say that it is still there

@@ -23,6 +23,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to a document: `outcome` is edited, applied, conflict, resolved or deleted."""
 
     seq: int
+    cursor: str  # from where to go on after it
     outcome: str
     document: Document
 
@@ -84,12 +85,13 @@ class FeedClient(Client):
         """The versions of a document that are kept, the newest first."""
         return self._link.ask("GET", f"/v1/feed/history/{quote(name, safe='')}", Versions).versions
 
-    def changes(self, *, after: int | None = None) -> Iterator[Change]:
-        """What happens to documents, from now on or after a position of the device's history; each as the document is by then."""
-        start = self.health().seq if after is None else after
-        for event in self.events(after=start, kinds=(Kind.SNAPSHOT, Kind.COMPACTED)):
-            if event.seq is not None and (found := self._of_version(event.data["event_id"])) is not None:
-                yield Change(seq=event.seq, outcome=event.data["reason"], document=found)
+    def changes(self, *, after: int | str | None = None) -> Iterator[Change]:
+        """What happens to documents, from now on or after a cursor or a position; each as the document is by then."""
+        for event in self.events(after=after, kinds=(Kind.SNAPSHOT, Kind.COMPACTED)):
+            if event.seq is None or event.cursor is None:
+                continue
+            if (found := self._of_version(event.data["event_id"])) is not None:
+                yield Change(seq=event.seq, cursor=event.cursor, outcome=event.data["reason"], document=found)
 
     def _of_version(self, event_id: str) -> Document | None:
         """The document of a version; None if so much came since that this one is no longer kept."""

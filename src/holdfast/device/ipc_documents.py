@@ -325,6 +325,11 @@ class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int
 
 
+def cursor(log_id: str, seq: int) -> str:
+    """A place in the device's history that means the same entry for ever."""
+    return f"{log_id}:{seq}"
+
+
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     """How the daemon is."""
 
@@ -361,3 +366,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: int
     daemon_version: str
     schema_version: int
+
+    @property
+    def cursor(self) -> str:
+        """Where the device's history ends, for an event stream to begin there."""
+        return cursor(self.log_id, self.seq)

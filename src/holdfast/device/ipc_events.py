@@ -1,7 +1,8 @@
 """Server-sent events: every entry of the device's history, in order, and whether the relay is in reach.
 
-The id of an event is its entry's position, so whoever comes back with Last-Event-ID goes on exactly there, across a
-restart of the daemon, too. What tells of the connection is of the moment and has no id.
+The id of an event is a cursor, the log's id and the entry's position in it, so whoever comes back with Last-Event-ID goes on
+exactly there, across a restart of the daemon, too; or is told that this log has another entry there, because the home was
+restored. What tells of the connection is of the moment and has no id.
 """
 
 import asyncio
@@ -12,12 +13,18 @@ from typing import Any
 import msgspec
 
 from holdfast.device.daemon import Daemon
+from holdfast.device.forks import Fork, kept_through
+from holdfast.device.ipc_documents import cursor
 from holdfast.device.room import RoomState
-from holdfast.protocol.history import Entry, Kind
+from holdfast.protocol.history import LOG_ID_BYTES, Entry, Kind, Restored
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.protocol.tags import check_range, read_integer, shown
+from holdfast.protocol.tags import check_hex, check_range, read_integer, shown
 from holdfast.store import history
+from holdfast.store.engine import Transaction
+from holdfast.store.statements import Statements
 from holdfast.wire.route import NotAllowed, Request
+
+_SQL = Statements(__package__, "ipc.sql")
 
 CONTENT_TYPE = "text/event-stream"
 STREAMS_MAX = 32
@@ -72,16 +79,22 @@ class Events:
         head = self._daemon.look(history.head)
         if given is None:
             return head.seq
-        try:
-            after = read_integer(given, "Last-Event-ID")
-            check_range(after, "Last-Event-ID", 0)
-        except Refused as refused:
-            raise Refused(Refusal.RANGE_INVALID, refused.detail) from refused
+        log_id, after = _cursor(given)
+        if log_id not in (None, head.log_id) and after > self._shared_through(log_id):
+            detail = f"position {after} of log {log_id.hex()} is not in this one, {head.log_id.hex()}"
+            raise Refused(Refusal.OTHER_LOG, detail)
         if after > head.seq:
             raise Refused(Refusal.CURSOR_AHEAD, f"the history ends at {head.seq}")
         if after < head.anchor_seq:
             raise Refused(Refusal.RANGE_PRUNED, f"the first entries are pruned; go on after {head.anchor_seq}")
         return after
+
+    def _shared_through(self, log_id: bytes) -> int:
+        """The last position that a log shares with this one, which was restored from a copy of it; -1 if none is known."""
+        found = self._daemon.look(lambda tx: tx.rows(_SQL["restored"]))
+        restored = [Restored.decode(detail) for (detail,) in found]
+        kept = kept_through(log_id, [Fork(one.old_log_id, one.fork_seq) for one in restored])
+        return -1 if kept is None else kept
 
     async def _chunks(self, after: int, kinds: frozenset[Kind]) -> AsyncGenerator[bytes, None]:
         version, state, room = self._daemon.changes.version, None, RoomState()
@@ -93,10 +106,10 @@ class Events:
             if room.pressure is not self._daemon.room.state.pressure:
                 room = self._daemon.room.state
                 yield _event(f"outbox_pressure_{room.pressure}", msgspec.to_builtins(room))
-            page = self._page(after)
+            log_id, page = self._page(after)
             if page:
                 after = page[-1].seq
-                if said := b"".join(_entry_events(page, kinds)):
+                if said := b"".join(_entry_events(log_id, page, kinds)):
                     yield said
                 continue
             changed = await self._change(version)
@@ -105,8 +118,13 @@ class Events:
             else:
                 version = changed
 
-    def _page(self, after: int) -> list[Entry]:
-        return self._daemon.look(lambda tx: history.read(tx, after, after + PAGE_ROWS, PAGE_ROWS))
+    def _page(self, after: int) -> tuple[bytes, list[Entry]]:
+        """The next entries, and the log in which they have their positions: it may get another id while this one is read."""
+
+        def read(transaction: Transaction) -> tuple[bytes, list[Entry]]:
+            return history.head(transaction).log_id, history.read(transaction, after, after + PAGE_ROWS, PAGE_ROWS)
+
+        return self._daemon.look(read)
 
     async def _change(self, version: int) -> int | None:
         """Wait until there may be something new; None when there was nothing for so long that one should say so."""
@@ -132,15 +150,28 @@ def document(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry_events(page: Iterable[Entry], kinds: frozenset[Kind]) -> Iterable[bytes]:
+def _entry_events(log_id: bytes, page: Iterable[Entry], kinds: frozenset[Kind]) -> Iterable[bytes]:
     for entry in page:
         if not kinds or entry.kind in kinds:
-            yield _event(entry.kind, document(entry), entry.seq)
+            yield _event(entry.kind, document(entry), cursor(log_id.hex(), entry.seq))
 
 
-def _event(name: str, data: object, number: int | None = None) -> bytes:
-    head = b"" if number is None else b"id: %d\n" % number
+def _event(name: str, data: object, cursor: str | None = None) -> bytes:
+    head = b"" if cursor is None else b"id: " + cursor.encode() + b"\n"
     return head + b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
+
+
+def _cursor(text: str) -> tuple[bytes | None, int]:
+    """The log and the position of a cursor; a position alone is one of whatever log this is."""
+    log_id, _, position = text.rpartition(":")
+    try:
+        after = read_integer(position, "Last-Event-ID")
+        check_range(after, "Last-Event-ID", 0)
+        if log_id:
+            check_hex(log_id, "Last-Event-ID", LOG_ID_BYTES)
+    except Refused as refused:
+        raise Refused(Refusal.RANGE_INVALID, refused.detail) from refused
+    return bytes.fromhex(log_id) if log_id else None, after
 
 
 def _kinds(text: str | None) -> frozenset[Kind]:

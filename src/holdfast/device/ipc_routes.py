@@ -30,7 +30,7 @@ _OUTBOX = {
 }
 _SCHEDULED = {**_PAGE, "to": _OUTBOX["to"]}
 _EVENTS = {
-    "after": "Go on after this position; the header Last-Event-ID comes first.",
+    "after": "Go on after this event's id, or this position; the header Last-Event-ID comes first.",
     "kinds": "Only entries of these kinds, with commas between them.",
 }
 _EXPORT = {
