@@ -15,6 +15,7 @@ from holdfast.device.home import Home
 from holdfast.device.mesh import OtherRelay
 from holdfast.device.operations import Address
 from holdfast.protocol import document, sealing
+from holdfast.protocol.clock import DEVICES_MAX, VectorClock
 from holdfast.protocol.document import DOCUMENT_KIND, Outcome
 from holdfast.protocol.event import encode
 from holdfast.protocol.history import Kind
@@ -347,6 +348,48 @@ def test_an_edit_of_another_program_under_the_very_clock_of_one_made_here_is_a_c
     asyncio.run(world.one.client.resolve("list", "milk"))
     world.meet()
     assert bodies(world.other) == ["milk"]
+
+
+def _fill(world: World, name: str) -> None:
+    """Let so many devices edit a document of home one that no further one has a place in its clock."""
+    world.one.edit(name, "mine")
+    ((clock,),) = world.one.rows("SELECT clock FROM snapshot")
+    others = {f"device {number:02}": 1 for number in range(DEVICES_MAX - 1)}
+    full = VectorClock(tuple(sorted((dict(feed_documents.read_clock(clock).entries) | others).items())))
+    content = document.Content(version=1, name=name, body="everybody's")
+    sealed = document.seal_content(document.sealing_key(AUTHOR), content, bytes(32))
+    d = document.document_id(AUTHOR, name)
+    world.town.place.expect(201, document.sign_snapshot(AUTHOR, 1, d, Operation.PUT, full, sealed, bytes(32)))
+    world.meet()
+    assert bodies(world.one, name) == bodies(world.other, name) == ["everybody's"]
+
+
+def test_a_document_whose_clock_is_full_is_edited_only_by_those_who_are_in_it(world: World) -> None:
+    _fill(world, "list")
+    assert refusal(world.other, "list", "one more") is Refusal.DOCUMENT_FULL
+    assert refusal(world.other, "list", None) is Refusal.DOCUMENT_FULL
+    assert world.one.edit("list", "mine again")
+    world.meet()
+    assert bodies(world.other) == ["mine again"]
+
+
+def test_what_a_home_wrote_after_it_went_back_in_time_is_kept_though_the_clock_is_full(world: World) -> None:
+    """Under its old counter it would seem to be known to what the home forgot; and the meeting must not fail for ever."""
+    _fill(world, "list")
+    copy = world.one.remember()
+    for body in ("second", "third"):
+        world.one.edit("list", body)
+    world.meet()
+    world.one.go_back(copy)
+    epoch = world.one.device.epoch
+    world.one.edit("list", "written since")
+    world.meet()
+    assert world.one.device.epoch != epoch
+    for home in (world.one, world.other):
+        shown = {one.name: one.body for one in home.client.documents()}
+        assert shown.pop("list") == "third"
+        ((name, said),) = shown.items()
+        assert (str(name).partition(" ")[0], said) == ("list", "written since")
 
 
 def relay_views(home: Dwelling) -> list[RelayView]:

@@ -168,7 +168,8 @@ def unsent(transaction: Transaction, relay: str) -> list[bytes]:
 def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer, event_id: bytes) -> Edited | None:
     """Say the same once more, as a new edit: under the counter that this home has now, and dated now.
 
-    Nothing, if something has taken its place meanwhile; it may even be trimmed, and still wait in the log.
+    Nothing, if something has taken its place meanwhile; it may even be trimmed, and still wait in the log. If its clock is
+    full, it is said under another name.
     """
     kept = transaction.rows(SQL["event_of"], {"event_id": event_id})
     if not kept:
@@ -180,7 +181,27 @@ def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer
     if not old or content is None:
         return None
     edit = Edit(name=content.name, body=content.body)
-    return _write(transaction, now, random, writer, edit, _Standing(old, ()), Outcome.EDITED)
+    try:
+        return _write(transaction, now, random, writer, edit, _Standing(old, ()), Outcome.EDITED)
+    except Refused as refused:
+        if refused.refusal is not Refusal.DOCUMENT_FULL:
+            raise
+        return _write_beside(transaction, now, random, writer, edit, event_id)
+
+
+def _write_beside(
+    transaction: Transaction, now: int, random: Random, writer: Writer, edit: Edit, event_id: bytes
+) -> Edited | None:
+    """Keep an edit for which its document's clock has no place as a document of its own, once.
+
+    Under its old counter it could be taken for an edit that this home forgot, and be hidden by what came after that one.
+    """
+    ending = f" ({event_id.hex()[:SEEN_CHARACTERS_MIN]})"
+    name = edit.name[: document.NAME_CHARACTERS_MAX - len(ending)] + ending
+    known = _standing(transaction, document.document_id(writer.author.secret, name))
+    if edit.body is None or known.current:
+        return None
+    return _write(transaction, now, random, writer, Edit(name=name, body=edit.body), known, Outcome.EDITED)
 
 
 def give_up(transaction: Transaction, now: int, author: Author, event_id: bytes, seq: int) -> bool:

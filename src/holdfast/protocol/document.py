@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.hmac import HMAC
 
 from holdfast.protocol import clock as clocks
 from holdfast.protocol import sealing
-from holdfast.protocol.clock import VectorClock, dominates
+from holdfast.protocol.clock import DEVICES_MAX, VectorClock, dominates
 from holdfast.protocol.event import Event, sign_event
 from holdfast.protocol.keys import AUX_BYTES, public_key
 from holdfast.protocol.payload import PAYLOAD_BYTES_MAX
@@ -111,8 +111,15 @@ def judge(clock: VectorClock, o: Operation, current: Sequence[Version], gone: Se
     return Ruling(Outcome.RESOLVED if was_one else Outcome.APPLIED, superseded)
 
 
-def successor(known: Iterable[VectorClock], device: str) -> VectorClock:
-    """The clock of an edit on a device that knew of all these: the greatest counters, and one more of its own."""
+def successor(known: Sequence[VectorClock], device: str) -> VectorClock:
+    """The clock of an edit on a device that knew of all these: the greatest counters, and one more of its own.
+
+    No entry of a full clock could make room: without it the edit would not seem to have known of what its device did.
+    """
+    named = {name for clock in known for name, _ in clock.entries} | {device}
+    if len(named) > DEVICES_MAX:
+        detail = f"with this one {len(named)} devices have edited the document, and a clock holds {DEVICES_MAX}"
+        raise Refused(Refusal.DOCUMENT_FULL, detail)
     return clocks.increment(reduce(clocks.merge, known, VectorClock()), device)
 
 

@@ -102,6 +102,7 @@ class Refusal(StrEnum):
     DOCUMENT_CONFLICTED = "document_conflicted"
     DOCUMENT_NOT_CONFLICTED = "document_not_conflicted"
     DOCUMENT_CHANGED = "document_changed"
+    DOCUMENT_FULL = "document_full"
     # to a hook event
     HOOK_INVALID_JSON = "hook_invalid_json"
     HOOK_PAYLOAD_NOT_OBJECT = "hook_payload_not_object"
@@ -283,6 +284,7 @@ REFUSALS = total({
     Refusal.DOCUMENT_CONFLICTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Two edits did not know of each other. Look at both, then resolve the document."),
     Refusal.DOCUMENT_NOT_CONFLICTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "There is nothing to resolve. Edit the document."),
     Refusal.DOCUMENT_CHANGED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It changed since you read it. Read it again, then decide."),
+    Refusal.DOCUMENT_FULL: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Its clock is full. Edit it in a home that the clock names, or keep its text under another name."),
 
     Refusal.HOOK_INVALID_JSON: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not JSON. Run doctor; the agent may have changed its format."),
     Refusal.HOOK_PAYLOAD_NOT_OBJECT: RefusalRow(_HOOK, _PERMANENT, 400, _INVALID, "The agent's payload is not a JSON object. Run doctor."),
