@@ -373,7 +373,7 @@ def test_a_home_that_lost_its_inbox_is_brought_it_again_and_nothing_fires_twice(
             async with at_home(bob, replay=True) as b:
                 await until(lambda: b.bodies() == ["one", "two", "three"], lambda: a.receipted() == 3)
                 assert [message.replayed for message in b.messages()] == [True, True, False]
-                assert len(b.device.look(lambda tx: inbox.unfired(tx, 10))) == 1
+                assert len(b.device.look(lambda tx: inbox.page(tx, unapplied=True))) == 1
 
     asyncio.run(meet())
 

@@ -44,3 +44,29 @@ def test_a_home_from_before_operations_were_counted_and_sends_cancelled_has_all_
     assert desk.look(outbox.count)[Status.PENDING] == 3
     desk.engine.close()
     assert "operations_are_counted" not in {finding.check for finding in inspect(path)[1]}
+
+
+_BEFORE_UNFIRED = [step.name for step in database.SCHEMA.migrations].index("unfired")
+
+_OLD_MESSAGE = """
+INSERT INTO inbox
+    (arrival, id, client_message_id, broker_message_id, mesh, sender, sender_pubkey, sender_name, epoch, sequence, event_id,
+     event, status, body, priority, mentions, sent_at, received_at, was_stored, replayed, log_id, history_id, fired_at)
+VALUES (1, 'one', 'one', 'broker-1', 'mesh', 'member-bob', 'key', 'bob', zeroblob(16), 0, zeroblob(32),
+        x'7b7d', 'stored', x'68', 'next', '[]', 1, 1, 0, 0, zeroblob(16), 1, :fired_at)
+"""
+
+
+def test_a_home_from_when_messages_had_a_mark_for_their_effects_has_all_of_its_messages(tmp_path: Path) -> None:
+    path = tmp_path / "device.db"
+    engine = SqliteEngine(path)
+    engine.prepare()
+    before = Schema(program="device", migrations=database.SCHEMA.migrations[:_BEFORE_UNFIRED])
+    migrations.migrate(engine, before, lambda: START)
+    with engine.write() as transaction:
+        transaction.run(_OLD_MESSAGE, {"fired_at": START})
+    engine.close()
+    desk = Desk(path)
+    (message,) = desk.inbox(unapplied=True)
+    assert (message.id, message.body, message.applied_at) == ("one", b"h", None)
+    desk.engine.close()

@@ -30,7 +30,7 @@ _ROW = (
         "sender_name",
     ),
     *("epoch", "sequence", "event_id", "event", "status", "object_id", "body", "priority", "mentions", "expires_at"),
-    *("sent_at", "received_at", "was_stored", "replayed", "log_id", "history_id", "receipt_sequence", "fired_at"),
+    *("sent_at", "received_at", "was_stored", "replayed", "log_id", "history_id", "receipt_sequence"),
     *("applied_at", "parked_at", "handler_attempts", "last_error"),
 )
 
@@ -75,7 +75,6 @@ class Inbox:
             "log_id": log_id,
             "history_id": waiting.accepted.seq,
             "receipt_sequence": None,
-            "fired_at": at if is_readable else None,
             "applied_at": None,
             "parked_at": None,
             "handler_attempts": 0,

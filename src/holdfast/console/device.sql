@@ -96,10 +96,10 @@ SELECT arrival FROM inbox WHERE arrival < :at ORDER BY arrival DESC LIMIT :limit
 SELECT arrival FROM inbox WHERE arrival > :at ORDER BY arrival LIMIT :limit
 
 -- name: newest_unapplied
-SELECT arrival FROM inbox WHERE applied_at IS NULL AND parked_at IS NULL AND arrival < :at ORDER BY arrival DESC LIMIT :limit
+SELECT arrival FROM inbox WHERE applied_at IS NULL AND parked_at IS NULL AND replayed = 0 AND arrival < :at ORDER BY arrival DESC LIMIT :limit
 
 -- name: oldest_unapplied
-SELECT arrival FROM inbox WHERE applied_at IS NULL AND parked_at IS NULL AND arrival > :at ORDER BY arrival LIMIT :limit
+SELECT arrival FROM inbox WHERE applied_at IS NULL AND parked_at IS NULL AND replayed = 0 AND arrival > :at ORDER BY arrival LIMIT :limit
 
 -- name: newest_parked
 SELECT arrival FROM inbox WHERE parked_at IS NOT NULL AND applied_at IS NULL AND arrival < :at ORDER BY arrival DESC LIMIT :limit

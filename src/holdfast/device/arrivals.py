@@ -218,7 +218,6 @@ def _write_message(transaction: Transaction, now: int, random: Random, ruling: _
             "replayed": int(arrival.replayed),
             "log_id": arrival.log_id,
             "history_id": arrival.seq,
-            "fired_at": now if arrival.replayed else None,  # what it was to set off, it has set off
         },
     )
     transaction.insert("inbox_mention", ("member", "arrival"), [(member, number) for member in said.mentions])

@@ -35,11 +35,11 @@ ON CONFLICT (sender, epoch) DO NOTHING
 INSERT INTO inbox
     (arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
      previous_sequence, event_id, event, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
-     received_at, was_stored, replayed, log_id, history_id, fired_at, digest)
+     received_at, was_stored, replayed, log_id, history_id, digest)
 VALUES ((SELECT coalesce(max(arrival), 0) + 1 FROM inbox), :id, :client_message_id, :broker_message_id, :mesh, :topic, :sender,
         :sender_pubkey, :sender_name, :epoch, :sequence, :previous_sequence, :event_id, :event, :status, :object_id, :body,
         :meta, :priority, :reply_to, :mentions, :expires_at, :sent_at, :now, :was_stored, :replayed, :log_id, :history_id,
-        :fired_at, :digest)
+        :digest)
 RETURNING arrival
 
 -- name: store_duplicate

@@ -88,7 +88,6 @@ EXPORTED: dict[str, Table] = {
                 pa.field("receipt_sequence", NUMBER),
                 pa.field("opened_at", TIME),
                 pa.field("pruned_at", TIME),
-                pa.field("fired_at", TIME),
                 pa.field("applied_at", TIME),
                 pa.field("parked_at", TIME),
                 always("handler_attempts", NUMBER),

@@ -62,7 +62,6 @@ class Message(msgspec.Struct, frozen=True):
     replayed: bool
     opened_at: int | None
     pruned_at: int | None
-    fired_at: int | None
     applied_at: int | None
     parked_at: int | None
     handler_attempts: int
@@ -204,16 +203,6 @@ def fail(transaction: Transaction, facts: Facts, now: int, message: str, error: 
         detail = Attempt(found.handler_attempts, found.last_error or "").encode()
         history.append(transaction, now, [Draft(kind=Kind.PARKED, **about, reason="handler_failed", detail=detail)])
     return found
-
-
-def unfired(transaction: Transaction, limit: int = PAGE_ROWS) -> list[Message]:
-    """Messages that can be read and have set nothing off yet, in the order of arrival."""
-    return [_message(row) for row in transaction.rows(_SQL["unfired"], {"limit": limit})]
-
-
-def mark_fired(transaction: Transaction, now: int, messages: Sequence[str]) -> int:
-    """Note that messages have set off what they were to; says for how many that is news."""
-    return sum(transaction.run(_SQL["mark_fired"], {"id": message, "now": now}) for message in messages)
 
 
 def prune(transaction: Transaction, now: int, *, days: int = RETENTION_DAYS, limit: int = PRUNED_MAX) -> int:

@@ -1,7 +1,7 @@
 -- name: page
 SELECT arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
        previous_sequence, event_id, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
-       received_at, was_stored, replayed, opened_at, pruned_at, fired_at, applied_at, parked_at, handler_attempts, last_error
+       received_at, was_stored, replayed, opened_at, pruned_at, applied_at, parked_at, handler_attempts, last_error
 FROM inbox
 WHERE arrival > :after
   AND (:since IS NULL OR received_at >= :since)
@@ -16,29 +16,17 @@ LIMIT :limit
 -- name: find
 SELECT arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
        previous_sequence, event_id, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
-       received_at, was_stored, replayed, opened_at, pruned_at, fired_at, applied_at, parked_at, handler_attempts, last_error
+       received_at, was_stored, replayed, opened_at, pruned_at, applied_at, parked_at, handler_attempts, last_error
 FROM inbox
 WHERE id = :id
 
 -- name: called
 SELECT arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
        previous_sequence, event_id, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
-       received_at, was_stored, replayed, opened_at, pruned_at, fired_at, applied_at, parked_at, handler_attempts, last_error
+       received_at, was_stored, replayed, opened_at, pruned_at, applied_at, parked_at, handler_attempts, last_error
 FROM inbox
 WHERE client_message_id = :client_message_id
 ORDER BY arrival
-
--- name: unfired
-SELECT arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
-       previous_sequence, event_id, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
-       received_at, was_stored, replayed, opened_at, pruned_at, fired_at, applied_at, parked_at, handler_attempts, last_error
-FROM inbox
-WHERE fired_at IS NULL AND status = 'stored' AND applied_at IS NULL
-ORDER BY arrival
-LIMIT :limit
-
--- name: mark_fired
-UPDATE inbox SET fired_at = :now WHERE id = :id AND fired_at IS NULL
 
 -- name: apply
 UPDATE inbox SET applied_at = :now WHERE id = :id AND applied_at IS NULL

@@ -8,5 +8,5 @@ SELECT detail FROM history WHERE kind = 'restored' ORDER BY seq
 
 -- name: inbox_counts
 -- From the index alone: the inbox is long, and its rows are large.
-SELECT count(*) FILTER (WHERE parked_at IS NULL), count(*) FILTER (WHERE parked_at IS NOT NULL)
+SELECT count(*) FILTER (WHERE parked_at IS NULL AND replayed = 0), count(*) FILTER (WHERE parked_at IS NOT NULL)
 FROM inbox WHERE applied_at IS NULL

@@ -75,7 +75,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     replayed: bool
     opened_at: int | None
     pruned_at: int | None
-    fired_at: int | None
     applied_at: int | None
     parked_at: int | None
     handler_attempts: int

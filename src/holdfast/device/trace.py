@@ -211,7 +211,6 @@ def _recipients(transaction: Transaction, item: Item, facts: frozenset[Fact]) ->
 def _received(message: Message) -> Received:
     times = (
         ("opened", message.opened_at),
-        ("fired", message.fired_at),
         ("parked", message.parked_at),
         ("applied", message.applied_at),
     )
