@@ -228,13 +228,15 @@ MUTANTS: tuple[Mutant, ...] = (
         messages = [self._arrival(log_id, one) for one in found if one.event.kind == MESSAGE_KIND]
         rulings = [arrivals._rule(transaction, facts, one) for one in messages]
         new = [one for one in rulings if isinstance(one, arrivals._Ruling)]
-        arrivals._owe_receipts(transaction, facts, device.clock(), device.random, new)
+        for one in new:
+            owed = {one.arrival.sender: [arrivals._line(one)]}
+            arrivals._owe_receipts(transaction, facts, device.clock(), device.random, owed)
 
     def _arrival(self, log_id""",
             ),
             Change(
                 "device/arrivals.py",
-                "    _owe_receipts(transaction, facts, now, random, rulings)\n    return",
+                "    _owe_receipts(transaction, facts, now, random, owed)\n    return",
                 "    return",
             ),
         ),

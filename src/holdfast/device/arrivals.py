@@ -105,8 +105,7 @@ def store(
             continue
         told.append(_write(transaction, facts, now, random, ruling))
         drafts.append(_stored_entry(facts, ruling))
-        status = ReceiptStatus(ruling.outcome.value)
-        owed[arrival.sender].append(Receipted(arrival.event.id, arrival.was_stored, status))
+        owed[arrival.sender].append(_line(ruling))
     history.append(transaction, now, drafts)
     _owe_receipts(transaction, facts, now, random, owed)
     return told
@@ -273,6 +272,11 @@ def _reset_from(transaction: Transaction, now: int, sender: str, epoch: bytes) -
     before = transaction.rows(_SQL["last_epoch"], {"sender": sender})
     is_new = transaction.run(_SQL["meet_epoch"], {"sender": sender, "epoch": epoch, "now": now})
     return bytes(before[0][0]).hex() if is_new and before else None
+
+
+def _line(ruling: _Ruling) -> Receipted:
+    """What a receipt says of a message that was written down."""
+    return Receipted(ruling.arrival.event.id, ruling.arrival.was_stored, ReceiptStatus(ruling.outcome.value))
 
 
 def _owed_again(transaction: Transaction, arrival: Arrival) -> list[Receipted]:
