@@ -91,13 +91,13 @@ class Fates:
         self.open: dict[tuple[str, str, str], dict[str, Any]] = {}
         self.closed: Rows = []
         self.reopened: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.repeated: Rows = []
         self.unmatched: list[tuple[str, Entry]] = []
-        self._walked: list[tuple[str, bytes, Entry]] = []
+        self._standing: dict[tuple[str, str, str], dict[str, Any]] = {}  # closings that no fork has undone
         for origin, log_id, entry in story.of("relay:"):
-            self._take(story, origin, log_id, entry)
-            self._walked.append((origin, log_id, entry))
+            self._take(origin, log_id, entry)
 
-    def _take(self, story: Story, origin: str, log_id: bytes, entry: Entry) -> None:
+    def _take(self, origin: str, log_id: bytes, entry: Entry) -> None:
         if entry.kind is Kind.RESTORED:
             self._fork(origin, log_id, entry)
         elif entry.kind in (Kind.ACCEPTED, Kind.RECEIPT):
@@ -126,34 +126,20 @@ class Fates:
             if outcome == "queued":
                 self.open[origin, entry.message_id or "", member] = {**row, "passed_over": False}
             else:
-                self._end(row, log_id, entry.seq, entry.at, outcome)
-
-    def _end(
-        self,
-        row: dict[str, Any],
-        log_id: bytes,
-        seq: int,
-        at: int,
-        outcome: str,
-        was_stored: bool | None = None,
-        reason: str | None = None,
-    ) -> None:
-        kept = {name: value for name, value in row.items() if name != "passed_over"}
-        ended = {"closed_log_id": log_id, "closed_seq": seq, "closed_at": as_time(at), "outcome": outcome}
-        more = {"was_stored": was_stored, "reason": reason, "day": as_time(at).date()}
-        self.closed.append({**kept, **ended, **more})
+                self.closed.append(_ended(row, log_id, entry, outcome))
 
     def _close(self, origin: str, log_id: bytes, entry: Entry) -> None:
         key = (origin, entry.message_id or "", entry.recipient or "")
-        if key in self.reopened:
-            del self.reopened[key]
-        elif key in self.open:
-            row = self.open.pop(key)
-            if entry.kind is Kind.DELIVERED and row["kind"] == "message":
-                self._pass_over(row)
-            self._end(row, log_id, entry.seq, entry.at, str(entry.kind), entry.was_stored, entry.reason)
-        else:
+        if key not in self.reopened and key not in self.open:
             self.unmatched.append((origin, entry))
+            return
+        was_closed = key in self.reopened
+        row = self.reopened.pop(key) if was_closed else self.open.pop(key)
+        if entry.kind is Kind.DELIVERED and row["kind"] == "message" and not was_closed:
+            self._pass_over(row)
+        ended = _ended(row, log_id, entry, str(entry.kind), entry.was_stored, entry.reason)
+        (self.repeated if was_closed else self.closed).append(ended)
+        self._standing[key] = ended
 
     def _pass_over(self, delivered: dict[str, Any]) -> None:
         """What was accepted before, for the same recipient, and is still open."""
@@ -163,19 +149,36 @@ class Fates:
 
     def _fork(self, origin: str, log_id: bytes, entry: Entry) -> None:
         fork_seq = Restored.decode(entry.detail).fork_seq
+
+        def is_undone(row: dict[str, Any], of: str) -> bool:
+            log = row["closed_log_id" if of == "closed" else "log_id"]
+            return bool(row["origin"] == origin and log != log_id and row[f"{of}_seq"] > fork_seq)
+
         for key, row in list(self.open.items()):
-            if row["origin"] == origin and row["log_id"] != log_id and row["accepted_seq"] > fork_seq:
-                self._end(self.open.pop(key), row["log_id"], entry.seq, entry.at, "rolled_back")
+            if is_undone(row, "accepted"):
+                self.closed.append(_ended(self.open.pop(key), row["log_id"], entry, "rolled_back"))
+        for key, row in list(self._standing.items()):
+            if is_undone(row, "closed"):
+                self.reopened[key] = {name: row[name] for name in _OPENED}
+                del self._standing[key]
         for key, row in list(self.reopened.items()):
-            if row["origin"] == origin and row["log_id"] != log_id and row["accepted_seq"] > fork_seq:
+            if is_undone(row, "accepted"):
                 del self.reopened[key]
-        for row in self.closed:
-            is_undone = row["closed_log_id"] != log_id and row["closed_seq"] > fork_seq
-            is_kept = row["log_id"] == log_id or row["accepted_seq"] <= fork_seq
-            if row["origin"] == origin and row["outcome"] in CLOSINGS and is_undone and is_kept:
-                key = (origin, row["message_id"], row["recipient"])
-                opened = {name: value for name, value in row.items() if name in _OPENED}
-                self.reopened[key] = opened
+
+
+def _ended(
+    row: dict[str, Any],
+    log_id: bytes,
+    entry: Entry,
+    outcome: str,
+    was_stored: bool | None = None,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    """A delivery with the entry that closed it."""
+    at = as_time(entry.at)
+    opened = {name: row[name] for name in _OPENED}
+    closed = {"closed_log_id": log_id, "closed_seq": entry.seq, "closed_at": at, "outcome": outcome, "day": at.date()}
+    return {**opened, **closed, "was_stored": was_stored, "reason": reason}
 
 
 _OPENED = (

@@ -43,7 +43,7 @@ CLOSED = [
 PASSED_OVER = StructField("passed_over", BooleanType(), nullable=False)
 SCHEMA = StructType(
     [
-        StructField("state", StringType(), nullable=False),  # open, closed, reopened, unmatched
+        StructField("state", StringType(), nullable=False),  # open, closed, reopened, repeated, unmatched
         *(StructField(field.name, field.dataType) for field in (*OPENED, *CLOSED)),
         PASSED_OVER,
     ]
@@ -63,6 +63,7 @@ def fate(
     old_fate_open: DataFrame,
     old_fate_reopened: DataFrame,
     old_message_fate: DataFrame,
+    old_fate_repeated: DataFrame,
     old_extent: DataFrame,
     extent: DataFrame,
     new_history: DataFrame,
@@ -71,7 +72,8 @@ def fate(
     held = _with_cut(old_fate_open, extent).select(
         *_OPENED, "passed_over", F.lit(False).alias("was_closed"), F.when(_is_cut(), _rolled_back()).alias("given")
     )
-    reopened = _reopened(old_fate_reopened, old_message_fate, logs_of(old_extent), extent)
+    old_closed = _closed_before(old_message_fate, old_fate_repeated)
+    reopened = _reopened(old_fate_reopened, old_closed, logs_of(old_extent), extent)
     waiting = held.unionByName(_accepted(new_history)).unionByName(reopened)
     met = waiting.join(_closings(new_history), on=_BY, how="full_outer")
     return _shown(met).select(*SCHEMA.fieldNames())
@@ -130,12 +132,16 @@ def _rolled_back() -> Column:
     return _closing(F.col("log_id"), F.col("cut_seq"), F.col("cut_at"), F.lit("rolled_back"))
 
 
-def _reopened(
-    old_fate_reopened: DataFrame, old_message_fate: DataFrame, old_logs: list[Log], extent: DataFrame
-) -> DataFrame:
-    """What a restored relay has open again though it was closed past the fork: the fate stays what it was.
+def _closed_before(*closings: DataFrame) -> DataFrame:
+    """Every closing of every delivery up to this batch: its first, and those that came after a restore had undone one."""
+    first, repeated = (closed.select(*_OPENED, "closed_log_id", "closed_seq", "outcome") for closed in closings)
+    return first.unionByName(repeated)
 
-    Only here old fates are read, and only those past a fork that was not known before.
+
+def _reopened(old_fate_reopened: DataFrame, old_closed: DataFrame, old_logs: list[Log], extent: DataFrame) -> DataFrame:
+    """The deliveries that a restored relay has open again, though the log it left closed them past the fork.
+
+    Only here old closings are read, and only those past a fork that was not known before.
     """
     known = old_fate_reopened.select(*_OPENED)
     before = {(log.origin, log.log_id): log.valid_until for log in old_logs}
@@ -148,7 +154,7 @@ def _reopened(
             & (F.col("closed_seq") > log.valid_until)
             & F.col("outcome").isin(*CLOSINGS)
         )
-        known = known.unionByName(old_message_fate.where(is_undone).select(*_OPENED))
+        known = known.unionByName(old_closed.where(is_undone).select(*_OPENED))
     return (
         _with_cut(known, extent)
         .where(~_is_cut())
@@ -176,7 +182,7 @@ def _shown(met: DataFrame) -> DataFrame:
     own = (
         F.when(is_given, _state(F.lit("closed"), F.col("given")))
         .when(~is_told, _state(left, nothing))
-        .when(~F.col("was_closed"), _state(F.lit("closed"), F.col("closing")))
+        .otherwise(_state(F.when(F.col("was_closed"), "repeated").otherwise("closed"), F.col("closing")))
     )
     is_loose = is_told & (~is_open | is_given | ~is_first)
     states = F.array(F.when(is_open & is_first, own), F.when(is_loose, _state(F.lit("unmatched"), F.col("closing"))))
