@@ -1,4 +1,4 @@
-"""Logs and where they were left, if all of a history's restores are looked at in one go, as a backfill does."""
+"""Where logs were left for restored ones, and from where on a history is known."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ import pytest
 from holdfast.pipeline.tables.extent import Log, _cut_off, began
 from holdfast.protocol.history import Restored
 
-A, B, C = (letter * 16 for letter in (b"A", b"B", b"C"))
+A, B, C, D = (letter * 16 for letter in (b"A", b"B", b"C", b"D"))
 
 
 @dataclass(frozen=True)
@@ -22,25 +22,36 @@ class Fork:
     detail: bytes
 
 
-def fork(minute: int, old: bytes, new: bytes, seq: int) -> Fork:
+def fork(read: bytes, old: bytes, new: bytes, seq: int) -> Fork:
+    """The entry of a restore, in the log that was read: a restored log has those of all logs before it."""
     told = Restored(old, new, seq, b"c" * 32)
-    return Fork("relay:x", new, seq + 1, datetime(2026, 1, 1, 0, minute, tzinfo=UTC), told.encode())
+    return Fork("relay:x", read, seq + 1, datetime(2026, 1, 1, tzinfo=UTC), told.encode())
 
+
+FIRST, SECOND, THIRD = (A, B, 10), (B, C, 20), (C, D, 30)
 
 CASES = {
-    "one behind the other": ([fork(1, A, B, 10), fork(2, B, C, 20)], {A: 10, B: 20, C: None}),
-    "back to before the first": ([fork(1, A, B, 10), fork(2, A, C, 5)], {A: 5, B: 5, C: None}),
-    "once": ([fork(1, A, B, 10)], {A: 10, B: None, C: None}),
+    "once": (A, [[fork(B, *FIRST)]], {A: 10, B: None}),
+    "twice": (A, [[fork(B, *FIRST)], [fork(C, *SECOND)]], {A: 10, B: 20, C: None}),
+    "twice before anybody read": (A, [[fork(C, *FIRST), fork(C, *SECOND)]], {A: 10, B: 20, C: None}),
+    "twice, read in two batches": (A, [[fork(C, *FIRST)], [fork(C, *SECOND)]], {A: 10, B: 20, C: None}),
+    "again before the first forks were read": (
+        C,
+        [[fork(D, *FIRST)], [fork(D, *SECOND), fork(D, *THIRD)]],
+        {A: 10, B: 20, C: 30, D: None},
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_last_log_is_whole_and_every_other_ends_where_it_was_left(name: str) -> None:
-    forks, ends = CASES[name]
-    logs = {("relay:x", log_id): Log("relay:x", log_id, 1, 30) for log_id in ends if log_id != C or len(forks) > 1}
-    _cut_off(logs, forks)  # type: ignore[arg-type]  # rows of Spark's have these names
-    found = {log_id: log.valid_until for (_, log_id), log in logs.items()}
-    assert found == {log_id: ends[log_id] for log_id in found}
+    known, batches, ends = CASES[name]
+    logs = {("relay:x", known): Log("relay:x", known, 1, 5)}
+    for forks in batches:
+        read = "relay:x", forks[0].log_id
+        logs.setdefault(read, Log(*read, 1, 40))
+        _cut_off(logs, forks)  # type: ignore[arg-type]  # rows of Spark's have these names
+    assert {log_id: log.valid_until for (_, log_id), log in logs.items()} == ends
 
 
 def log(log_id: bytes, first_seq: int | None, last_seq: int | None, valid_until: int | None = None) -> Log:

@@ -39,11 +39,8 @@ class Story:
         log.update(last_seq=entry.seq, last_at=entry.at, last_chain=entry.chain)
         if entry.kind is Kind.RESTORED:
             fork = Restored.decode(entry.detail)
-            self.logs.setdefault((origin, fork.old_log_id), {"cut": None})
-            for (other, name), cut in self.logs.items():
-                is_older = other == origin and name not in (log_id, fork.new_log_id)
-                if is_older and (cut["cut"] is None or fork.fork_seq < cut["cut"][0]):
-                    cut["cut"] = (fork.fork_seq, entry.seq, entry.at)
+            left = self.logs.setdefault((origin, fork.old_log_id), {})
+            left["cut"] = (fork.fork_seq, entry.seq, entry.at)
 
     def cut(self, origin: str, log_id: bytes) -> tuple[int, int, int] | None:
         found: tuple[int, int, int] | None = self.logs[origin, log_id]["cut"]

@@ -97,17 +97,20 @@ def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, b
 
 
 def _forks(new_history: DataFrame) -> list[Row]:
-    """The entries that tell of a restore, in the order of time: a later one may go back to an earlier position."""
+    """The entries that tell of a restore, in order: a batch has one log of each history."""
     is_whole = (F.col("kind") == "restored") & (F.octet_length("detail") == RESTORED_BYTES)
-    return new_history.where(is_whole).select("origin", "log_id", "seq", "at", "detail").orderBy("at", "seq").collect()
+    return new_history.where(is_whole).select("origin", "seq", "at", "detail").orderBy("seq").collect()
 
 
 def _cut_off(logs: dict[tuple[str, bytes], Log], forks: Sequence[Row]) -> None:
-    """Cut logs off at the forks that left them, one after the other; what a later fork began was not there yet."""
-    known = [(fork, Restored.decode(bytes(fork.detail))) for fork in forks]
-    for number, (row, fork) in enumerate(known):
-        later = {told.new_log_id for other, told in known[number + 1 :] if other.origin == row.origin}
-        _fork(logs, row.origin, {bytes(row.log_id), *later}, row.seq, row.at, fork)
+    """Cut off each log that was left for a restored one; it is known from now on, if only by its name.
+
+    What that one had left itself was cut off further ahead, where it began.
+    """
+    for row in forks:
+        fork = Restored.decode(bytes(row.detail))
+        place = row.origin, fork.old_log_id
+        logs[place] = logs.get(place, Log(*place)).cut(fork.fork_seq, row.seq, row.at)
 
 
 def logs_of(extent: DataFrame) -> list[Log]:
@@ -175,13 +178,3 @@ def _begun(log: Log, logs: dict[tuple[str, bytes], Log]) -> Log:
         if origin == log.origin and begun == log.first_chain:
             return replace(log, first_bytes=None, first_chain=None)
     return log
-
-
-def _fork(
-    logs: dict[tuple[str, bytes], Log], origin: str, spared: set[bytes], seq: int, at: datetime, fork: Restored
-) -> None:
-    """Cut every other log that was there before the fork; the old one is known from now on, if only by its name."""
-    logs.setdefault((origin, fork.old_log_id), Log(origin, fork.old_log_id))
-    for key, log in logs.items():
-        if key[0] == origin and key[1] not in (*spared, fork.new_log_id):
-            logs[key] = log.cut(fork.fork_seq, seq, at)
