@@ -1,8 +1,8 @@
-"""Tables that a lake lacks because it is older than they are, or has in an older form: computed from all that it has read.
+"""Computes tables that a lake lacks, or has with other columns, from the history in it.
 
-That is done as if in one batch. How histories are cut into batches shows in no table, so this leaves what the batches before would have
-left. Where a history did not go on where it had been read to, because its log was restored or entries were pruned unread, it is done as
-if in one batch up to there and another from there on (`replay`).
+All of the history is taken as one batch. How histories are cut into batches shows in no table, so this gives the rows that the batches
+before would have given. Where a log was restored, or entries were pruned unread, there is a batch up to there and one from there on
+(`replay`).
 """
 
 from collections.abc import Collection, Mapping
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 class _Computing(Protocol):
-    """How tables are computed."""
+    """A way to compute tables."""
 
     versions: dict[str, int]
 
     def staged(self, table: Table) -> Path:
-        """A table's rows, computed and written."""
+        """Compute a table and write its rows; returns their folder."""
         ...
 
 
 class _Everything(Inputs):
-    """Inputs of a batch that brings all that the lake has."""
+    """Computes tables in one batch, which has all of the history."""
 
     def __init__(
         self, spark: "SparkSession", lake: Lake, tables: Mapping[str, Table], last: Run, steps: list[Step]
@@ -57,7 +57,7 @@ class _Everything(Inputs):
 
 
 class _StepByStep:
-    """The steps of everything, computed once when the first table is asked for."""
+    """Computes tables in steps: all of them when the first one is asked for."""
 
     def __init__(self, replay: Replay, wanted: Collection[str]) -> None:
         self.versions = dict(replay.last.versions)
@@ -74,10 +74,10 @@ class _StepByStep:
 
 
 def to_rebuild(lake: Lake, tables: Mapping[str, Table], last: Run, named: Collection[str] = ()) -> tuple[str, ...]:
-    """The tables that are computed anew: those that are named or have other columns now, and all that is made of them.
+    """The tables to compute anew: those that are named or have other columns now, and all that are made of them.
 
-    What was computed anew for a batch that ended early has its columns already, and rows that nobody has read yet. A table
-    that such a batch made is among them, though no complete one names it.
+    Tables that an interrupted batch computed anew are among them, though they have their columns already and no complete batch
+    names them.
     """
     stored = [one for one in tables.values() if one.is_stored]
     kept = [one for one in stored if one.name in last.versions or lake.delta(one.name) is not None]
@@ -101,12 +101,12 @@ def _with_what_is_made_of(tables: Mapping[str, Table], wanted: Collection[str]) 
 
 
 def _is_taken(one: Table) -> bool:
-    """Whether rows were taken over from what devices hold: computed anew it would have only what they still hold."""
+    """Whether a table has rows of the state of devices: computed anew it would have only what they still hold."""
     return reads_state(one) and not one.finds
 
 
 def lacking(tables: Mapping[str, Table], last: Run) -> list[Table]:
-    """The tables that a batch should have left and did not."""
+    """The tables that the last batch did not leave."""
     return [one for one in tables.values() if one.is_stored and one.name not in last.versions]
 
 
@@ -170,7 +170,7 @@ def _fill(table: Table, computing: _Computing, lake: Lake, number: int) -> None:
     if table.function is None:
         return
     if lake.committed(table.name) < number:
-        if reads_state(table):  # what was then cannot be asked any more; the next comparison of everything tells
+        if reads_state(table):  # the state of that time is gone; the next full batch compares
             lake.commit_unchanged(table, number)
         else:
             lake.commit(table, number, computing.staged(table))

@@ -1,4 +1,4 @@
-"""A finding: one thing that is not as the histories say it must be. Every table that finds has these columns and no others."""
+"""The columns of a finding: one thing that is not as the histories say it must be. Every findings table has these and no others."""
 
 from holdfast.pipeline.schema import FLAG, NUMBER, TEXT, TIME, columns, with_optional
 

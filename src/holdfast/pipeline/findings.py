@@ -1,4 +1,4 @@
-"""All findings of a lake: counted, and the first of them. There may be millions, so nobody is ever given all of their rows."""
+"""The findings of a lake, counted, and the first of them. There may be millions, so nothing here reads all of their rows."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from holdfast.pipeline.finding import COLUMNS
 _COLUMNS = ", ".join(f'"{field.name}"' for field in COLUMNS.fields)
 
 OF_HISTORY = "history/"
-"""What the key of a finding begins with that tells of the rule of the history itself."""
+"""How the keys of findings begin that say that `history` broke its rule."""
 
 
 @dataclass(frozen=True)
 class Count:
-    """How many findings there are."""
+    """The number of violations, and of all findings by kind."""
 
     violations: int
     kinds: Mapping[str, int]
@@ -27,7 +27,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one table that finds, and the SQL of some of its rows."""
+    """The files of a findings table, and the function that gives the SQL relation of some of them."""
 
     paths: Sequence[Path]
     relation: Callable[[Sequence[Path]], str]
@@ -35,13 +35,13 @@ class Files:
 
 @dataclass(frozen=True)
 class Findings:
-    """What tables that find have after a batch."""
+    """The rows of all findings tables as they are after a batch."""
 
     tables: Mapping[str, Files]
     answer: Callable[[str], list[dict[str, Any]]]
 
     def first(self, most: int) -> list[dict[str, Any]]:
-        """So many rows, violations first, each with its table."""
+        """At most so many findings, violations first, each with the name of its table."""
         order = 'is_violation DESC, kind, key, "table", origin'
         return self.answer(f"SELECT * FROM ({self._rows}) ORDER BY {order} LIMIT {most}")  # noqa: S608 - a number
 
@@ -53,7 +53,7 @@ class Findings:
         return Count(sum(row["violations"] for row in rows), {row["kind"]: row["rows"] for row in rows})
 
     def first_of_each(self) -> list[dict[str, Any]]:
-        """Per table, history and kind the first position that a finding has; and all that tells of the history's own rule."""
+        """The finding with the least position per table, history and kind; and every one that says that `history` broke its rule."""
         names = '"table", origin, kind'
         sql = f"""
             SELECT {names}, arg_min(key, seq) AS key, min(seq) AS seq FROM ({self._rows}) WHERE seq IS NOT NULL GROUP BY ALL
@@ -63,7 +63,7 @@ class Findings:
         return self.answer(sql)
 
     def new_violations(self, before: "Findings") -> int:
-        """How many violations there are that there were not; only in files that were not there either."""
+        """How many violations there are that an earlier batch did not have. Only files that it did not have are read for them."""
         count = 0
         for name, now in self.tables.items():
             known = before.tables[name]

@@ -1,4 +1,4 @@
-"""The tables that the runner writes itself, one row a batch or a finding: no function of others, and no work for Spark."""
+"""The tables that the runner writes itself, without Spark: one row per batch or finding."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
@@ -18,31 +18,31 @@ _VERSION = columns(table=TEXT, version=NUMBER)
 
 
 def _record(name: str, meaning: str, key: tuple[str, ...], struct: Struct, **more: Any) -> Table:
-    found = cast("StructType", struct)  # which it answers like, and no Spark writes these tables
+    found = cast("StructType", struct)  # it has the same methods, and Spark never writes these tables
     return Table(name=name, meaning=meaning, key=key, schema=found, writing=Writing.RECORD, function=None, **more)
 
 
 BREACH = _record(
     "breach",
-    "A table that broke its rule, or a log that lost what it had: what the runner itself found.",
+    "Findings of the runner itself: tables that broke their rule, and logs that lost entries.",
     ("kind", "key"),
     finding.COLUMNS,
     finds=True,
-    rule="What is known already is not told again.",
+    rule="A finding is there once.",
 )
 
 CERTIFICATE = _record(
     "certificate",
-    "What a batch certifies, signed with the lake's key; each names the one before by its hash.",
+    "One row per certificate: what the lake holds after a batch, signed with its key; it names the one before by its hash.",
     ("number",),
     columns(number=NUMBER, at=TIME, document=TEXT, pubkey=TEXT, signature=BYTES),
     reads=("history", "message_fate", "fate_open", "receipt"),
-    rule="It is signed, follows the one before, and is of the batch that was certified last.",
+    rule="A certificate is signed, names the one before, and the last one is of the last certified batch.",
 )
 
 RUN = _record(
     "run",
-    "A complete batch: what it read, where every log stands, and the version of every table; committed last.",
+    "One row per complete batch: what it read, where every log stands, and the version of every table; committed last.",
     ("number",),
     columns(
         number=NUMBER,

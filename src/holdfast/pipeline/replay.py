@@ -1,8 +1,8 @@
-"""Tables computed from all that a lake has read, step by step, as its batches did: for histories that were not read in one go.
+"""Computes tables anew from the history in a lake, in steps, if a history was restored or pruned unread.
 
-A fork undoes what was read before it, and behind entries that were pruned unread nobody knows what went on before: what had been read by
-then shows in tables. So there is a step for every such time, and in each every table is computed that the wanted ones are made of, on a
-lake of their own beside the lake.
+A fork undoes entries that were read before it, and after entries that were pruned unread a log begins anew: which entries a lake had read
+by then shows in its tables. So a step ends before every such place. Each step computes the wanted tables and all that they are made of, in
+a second lake beside the first.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 HISTORY = "history"
 
 KINDS = frozenset(map(str, Kind))
-"""What the entries of everything are of."""
+"""The kinds of a step's entries: any."""
 
 
 @dataclass(frozen=True)
 class Replay:
-    """What a lake has read, and the steps in which it did."""
+    """A lake whose tables are computed anew, and the steps to do that in."""
 
     spark: "SparkSession"
     lake: Lake
@@ -37,7 +37,7 @@ class Replay:
     steps: Sequence[Step]
 
     def compute(self, wanted: Collection[str]) -> Lake:
-        """A lake that has these tables and all that they are made of."""
+        """Compute these tables and all that they are made of; returns the lake that has them."""
         beside = Lake(self.lake.staged_path("replay"), self.lake.step)
         beside.path.mkdir(mode=0o700, parents=True)
         beside.create()
@@ -51,7 +51,7 @@ class Replay:
         return beside
 
     def entries(self, name: str, number: int) -> "Column":
-        """Which entries the history is in a step, by the name of an input."""
+        """The condition for the entries that an input of this name has in a step: old_, new_ or both."""
         step = _step_of(self.steps)
         if name.startswith("new_"):
             return step == number
@@ -59,7 +59,7 @@ class Replay:
 
 
 class _StepInputs(Inputs):
-    """The inputs of one step."""
+    """The inputs of the tables in one step."""
 
     def __init__(
         self, replay: Replay, beside: Lake, made: Collection[str], old_versions: Mapping[str, int], number: int
@@ -82,7 +82,7 @@ class _StepInputs(Inputs):
         return found.where(self._replay.entries(name, self._number)) if table.name == HISTORY else found
 
     def _kept(self, name: str, table: Table) -> list[Path]:
-        """Files of a table that is not computed: of one that was taken over all rows come with the last step."""
+        """The files of a table that is not computed here: of the history always, of any other only in the last step."""
         is_there = table.name == HISTORY or (self._number == len(self._replay.steps) and not name.startswith("old_"))
         return self._replay.lake.files(table.name, self._replay.last.versions.get(table.name)) if is_there else []
 
@@ -103,7 +103,7 @@ def _write(table: Table, inputs: Inputs, beside: Lake, number: int) -> None:
 
 
 def made_of(tables: Mapping[str, Table], wanted: Collection[str]) -> list[str]:
-    """Tables and all that they are computed from, in order, but for what is taken over as it is."""
+    """The wanted tables and all that they are computed from, in order; without the history and tables of the sources' state."""
     found, waiting = set(), list(wanted)
     while waiting:
         table = tables[waiting.pop()]
@@ -116,7 +116,7 @@ def made_of(tables: Mapping[str, Table], wanted: Collection[str]) -> list[str]:
 
 
 def move(beside: Lake, table: Table, target: Path) -> None:
-    """Give the rows that a table has in such a lake another place."""
+    """Move the files of a table from the second lake to another folder."""
     target.mkdir(parents=True)
     handle = beside.delta(table.name)
     for path in [] if handle is None else live_files(handle):
@@ -126,7 +126,7 @@ def move(beside: Lake, table: Table, target: Path) -> None:
 
 
 def _step_of(steps: Sequence[Step]) -> "Column":
-    """The number of the step that an entry came with; of what nobody asked for the last one that read its log."""
+    """The number of the step that read an entry; of an entry outside of all ranges the last step that read its log."""
     from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
     read = [(one, number) for number, step in enumerate(steps, 1) for one in step.ranges]

@@ -1,4 +1,4 @@
-"""Messages that came before their key did."""
+"""Messages that arrived before the key to read them."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -16,7 +16,7 @@ SCHEMA = StructType(
 
 @table(key=("origin", "seq"), schema=SCHEMA, writing=Writing.PASSING, kinds=("opened",))
 def reopened(new_history: DataFrame, history: DataFrame) -> DataFrame:
-    """Where messages arrived that could be read only now."""
+    """One row per message that arrived earlier and can be read since this batch, because its key came."""
     opened = new_history.where(F.col("kind") == "opened").select("origin", "event_id").distinct()
     stored = history.where(F.col("kind") == "stored")
     return stored.join(F.broadcast(opened), on=["origin", "event_id"], how="left_semi").select("origin", "seq")

@@ -1,4 +1,4 @@
-"""Every message of the owner that can be read, with its text. It stays when the home has let go of it."""
+"""The messages of the owner that can be read, with their text. They stay when the home has deleted them."""
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from pyspark.sql import Column, DataFrame, Window
@@ -18,7 +18,7 @@ SCHEMA = StructType(
         StructField("at", TimestampType(), nullable=False),
         StructField("direction", StringType(), nullable=False),  # received or sent
         StructField("peer", StringType(), nullable=False),  # who wrote it, or to whom it was written
-        StructField("peer_name", StringType()),  # as it was then; of what was received
+        StructField("peer_name", StringType()),  # at that time; of received messages
         StructField("mesh", StringType(), nullable=False),
         StructField("topic", StringType()),
         StructField("client_message_id", StringType(), nullable=False),
@@ -28,11 +28,11 @@ SCHEMA = StructType(
         StructField("day", DateType(), nullable=False),  # of `at`, UTC
     ]
 )
-_META_AT = 42  # where a payload's meta has its length, in a blob whose first byte is 1
+_META_AT = 42  # where the length of the meta is in a blob of version 1
 
 
 def messages_can_be_found(new_search_message: DataFrame) -> DataFrame:
-    """A message is there once, has words, and belongs to the mesh of its device."""
+    """A message is there once, has words, and is of the mesh of its device."""
     is_right = (
         (F.col("words") > 0)
         & (F.col("mesh") == device_mesh("origin"))
@@ -59,7 +59,7 @@ def search_message(
     state_sent: DataFrame,
     old_search_message: DataFrame,
 ) -> DataFrame:
-    """One row per message with words in it that the owner got or wrote."""
+    """One row per message that the owner received or sent and that has words in it."""
     came = new_history.where(F.col("kind") == "stored").select("origin", "seq").unionByName(new_reopened).distinct()
     went = new_history.where(F.col("kind") == "enqueued").select("origin", "seq")
     both = _received(state_inbox.join(came, on=["origin", "seq"], how="left_semi")).unionByName(
@@ -67,15 +67,15 @@ def search_message(
     )
     words = F.size(words_of("text")).cast("bigint")
     found = both.withColumn("text", utf8("body")).withColumn("words", words).withColumn("day", day_of("at"))
-    # A home that was restored gets again what it lost, and tells of it again.
+    # A restored home receives messages again that it had lost.
     order = F.row_number().over(Window.partitionBy(*KEY).orderBy("seq"))
     first = found.where(F.col("words") > 0).withColumn("order", order).where(F.col("order") == 1)
     return first.join(old_search_message.select(*KEY), on=list(KEY), how="left_anti").select(*SCHEMA.fieldNames())
 
 
 def words_of(column: str) -> Column:
-    """The words of a text, composed and in lower case, as often as they come; none where there is no text."""
-    # Spark has no function of its own that composes.
+    """The words of a text, composed and in lower case, with repetitions; none where there is no text."""
+    # Spark has no function for Unicode normal forms.
     text = F.arrow_udf(_composed, StringType())(column)  # type: ignore[attr-defined]  # which the stubs leave out
     return F.coalesce(F.regexp_extract_all(F.lower(text), F.lit(WORD), F.lit(0)), F.array().cast("array<string>"))
 
@@ -95,7 +95,7 @@ def _received(inbox: DataFrame) -> DataFrame:
 
 
 def _sent(sent: DataFrame) -> DataFrame:
-    """What was written to members and topics. A blob is what was sealed: version, object, sequence, then meta and body."""
+    """The messages to members and topics. A blob is what was sealed: version, object, sequence, then meta and body."""
     meta_bytes = _length("blob", F.lit(_META_AT))
     body = F.expr("substring(blob, body_at)")
     is_text = F.col("destination_kind").isin("dm", "topic") & (F.hex(F.substring("blob", 1, 1)) == "01")
@@ -115,5 +115,5 @@ def _sent(sent: DataFrame) -> DataFrame:
 
 
 def _length(column: str, at: Column) -> Column:
-    """Four bytes, big-endian, from a place that counts from 1."""
+    """The four-byte big-endian number at a place that counts from 1."""
     return F.conv(F.hex(F.substring(F.col(column), at, F.lit(4))), 16, 10).cast("int")

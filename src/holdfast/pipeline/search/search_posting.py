@@ -1,4 +1,4 @@
-"""Which words are in which message: what a search looks words up in."""
+"""Which words are in which message: the index that a search uses."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -14,7 +14,7 @@ SCHEMA = StructType(
         StructField("origin", StringType(), nullable=False),
         StructField("log_id", BinaryType(), nullable=False),
         StructField("seq", LongType(), nullable=False),
-        StructField("times", LongType(), nullable=False),  # that the word comes in the message
+        StructField("times", LongType(), nullable=False),  # how often the word is in the message
     ]
 )
 
@@ -35,6 +35,6 @@ def every_word_is_counted(new_search_posting: DataFrame, new_search_message: Dat
     invariant=every_word_is_counted,
 )
 def search_posting(new_search_message: DataFrame) -> DataFrame:
-    """One row per word and message that it is in."""
+    """One row per word and message: how often the word is in it."""
     words = new_search_message.select(*MESSAGE, F.explode(words_of("text")).alias("word"))
     return words.groupBy("word", *MESSAGE).agg(F.count("word").alias("times"))

@@ -1,4 +1,4 @@
-"""Counts by day that batches add to: what a day's partition held, and what came to it."""
+"""Counts by day: a batch adds what it brings to what the partitions of those days held."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,17 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 
 def summed(old: DataFrame, brought: DataFrame, days: DataFrame, key: Sequence[str], counts: Sequence[str]) -> DataFrame:
-    """The counts of the days that a batch touched, after it. `days` has those of all that is brought, which would be counted twice for them."""
+    """The counts of some days after a batch: what they held, and what the batch brought.
+
+    `days` has every day that anything is brought for, because their partitions are replaced.
+    """
     kept = old.join(F.broadcast(days.distinct()), on="day", how="left_semi")
     both = kept.select(*key, *counts).unionByName(brought.select(*key, *counts))
     return both.groupBy(*key).agg(*(F.sum(name).alias(name) for name in counts))
 
 
 def fallen_short(table: DataFrame, brought: DataFrame, key: Sequence[str], counts: Sequence[str]) -> DataFrame:
-    """Keys for which a table counts less than a batch brought; an absent value is a value like others here."""
+    """The keys for which a table counts less than a batch brought; a null in a key equals a null."""
     mine, theirs = table.alias("mine"), brought.alias("theirs")
     same = F.lit(True)
     for name in key:

@@ -1,4 +1,4 @@
-"""What several tables read out of entries: whose they are, and what is inside of details."""
+"""Columns that several tables read out of entries: whose they are, and what is in their details."""
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -9,7 +9,7 @@ CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 """Kinds of entries that end an open delivery, and its outcome at the same time."""
 
 BUCKETS = 64
-"""Parts that a table without days is divided into; a batch rewrites those that it touches."""
+"""How many partitions a table without days has; a batch rewrites those that it touches."""
 
 
 def of_relay(origin: str = "origin") -> Column:
@@ -33,28 +33,28 @@ def device_member(origin: str = "origin") -> Column:
 
 
 def number_at(bytes_column: str, start: int) -> Column:
-    """Eight bytes, big-endian, from a place that counts from 1; null where they are no number of ours."""
+    """The eight-byte big-endian number at a place that counts from 1; null where there are fewer bytes, or it is too great."""
     digits = F.hex(F.substring(F.col(bytes_column), start, 8))
     return F.when(F.length(digits) == 16, F.conv(digits, 16, 10).try_cast("bigint"))
 
 
 def utf8(bytes_column: str | Column) -> Column:
-    """Bytes as text; null where they are none, for what somebody did to a detail must not end the run that looks for it."""
+    """Bytes as text; null where they are not UTF-8, since a detail that somebody damaged must not end the run."""
     return F.try_validate_utf8(F.col(bytes_column) if isinstance(bytes_column, str) else bytes_column)
 
 
 def known_time(time: str) -> Column:
-    """A time, if it is one that there are words for."""
+    """A time; null where a damaged entry has one outside of what `times` can write."""
     return F.when(F.unix_micros(time).between(times.MIN_US, times.MAX_US), F.col(time))
 
 
 def day_of(time: str) -> Column:
-    """The day of a time, UTC; of one that no calendar has the first there is, where its entry lies, too."""
+    """The day of a time, UTC; 1970-01-01 for a damaged time, where the history has its entry, too."""
     return F.coalesce(F.to_date(known_time(time)), F.lit("1970-01-01").cast("date"))
 
 
 def bucket(*key: str) -> Column:
-    """The part of its table that a row with this key lies in."""
+    """The number of the partition for a row with this key."""
     return F.pmod(F.xxhash64(*key), F.lit(BUCKETS)).cast("int")
 
 

@@ -1,4 +1,4 @@
-"""The columns of a table that finds, as Spark has them."""
+"""The columns of a findings table, as a schema of Spark's."""
 
 from holdfast.pipeline.finding import COLUMNS
 from holdfast.pipeline.schema import to_spark

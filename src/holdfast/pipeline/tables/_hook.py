@@ -1,4 +1,4 @@
-"""Hook events as the histories of devices tell them: what is in the details of their entries."""
+"""Hook events, read out of the entries of devices."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -7,7 +7,7 @@ from holdfast.pipeline.tables._entry import of_device, utf8
 
 SESSION = ["device", "agent", "session"]
 SYNTHETIC = "holdfast-doctor-"
-"""Sessions of our own making, by which `hook doctor` follows an event to its end."""
+"""How the names of those sessions begin that `hook doctor` makes up for its test events."""
 
 _LENGTH_BYTES = 4
 _NUMBER_BYTES = 8
@@ -15,7 +15,7 @@ _TEXTS = ("agent", "session", "event_type", "event_name")
 
 
 def hook_events(new_history: DataFrame, extent: DataFrame, history: DataFrame) -> DataFrame:
-    """The events that agents' hooks brought in this batch, each once, of sessions that have a name."""
+    """The hook events of this batch, each once; those of unnamed and of test sessions are left out."""
     found = received(new_history).withColumnRenamed("origin", "device")
     own = found.where((F.col("session") != "") & ~F.col("session").startswith(SYNTHETIC))
     events = own.select(*SESSION, "log_id", "event_id", "seq", "at", "event_type", "event_name", "received_at")
@@ -23,7 +23,7 @@ def hook_events(new_history: DataFrame, extent: DataFrame, history: DataFrame) -
 
 
 def received(entries: DataFrame) -> DataFrame:
-    """Entries of events that came, with what their details say; null where they say nothing that can be read."""
+    """The entries of hook events, with the fields of their details as columns; null where a detail is damaged."""
     told = entries.where(of_device() & (F.col("kind") == "hook_received"))
     place: Column = F.lit(1)
     for name in _TEXTS:
@@ -36,9 +36,9 @@ def received(entries: DataFrame) -> DataFrame:
 
 
 def _told_first(events: DataFrame, extent: DataFrame, history: DataFrame) -> DataFrame:
-    """Events without those that were told before: a device that was restored tells again what it had forgotten to have told."""
+    """The events that no earlier entry has: a restored device may receive an event a second time."""
     restored = extent.where(of_device() & F.col("valid_until").isNotNull()).select(F.col("origin").alias("device"))
-    if restored.isEmpty():  # the past is read for devices that were restored, and for no others
+    if restored.isEmpty():  # only for restored devices the past is read
         return events
     told = history.where(of_device() & (F.col("kind") == "hook_received")).withColumnRenamed("origin", "device")
     again = told.join(F.broadcast(restored.distinct()), on="device", how="left_semi").select(
@@ -51,6 +51,6 @@ def _told_first(events: DataFrame, extent: DataFrame, history: DataFrame) -> Dat
 
 
 def _number(bytes_column: str, start: Column, length: int) -> Column:
-    """A big-endian number from a place that counts from 1."""
+    """The big-endian number at a place that counts from 1; null where there are fewer bytes."""
     digits = F.hex(F.substring(bytes_column, start, F.lit(length)))
     return F.when(F.length(digits) == 2 * length, F.conv(digits, 16, 10).try_cast("bigint"))

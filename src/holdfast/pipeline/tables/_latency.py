@@ -15,7 +15,7 @@ def bucket(latency: Column) -> Column:
 
 
 def _part(scaled: Column) -> Column:
-    """The part of its octave that a number lies in: a logarithm is off by one at most, and the edges on both sides are exact."""
+    """Which part of its octave a number lies in: the logarithm may be off by one, so it is compared with the exact edges beside it."""
     edges = F.array(*map(F.lit, EDGES))
     guess = F.floor((F.log2(scaled.cast("double")) - BITS) * PER_OCTAVE).cast("int")
     near = F.greatest(F.lit(0), F.least(guess, F.lit(PER_OCTAVE - 1)))

@@ -1,7 +1,7 @@
-"""Whether entries hash to their chains, found out where they lie.
+"""Checks whether entries hash to their chains, one record batch after another.
 
-Entries lie in the order of their positions, so nearly each follows from the one before it in the same record batch. Only what does
-not has to be compared across batches: where a part without gaps begins, and where it ends.
+Entries lie in the order of their positions, so nearly every one can be checked against the one before it in the same record batch. Left
+to be compared across batches are only the first and the last entry of each part without gaps.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 
 COLUMNS = tuple(name for name in HISTORY.fieldNames() if name != "day")
-"""What is read of an entry."""
+"""The columns of an entry that are read."""
 
 _LOG = ("origin", "log_id")
 _NAMES = ("kind", "mesh", "message_id", "client_message_id", "sender", "epoch")
@@ -26,7 +26,7 @@ _BYTES = pa.large_binary()
 
 
 def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of each record batch the parts without gaps that it consists of, and the entries inside of them that are not what they should be."""
+    """For each record batch of entries the rows of `link`: its parts without gaps, and the wrong entries inside of them."""
     for batch in batches:
         if batch.num_rows:
             yield _parts(batch)
@@ -64,18 +64,18 @@ def _where(is_so: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def _numbers(values: pa.Array) -> Any:
-    """As NumPy has them; where a damaged entry has none, one that follows nothing."""
+    """The numbers as an array of NumPy's; -1 where a damaged entry has none."""
     return pc.fill_null(values, _ABSENT).to_numpy(zero_copy_only=False)
 
 
 def _as_before(column: pa.Array) -> Any:
-    """Of every value but the first, whether it is the one before."""
+    """For every value but the first, whether it equals the one before."""
     same = pc.equal(column.slice(1), column.slice(0, len(column) - 1))
     return pc.fill_null(same, False).to_numpy(zero_copy_only=False)
 
 
 def entry_bytes(batch: pa.RecordBatch) -> pa.Array:
-    """The bytes of entries that their chains cover, as `protocol.history.encode` makes them of one."""
+    """The bytes of each entry that its chain covers: those that `protocol.history.encode` makes."""
     column = dict(zip(batch.schema.names, batch.columns, strict=True))
     return _joined(
         *_integer(column["seq"]),
@@ -98,7 +98,7 @@ def _joined(*parts: pa.Array) -> pa.Array:
 
 
 def _field(values: pa.Array) -> list[pa.Array]:
-    """Texts or bytes behind their lengths; nothing behind an absent one."""
+    """Each text or byte string behind its length; -1 alone where it is absent."""
     raw = values.cast(_BYTES)
     lengths = pc.fill_null(pc.cast(pc.binary_length(raw), pa.int64()), _ABSENT)
     return [_big_endian(lengths, ">i4"), pc.fill_null(raw, b"")]
@@ -116,7 +116,7 @@ def _flag(values: pa.Array) -> list[pa.Array]:
 
 
 def _list(values: pa.Array) -> list[pa.Array]:
-    """The items of each list one after another, behind the length of all."""
+    """The items of each list, one after another, behind their length in bytes."""
     items = values.flatten()
     parts = items.flatten() if pa.types.is_struct(items.type) else [items]
     joined = _joined(*(piece for part in parts for piece in _field(part)))

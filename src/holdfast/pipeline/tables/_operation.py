@@ -1,4 +1,4 @@
-"""The operation logs of devices against their histories: a send is there if it was written down, and stands where they say."""
+"""Compares the operation logs of devices with their histories: every send is there, with the status that the history says."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -11,7 +11,7 @@ _STATUSES = {"relayed": "done", "dead": "dead", "aborted": "aborted"}
 
 
 def told_by_all(entries: DataFrame) -> DataFrame:
-    """Where every send stands by a whole history. What was given up stays so, whatever answer comes later."""
+    """The status of every send by a whole history. A dead or aborted one stays so, whatever answer comes later."""
     sends = entries.where(of_device() & F.col("sequence").isNotNull())
     is_lost = (F.col("kind") == "attempted") & F.col("reason").eqNullSafe("rolled_back")
     moves = F.when((F.col("kind") == "enqueued") | is_lost, "pending").when(F.col("kind") == "relayed", "done")
@@ -35,7 +35,7 @@ def told_by_all(entries: DataFrame) -> DataFrame:
 
 
 def told_by_batch(new_sender: DataFrame, batch: Batch) -> DataFrame:
-    """Where those sends stand that a batch wrote down or settled; late answers change nothing."""
+    """The status of the sends that a batch enqueued or settled; late answers change nothing."""
     is_new = F.lit(False)
     for one in batch.ranges:
         is_new = is_new | ((F.col("origin") == one.origin) & (F.col("enqueued_seq") > one.after))
@@ -58,7 +58,7 @@ def told_by_batch(new_sender: DataFrame, batch: Batch) -> DataFrame:
 def operation_orphans(
     expected: DataFrame, state_operation: DataFrame, later_entry: DataFrame, looked_at: DataFrame
 ) -> DataFrame:
-    """Sends that the operation log lacks, or has otherwise than the history says."""
+    """Findings: sends that an operation log lacks, or has with another status than the history."""
     in_hand = F.when(F.col("status") == "inflight", "pending").otherwise(F.col("status"))
     found = state_operation.select(*_SEND, F.col("client_message_id").alias("found_id"), in_hand.alias("found_status"))
     later = later_entry.where(F.col("sequence").isNotNull()).select(*_SEND).distinct()

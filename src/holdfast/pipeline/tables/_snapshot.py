@@ -1,4 +1,4 @@
-"""Snapshots as entries tell of them, and which of a document's snapshots nothing dominates."""
+"""Snapshots, read out of entries, and which of a document's snapshots no other one dominates."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -36,16 +36,16 @@ SAID = StructType(
         StructField("size", LongType(), nullable=False),
     ]
 )
-IS_PRUNED = StructField("is_pruned", BooleanType(), nullable=False)  # the relay let go of it and knows its clock
+IS_PRUNED = StructField("is_pruned", BooleanType(), nullable=False)  # the relay has deleted it and keeps its clock
 
 _DETAIL = "author string, c string, created_at long, d string, kind long, o string, vc array<array<string>>"
 
 CHUNK = 1_000
-"""Positions of one document that are looked at together first, so that no task has to hold all of a busy one."""
+"""How many positions of a document are compared at once at first, so that no task holds all snapshots of a busy document."""
 
 
 def snapshots(entries: DataFrame) -> DataFrame:
-    """The snapshots among entries. What is no snapshot, though it says so, breaks the chain and is told there."""
+    """The snapshots among entries. An entry whose detail is no snapshot is left out: `chain_break` finds it."""
     told = entries.where(of_relay() & (F.col("kind") == "snapshot")).select(
         *("origin", "seq", "event_id", "size"),
         F.col("at").alias("accepted_at"),
@@ -74,12 +74,12 @@ def prunings(entries: DataFrame) -> DataFrame:
 
 
 def clock_of(pairs: Column) -> Column:
-    """A clock out of pairs of texts."""
+    """A vector clock made of pairs of device and counter, both text."""
     return F.transform(pairs, lambda one: F.struct(one[0].alias("device"), one[1].try_cast("bigint").alias("counter")))
 
 
 def covers(known: Column, other: Column) -> Column:
-    """Whether a clock is as far as another for every device that the other names."""
+    """Whether a clock is at least as far as another for every device that the other one names."""
     return F.forall(
         other,
         lambda one: F.exists(
@@ -89,7 +89,7 @@ def covers(known: Column, other: Column) -> Column:
 
 
 def with_standing(rows: DataFrame) -> DataFrame:
-    """Rows of documents with whether nothing else of their document dominates them."""
+    """The rows with `is_current`: whether no other row of the same document dominates it."""
     one = F.struct(*rows.columns)
     placed = rows.select(
         *DOCUMENT,
@@ -108,7 +108,7 @@ def with_standing(rows: DataFrame) -> DataFrame:
 
 
 def _events(clock: str) -> Column:
-    """How many events a clock counts; who dominates another counts more."""
+    """The sum of a clock's counters: a clock that dominates another has the greater sum."""
     return F.aggregate(clock, F.lit(0).cast("bigint"), lambda total, one: total + one["counter"])
 
 
@@ -117,9 +117,9 @@ def _seqs(clocked: Column) -> Column:
 
 
 def _frontier(clocked: Column) -> Column:
-    """Those that no other covers. The greatest come first, so nothing that comes later can dominate what is kept.
+    """The clocks that no other one covers. They come by descending sum, so none can dominate one that was kept before.
 
-    Of two with one clock, which is a deletion that was pruned and told anew, the newer one counts.
+    Two are equal where a deletion was pruned and published anew: the newer one comes first and is kept.
     """
     return F.aggregate(
         clocked,

@@ -1,4 +1,4 @@
-"""A relay's snapshots against its history: each is there, says what it said, and is current if nothing dominates it."""
+"""Compares a relay's snapshots with its history: each is there, unchanged, and current if no other one dominates it."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -15,7 +15,7 @@ _DETAILS = {
 
 
 def standing_by_all(entries: DataFrame, current_snapshot: DataFrame) -> DataFrame:
-    """How every snapshot of a whole history stands."""
+    """Every snapshot of a whole history, with whether it is current, pruned or thinned."""
     current = current_snapshot.select("origin", "seq", "is_pruned", F.lit(True).alias("is_current"))
     rows = snapshots(entries).join(current, on=["origin", "seq"], how="left")
     gone = rows.join(prunings(entries), on=DOCUMENT, how="left")
@@ -31,7 +31,7 @@ def standing_by_all(entries: DataFrame, current_snapshot: DataFrame) -> DataFram
 def snapshot_orphans(
     standing: DataFrame, state_snapshot: DataFrame, later_entry: DataFrame, looked_at: DataFrame
 ) -> DataFrame:
-    """Snapshots that the relay lacks, or has otherwise than its history says."""
+    """Findings: snapshots that a relay lacks, or has otherwise than its history says."""
     expected = standing.where(~F.col("is_pruned")).select(
         *("origin", "seq", "is_thinned", F.col("accepted_at").alias("at")), _fact().alias("expected")
     )

@@ -1,4 +1,4 @@
-"""How far the sessions of agents are: the last turn of each, from which the next batch goes on."""
+"""The last turn of every session of an agent, which the next batch goes on from."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -13,14 +13,14 @@ SCHEMA = StructType([*TURN, STOP_NAME, StructField("bucket", IntegerType(), null
 
 
 def hook_entries_can_be_read(new_history: DataFrame) -> DataFrame:
-    """The detail of every entry of a hook event says whose it is, and when it came."""
+    """The detail of every entry of a hook event names an agent and an event, and says when it came."""
     told = received(new_history)
     is_right = F.col("agent").isNotNull() & F.col("event_type").isNotNull() & F.col("received_at").isNotNull()
     return told.where(~is_right).select("origin", "seq")
 
 
 def touched_buckets(new_turn: DataFrame) -> DataFrame:
-    """Buckets with a session that this batch touched."""
+    """The buckets of the sessions that this batch touched."""
     return new_turn.select(bucket(*SESSION).alias("bucket")).distinct()
 
 

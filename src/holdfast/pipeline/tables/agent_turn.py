@@ -1,4 +1,4 @@
-"""What agents did: from a prompt to the end of what it led to, as the hooks on their devices told it."""
+"""The turns of agents, from a prompt to the end of the work on it, as the hooks on their devices told them."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -15,7 +15,7 @@ _KEY = ["device", "agent", "session", "n"]
 
 
 def turns_follow_each_other(new_turn: DataFrame, agent_turn: DataFrame) -> DataFrame:
-    """A turn is there once, has a known outcome and not less than nothing in it; only a session's last one is open."""
+    """A turn is there once, has a known outcome and no negative count; only the last turn of a session is open."""
     days = F.broadcast(new_turn.select(day_of("began_at").alias("day")).distinct())
     near = agent_turn.join(days, on="day", how="left_semi")
     is_wrong = ~F.col("outcome").isin(*OUTCOMES) | (F.col("tools") < 0) | (F.col("errors") < 0) | (F.col("n") < 1)
@@ -26,7 +26,7 @@ def turns_follow_each_other(new_turn: DataFrame, agent_turn: DataFrame) -> DataF
 
 
 def touched_days(new_turn: DataFrame) -> DataFrame:
-    """Days on which a turn began that this batch began, went on with or ended."""
+    """The days on which those turns began that this batch began, went on with or ended."""
     return new_turn.select(day_of("began_at").alias("day")).distinct()
 
 
@@ -41,7 +41,7 @@ def touched_days(new_turn: DataFrame) -> DataFrame:
     invariant=turns_follow_each_other,
 )
 def agent_turn(old_agent_turn: DataFrame, new_turn: DataFrame) -> DataFrame:
-    """One row per turn of an agent: when it was asked, when it stopped, how many tools and errors, and how it ended."""
+    """One row per turn of an agent: when it was prompted, when it stopped, its tool calls and errors, and how it ended."""
     kept = old_agent_turn.join(F.broadcast(touched_days(new_turn)), on="day", how="left_semi").join(
         new_turn.select(*_KEY), on=_KEY, how="left_anti"
     )

@@ -1,4 +1,4 @@
-"""The relay's signed anchors that devices kept: those that can be held against its history now, and those that cannot yet."""
+"""The anchors that relays signed for devices: those that can be compared with the relay's history now, and those that wait for it."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -28,7 +28,7 @@ KEPT = [
 ]
 SCHEMA = StructType(
     [
-        StructField("state", StringType(), nullable=False),  # open: the relay's history does not reach so far; met
+        StructField("state", StringType(), nullable=False),  # met: the lake has the relay's entry; open: not yet
         *KEPT,
         StructField("relay_origin", StringType()),
     ]
@@ -37,11 +37,11 @@ SCHEMA = StructType(
 
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING)
 def anchor(old_anchor_open: DataFrame, extent: DataFrame, new_history: DataFrame) -> DataFrame:
-    """What relays signed for devices: what this batch can check, and what waits for the relay's history."""
+    """One row per anchor that a device kept: it can be checked in this batch, or waits for the relay's history."""
     kept = [field.name for field in KEPT]
     both = old_anchor_open.select(*kept).unionByName(kept_anchors(new_history).select(*kept))
     joined = both.join(F.broadcast(_relay_logs(extent)), on="relay_log_id", how="left")
-    # What a restored relay never saw is void, and what was pruned before the lake began cannot be checked any more.
+    # An anchor past a fork is void: the restored relay never had that entry. One before the lake's first entry cannot be checked.
     counts = F.coalesce(F.col("relay_seq") <= F.col("valid_until"), F.lit(True)) & F.coalesce(
         F.col("relay_seq") >= F.col("began_seq"), F.lit(True)
     )
@@ -51,7 +51,7 @@ def anchor(old_anchor_open: DataFrame, extent: DataFrame, new_history: DataFrame
 
 
 def kept_anchors(history: DataFrame) -> DataFrame:
-    """What devices tell of the relay's yes, with its signature."""
+    """The anchors in the `relayed` entries of devices: what a relay signed when it accepted a send."""
     relayed = history.where(of_device() & (F.col("kind") == "relayed") & (F.octet_length("detail") == ANCHOR_BYTES))
     return relayed.select(
         *("origin", "log_id", "seq", "at"),
@@ -66,10 +66,10 @@ def kept_anchors(history: DataFrame) -> DataFrame:
 
 
 def _relay_logs(extent: DataFrame) -> DataFrame:
-    """Every log of a relay that is known by name, and how far its relay's history is known at all."""
+    """Every log of a relay whose id is known, and how far the lake has read that relay's history."""
     relays = extent.where(F.col("origin").startswith("relay:"))
     reached = relays.groupBy("origin").agg(
-        F.max(F.least("last_seq", "valid_until")).alias("reached_seq"),  # of two the lesser that is known
+        F.max(F.least("last_seq", "valid_until")).alias("reached_seq"),  # `least` passes over a null
     )
     known = relays.join(reached, on="origin", how="inner").join(began_frame(extent), on="origin", how="left")
     return known.select(

@@ -1,4 +1,4 @@
-"""Anchors that devices kept of positions that the lake has not read at the relay yet."""
+"""Anchors of positions that the lake has not read at the relay yet."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -10,11 +10,11 @@ from holdfast.pipeline.tables.anchor import KEPT
 SCHEMA = StructType(KEPT)
 
 ANCHORS_OPEN_MAX = 10_000
-"""How many of one device wait for one log of a relay, which the lake may never read; the latest, for a chain holds all before it."""
+"""How many anchors of a device are kept per log of a relay, which the lake may never read: the last ones, whose chains cover all before."""
 
 
 def anchors_have_the_size_of_anchors(anchor_open: DataFrame) -> DataFrame:
-    """An anchor has a chain of 32 bytes and a signature of 64, and no device has more than may wait."""
+    """An anchor has a chain of 32 bytes and a signature of 64, and no device has more of them than the limit."""
     is_wrong = (F.octet_length("relay_chain") != 32) | (F.octet_length("signature") != 64)
     waiting = anchor_open.groupBy("origin", "relay_log_id").agg(F.count("seq").alias("seq"))
     many = waiting.where(F.col("seq") > ANCHORS_OPEN_MAX)
@@ -29,7 +29,7 @@ def anchors_have_the_size_of_anchors(anchor_open: DataFrame) -> DataFrame:
     invariant=anchors_have_the_size_of_anchors,
 )
 def anchor_open(new_anchor: DataFrame) -> DataFrame:
-    """What relays signed for devices and the lake could not check yet."""
+    """One row per anchor that a device kept and the lake cannot check yet."""
     latest = Window.partitionBy("origin", "relay_log_id").orderBy(F.desc("relay_seq"), F.desc("seq"), "log_id")
     waiting = new_anchor.where(F.col("state") == "open").withColumn("place", F.row_number().over(latest))
     return waiting.where(F.col("place") <= ANCHORS_OPEN_MAX).select(*SCHEMA.fieldNames())

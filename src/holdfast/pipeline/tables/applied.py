@@ -1,4 +1,4 @@
-"""The last rung: what recipients' applications took, and what they could not."""
+"""What recipients' applications did with their messages: the last step of a delivery."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -27,7 +27,7 @@ SCHEMA = StructType(
 
 
 def applications_speak_for_themselves(new_applied: DataFrame) -> DataFrame:
-    """What was applied has a message and a sender, and was applied by whom the history belongs to."""
+    """A row names a message and a sender, and its recipient is the member whose device wrote the entry."""
     is_right = (
         F.col("message_id").isNotNull() & F.col("sender").isNotNull() & (F.col("recipient") == device_member("origin"))
     )
@@ -43,6 +43,6 @@ def applications_speak_for_themselves(new_applied: DataFrame) -> DataFrame:
     invariant=applications_speak_for_themselves,
 )
 def applied(new_history: DataFrame) -> DataFrame:
-    """One row per message that an application took, or that was parked because it could not."""
+    """One row per message that an application applied, or that was parked because it could not."""
     told = new_history.where(of_device() & F.col("kind").isin("applied", "parked"))
     return told.withColumn("outcome", F.col("kind")).select(*SCHEMA.fieldNames())

@@ -1,4 +1,4 @@
-"""Who decided what: administration, moderation, requeues, and logs that were restored or let go of a part."""
+"""Who decided what: administration, moderation, requeues, and logs that were restored or pruned."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ SCHEMA = StructType(
     ]
 )
 _OWN = ("restored", "pruned", "register_consumer")
-"""What a program writes down by itself."""
+"""Actions that a program takes by itself."""
 
 _ASKED = "action STRING, member STRING, topic STRING, name STRING, invite STRING, author STRING"
 
 
 def decisions_are_named(new_audit_log: DataFrame) -> DataFrame:
-    """A decision of a mesh has an actor and is not called unknown."""
+    """A decision in a mesh has an actor, and no action is unknown."""
     is_asked = ~F.col("action").isin(*_OWN)
     is_wrong = (F.col("action") == "unknown") | (is_asked & F.col("actor").isNull())
     return new_audit_log.where(F.coalesce(is_wrong, F.lit(True))).select("origin", "seq")
@@ -49,7 +49,7 @@ def decisions_are_named(new_audit_log: DataFrame) -> DataFrame:
     invariant=decisions_are_named,
 )
 def audit_log(new_history: DataFrame) -> DataFrame:
-    """One row per decision of a person or of a program about what the others may do, see or lose."""
+    """One row per decision of a person or a program about what others may do, see or lose."""
     decisions = _decisions()
     told = new_history.where(reduce(or_, (one.is_so for one in decisions)))
     asked = F.when(F.col("kind") == "admin", F.from_json(utf8("detail"), _ASKED))
@@ -61,7 +61,7 @@ def audit_log(new_history: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Decision:
-    """Entries that tell of a decision, and where in them it stands."""
+    """One sort of decision: which entries tell of it, and where in them its parts are."""
 
     is_so: Column
     action: Column
@@ -75,11 +75,11 @@ def _of_whichever(decisions: Sequence[_Decision], name: str) -> Column:
 
 
 def _decisions() -> list[_Decision]:
-    """What tells of which; an entry is at most one of them."""
+    """Every sort of decision; an entry is of one sort at most."""
     kind, nothing = F.col("kind"), F.lit(None)
     is_admin = of_relay() & (kind == "admin")
     is_reader = F.col("destination_kind").eqNullSafe("consumer")  # who reads the export, and how far it has come
-    # That messages and keys of topics go when their time is over nobody decided by then; the history has each of them.
+    # A message or a topic's key that is pruned because its time is over is nobody's decision; the history has those entries.
     is_log_pruned = (kind == "pruned") & F.col("message_id").isNull() & F.col("recipient").isNull()
     is_moderated = of_relay() & (kind == "moderated") & F.col("recipient").isNull()
     action = F.coalesce("asked.action", F.lit("unknown"))

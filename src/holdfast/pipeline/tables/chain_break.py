@@ -1,9 +1,9 @@
-"""Where a history is not the chain that it claims to be, or not the one that its relay signed.
+"""Finds entries that do not follow from the one before, and histories that are not the ones their relays signed.
 
-Each entry's bytes are made anew and hashed behind the chain of the entry before: where they lie, as far as they lie behind each other
-(`link`), and here where a part begins, behind the last entry of the part before.
-Where a relay pruned its history it signed the chain there, as it does for devices: what the lake has of it must end so, and what
-a lake has that began later must go on from there.
+The bytes of each entry are made anew and hashed together with the chain of the entry before. Inside of parts without gaps `link` does
+that; here the first entry of each part is compared with the last one of the part before.
+Where a relay pruned its history it signed the chain at that position, as it does for devices. The entry that the lake has there must
+have this chain, and a lake that began later must go on from it.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ _LOG = ["origin", "log_id"]
 
 
 def findings_name_their_entry(new_chain_break: DataFrame) -> DataFrame:
-    """A break has a history and a position."""
+    """A finding names the position of an entry."""
     return new_chain_break.where(F.col("seq").isNull()).select("origin", "kind", "key")
 
 
@@ -46,13 +46,13 @@ def chain_break(
     old_chain_break: DataFrame,
     batch: Batch,
 ) -> DataFrame:
-    """Entries that do not follow from the one before, and anchors that a history does not keep to."""
+    """Findings: entries that do not follow from the one before, and signed anchors that a relay's history contradicts."""
     logs = logs_of(extent)
     cuts = _cuts(new_history, extent, batch)
     linked = _linked(new_link, _starts(new_history, cuts, batch))
     anchors = new_anchor.where(F.col("state") == "met").withColumn("is_cut", F.lit(False)).unionByName(cuts, True)
     found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors, batch))
-    if batch.full:  # everything was read up to the heads, so nothing can be on its way
+    if batch.full:  # everything was read up to the heads, so nothing that is missing can still come
         found = found.unionByName(_tails(new_anchor, extent)).unionByName(_beginnings(extent))
     told = found.select(*SCHEMA.fieldNames()).dropDuplicates(["origin", "kind", "key"])  # one anchor, many devices
     return told.join(
@@ -61,9 +61,9 @@ def chain_break(
 
 
 def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
-    """Where a relay pruned its history, as the anchors that it then signed.
+    """The anchors that relays signed where they pruned their histories.
 
-    A log that was restored keeps what the one before it signed, under that one's id: there is a row for each that may have.
+    A restored log keeps those of the log before it, which were signed under that one's id: there is a row for every id it may be.
     """
     is_cut = F.lit("pruned" in batch.kinds) & (F.col("kind") == "pruned") & (F.octet_length("detail") == CUT_BYTES)
     ids = extent.select("origin", F.col("log_id").alias("relay_log_id"))
@@ -81,18 +81,18 @@ def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
 
 
 def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
-    """Where each history's range begins, and the chain there; of a log's very first entry `extent` sees to that."""
+    """The position and chain that each range goes on from; no chain for a log's very first entry, which `extent` checks."""
     rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
     known = few.listed(new_history.sparkSession, rows, "origin string, log_id binary, after long, chain binary")
     signed = cuts.select("origin", F.col("relay_seq").alias("after"), "relay_chain").dropDuplicates(["origin", "after"])
-    # A position is cut once; of a damaged log that tells of it twice any one will do, for the other is found to be wrong.
+    # A position is pruned once; where a damaged log says so twice either will do, for the other one is found to be wrong.
     return known.join(F.broadcast(signed), on=["origin", "after"], how="left").select(
         *_LOG, "after", F.coalesce("chain", "relay_chain").alias("start")
     )
 
 
 def _linked(new_link: DataFrame, starts: DataFrame) -> DataFrame:
-    """Parts, each with the end of those before it, and what is wrong inside of them. Of parts that overlap all but one begin in a wrong place."""
+    """The rows of `link`, each with the end of the parts before it. Of parts that overlap, all but one begin in a wrong place."""
     end = F.when(F.col("last_seq").isNotNull(), F.struct("last_seq", "last_at", "last_chain"))
     order = Window.partitionBy(*_LOG).orderBy("seq", F.col("last_seq").desc_nulls_last(), "at", "chain", "bytes")
     before = F.max(end).over(order.rowsBetween(Window.unboundedPreceding, -1))
@@ -112,7 +112,7 @@ def _breaks(linked: DataFrame) -> DataFrame:
         _said(is_back, "time_goes_back", F.lit("is earlier than the entry before it")),
         _said(is_other, "chain_mismatch", F.lit("does not hash to its chain")),
     )
-    broken = linked.where(is_gap | is_back | is_other)  # nearly none: only of these it takes long to say what is wrong
+    broken = linked.where(is_gap | is_back | is_other)  # nearly none: what is wrong is worked out for these alone
     wrong = broken.select("*", F.explode(F.filter(said, lambda one: one.isNotNull())).alias("said"))
     return wrong.select(
         "origin",
@@ -129,7 +129,7 @@ def _said(is_wrong: Column, kind: str, detail: Column) -> Column:
 
 
 def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame, batch: Batch) -> DataFrame:
-    """Anchors beside the entries that they are of. Of the past only the positions between the least and the greatest are read."""
+    """Findings: anchors that differ from their entries, or that were not signed. Only positions between the least and greatest are read."""
     distinct = anchors.groupBy("relay_origin", "relay_log_id", "relay_seq", "relay_chain", "signature", "is_cut").agg(
         F.min("origin").alias("device"), F.min_by("seq", "origin").alias("device_seq")
     )
@@ -141,7 +141,8 @@ def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame, ba
         F.col("origin").alias("relay_origin"), F.col("seq").alias("relay_seq"), "at", "chain"
     )
     joined = _signed(distinct, batch).join(entries, on=["relay_origin", "relay_seq"], how="left")
-    differs = F.coalesce(F.col("chain") != F.col("relay_chain"), ~F.col("is_cut"))  # others have what was cut off
+    # The lake may lack an entry only if it was pruned.
+    differs = F.coalesce(F.col("chain") != F.col("relay_chain"), ~F.col("is_cut"))
     is_forged = ~F.col("is_signed")
     forged = F.concat(F.lit("entry "), F.col("device_seq"), F.lit(" keeps an anchor that its relay did not sign"))
     whom = F.when(F.col("is_cut"), "when it pruned").otherwise(F.concat(F.lit("for "), F.col("device")))
@@ -158,7 +159,7 @@ def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame, ba
 
 
 def _signed(distinct: DataFrame, batch: Batch) -> DataFrame:
-    """Anchors with whether their relay signed them. Of a cut that is known once the ids of all its logs are."""
+    """The anchors with whether their relay signed them; for a pruned position that is known once all log ids of the history are."""
     verified = distinct.mapInArrow(_verified, f"{_ddl(distinct)}, is_signed boolean")
     anchors = verified.where(~F.col("is_cut"))
     same = ["relay_origin", "relay_seq", "relay_chain", "signature", "is_cut", "device", "device_seq"]
@@ -174,7 +175,7 @@ def _signed(distinct: DataFrame, batch: Batch) -> DataFrame:
 
 
 def _tails(new_anchor: DataFrame, extent: DataFrame) -> DataFrame:
-    """Anchors past the end of a log that was read to its end: what they sign was there once."""
+    """Findings: logs that were read to their end, and of which an anchor signs a later entry."""
     logs = extent.where(F.col("origin").startswith("relay:") & F.col("valid_until").isNull()).select(
         F.col("origin").alias("log_origin"), F.col("log_id").alias("relay_log_id"), "last_seq"
     )
@@ -194,7 +195,7 @@ def _tails(new_anchor: DataFrame, extent: DataFrame) -> DataFrame:
 
 
 def _beginnings(extent: DataFrame) -> DataFrame:
-    """First entries that follow from the id of no log of their history, now that all of them are known."""
+    """Findings: first entries that follow from no log id of their history, now that all ids are known."""
     return extent.where(F.col("first_bytes").isNotNull()).select(
         "origin",
         F.lit("chain_mismatch").alias("kind"),
@@ -207,7 +208,7 @@ def _beginnings(extent: DataFrame) -> DataFrame:
 
 
 def alive(history: DataFrame, logs: list[Log]) -> DataFrame:
-    """Entries that no restored log has cut off."""
+    """The entries that count: those past a fork are left out."""
     is_cut = F.lit(False)
     for log in logs:
         if log.valid_until is not None:
@@ -225,7 +226,7 @@ def _ddl(frame: DataFrame) -> str:
 
 
 def _verified(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Record batches of anchors with whether the relay of their origin signed them."""
+    """Record batches of anchors, with whether the relay signed each."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in _SIGNED)
         verdicts = [_is_signed(*row) for row in zip(*columns, strict=True)]

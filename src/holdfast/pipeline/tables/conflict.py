@@ -1,4 +1,4 @@
-"""Documents that were changed in several places without one knowing of the other, until somebody resolves it."""
+"""Documents that were changed in several places at once, until somebody resolves that."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -37,7 +37,7 @@ SCHEMA = StructType(
 
 
 def conflicts_have_sides(conflict: DataFrame, current_snapshot: DataFrame) -> DataFrame:
-    """A conflict is told once, has at least two sides, and all of them are current."""
+    """A document is there once and has at least two sides, all of them current snapshots."""
     told = conflict.groupBy(*DOCUMENT).agg(F.count("count").alias("times"), F.max("count").alias("count"))
     current = current_snapshot.where(~F.col("is_pruned")).join(told, on=DOCUMENT, how="left_semi")
     counted = current.groupBy(*DOCUMENT).agg(F.count("seq").alias("current"))
@@ -54,7 +54,7 @@ def conflicts_have_sides(conflict: DataFrame, current_snapshot: DataFrame) -> Da
     invariant=conflicts_have_sides,
 )
 def conflict(old_conflict: DataFrame, new_snapshot_standing: DataFrame) -> DataFrame:
-    """Every document with several current snapshots."""
+    """One row per document with several current snapshots, which are its sides."""
     touched = new_snapshot_standing.select(*DOCUMENT).distinct()
     sides = new_snapshot_standing.where(F.col("is_current") & ~F.col("is_pruned"))
     found = sides.groupBy(*DOCUMENT).agg(

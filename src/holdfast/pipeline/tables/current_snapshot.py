@@ -1,4 +1,4 @@
-"""The snapshots that no other of their document dominates: what a bootstrap hands over, as the histories tell it."""
+"""The current snapshots of every document by the history: those that a new device is given."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -12,7 +12,7 @@ SCHEMA = StructType([*SAID, IS_PRUNED])
 
 
 def nothing_current_is_dominated(current_snapshot: DataFrame, new_snapshot_standing: DataFrame) -> DataFrame:
-    """No current snapshot of a touched document covers another."""
+    """No current snapshot of a document that the batch touched dominates another or has the same clock."""
     touched = new_snapshot_standing.select(*DOCUMENT).distinct()
     current = current_snapshot.join(touched, on=DOCUMENT, how="left_semi").select(*DOCUMENT, "seq", "clock")
     others = current.select(*DOCUMENT, F.col("seq").alias("other_seq"), F.col("clock").alias("other_clock"))
@@ -21,7 +21,7 @@ def nothing_current_is_dominated(current_snapshot: DataFrame, new_snapshot_stand
 
 
 def touched_buckets(new_snapshot_standing: DataFrame) -> DataFrame:
-    """Buckets with a document that this batch touched."""
+    """The buckets of the documents that this batch touched."""
     return new_snapshot_standing.select("bucket").distinct()
 
 
@@ -36,7 +36,7 @@ def touched_buckets(new_snapshot_standing: DataFrame) -> DataFrame:
     invariant=nothing_current_is_dominated,
 )
 def current_snapshot(old_current_snapshot: DataFrame, new_snapshot_standing: DataFrame) -> DataFrame:
-    """Every snapshot that no other of its document dominates, and what is known of those that were pruned."""
+    """One row per snapshot that no other one of its document dominates; pruned ones stay and are marked."""
     buckets = F.broadcast(touched_buckets(new_snapshot_standing))
     touched = new_snapshot_standing.select(*DOCUMENT).distinct()
     kept = old_current_snapshot.join(buckets, on="bucket", how="left_semi").join(touched, on=DOCUMENT, how="left_anti")

@@ -1,4 +1,4 @@
-"""How long deliveries took, counted so that counts of any two batches add up."""
+"""How long deliveries took, as counts that can be added up over batches, hours and days."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -32,7 +32,7 @@ KEY = ("day", "mesh", "accepted_hour", "was_stored", "bucket")
 
 
 def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
-    """Buckets of the days that a batch touched count something, and no less than the batch brought."""
+    """Every bucket counts no fewer deliveries than the batch brought for it."""
     return fallen_short(delivery_slo, _counted(new_message_fate), KEY, ("count",))
 
 
@@ -45,7 +45,7 @@ def counts_are_positive(delivery_slo: DataFrame, new_message_fate: DataFrame) ->
     invariant=counts_are_positive,
 )
 def delivery_slo(old_delivery_slo: DataFrame, new_message_fate: DataFrame) -> DataFrame:
-    """Deliveries per mesh, hour of the accept, whether they had waited, and logarithmic bucket of latency."""
+    """The number of deliveries per mesh, hour of the accept, whether the message had waited in a queue, and bucket of latency."""
     days = _delivered(new_message_fate).select(day_of("accepted_at").alias("day"))
     counted = _counted(new_message_fate)
     return summed(old_delivery_slo, counted, days, KEY, ("count",)).select(*SCHEMA.fieldNames())

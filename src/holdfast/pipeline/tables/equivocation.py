@@ -1,4 +1,4 @@
-"""Two events under one sequence: a sender that says different things to different people, or a history that was forged."""
+"""Two events under one sequence: their sender tells different things to different people, or a history was forged."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -15,7 +15,7 @@ _KNOWN = [*_SEND, "log_id", "seq", "at", "event_id", "relay_log_id"]
 
 
 def equivocations_name_their_entry(new_equivocation: DataFrame) -> DataFrame:
-    """An equivocation has the position of the second event."""
+    """A finding names the position of the second event."""
     return new_equivocation.where(F.col("seq").isNull()).select("origin", "key")
 
 
@@ -27,8 +27,8 @@ def equivocations_name_their_entry(new_equivocation: DataFrame) -> DataFrame:
     invariant=equivocations_name_their_entry,
 )
 def equivocation(new_sequence: DataFrame, history: DataFrame) -> DataFrame:
-    """Sends that have the sender, epoch and sequence of another send, and another event id: at a relay, or by a device's own word."""
-    # The past is read only for sequences that came a second time, which none does but after a relay was restored.
+    """Findings: sends with the sender, epoch and sequence of an earlier send but another event id, by a relay's or a device's history."""
+    # Only for sequences that came a second time the past is read; without a restore there are none.
     repeated = new_sequence.where(F.col("what") == "repeated").withColumn("sequence", F.col("first"))
     if repeated.isEmpty():
         return few.listed(repeated.sparkSession, [], SCHEMA)
@@ -42,12 +42,12 @@ def _accepted(history: DataFrame) -> DataFrame:
 
 
 def _relayed(history: DataFrame) -> DataFrame:
-    """What devices say that they sent. For a restored relay they may seal anew, so each of its logs is one of its own."""
+    """The sends by the histories of devices. After a restore a device may seal a send anew, so each log of a relay counts by itself."""
     return kept_anchors(history).select(*_KNOWN)
 
 
 def _pairs(again: DataFrame, sends: DataFrame) -> DataFrame:
-    """Each send that came again with the others of its sequence."""
+    """Each send that came again, with the earlier ones of its sequence that have another event."""
     others = {"log_id": "other_log_id", "seq": "other_seq", "event_id": "other_id", "relay_log_id": "other_relay"}
     other = sends.select(*_SEND, *(F.col(name).alias(alias) for name, alias in others.items()))
     is_earlier = (F.col("other_log_id") != F.col("log_id")) | (F.col("other_seq") < F.col("seq"))

@@ -1,4 +1,4 @@
-"""How far each history is known, and which part of it still counts: a restored log cuts off what lies past its fork."""
+"""How far the lake has read each log, and which part of it counts: what lies past the fork of a restored log does not."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -19,18 +19,14 @@ SCHEMA = StructType(
     [
         StructField("origin", StringType(), nullable=False),
         StructField("log_id", BinaryType(), nullable=False),
-        StructField(
-            "first_seq", LongType()
-        ),  # from where on it is known without a gap; null where only a fork names the log
+        StructField("first_seq", LongType()),  # read from here on without a gap; null where only a fork names the log
         StructField("last_seq", LongType()),
         StructField("last_at", TimestampType()),
         StructField("last_chain", BinaryType()),
-        StructField("valid_until", LongType()),  # null where nothing was cut off
-        StructField("cut_seq", LongType()),  # the restored entry that cut it off
+        StructField("valid_until", LongType()),  # the last position that counts; null where all do
+        StructField("cut_seq", LongType()),  # position of the `restored` entry that says so
         StructField("cut_at", TimestampType()),
-        StructField(
-            "first_bytes", BinaryType()
-        ),  # of entry 1, until it is shown to follow from the id of the first log
+        StructField("first_bytes", BinaryType()),  # of entry 1, until it is shown to follow from the id of a log
         StructField("first_chain", BinaryType()),
     ]
 )
@@ -40,7 +36,7 @@ RESTORED_BYTES = 72  # old log id, new log id, position and chain of the fork
 
 @dataclass(frozen=True)
 class Log:
-    """One row."""
+    """One row of the table."""
 
     origin: str
     log_id: bytes
@@ -55,14 +51,14 @@ class Log:
     first_chain: bytes | None = None
 
     def cut(self, seq: int, cut_seq: int, cut_at: datetime) -> "Log":
-        """The log without what lies past a fork."""
+        """The log, of which nothing past a fork counts."""
         if self.valid_until is not None and self.valid_until <= seq:
             return self
         return replace(self, valid_until=seq, cut_seq=cut_seq, cut_at=cut_at)
 
 
 def logs_are_where_their_entries_end(extent: DataFrame) -> DataFrame:
-    """A log that was read ends at or after its first entry, and only one log of a history is whole."""
+    """A log that was read ends at or after its first entry, and of each history only one log was not left by a restore."""
     backwards = extent.where(F.col("last_seq") < F.col("first_seq")).select("origin", "log_id")
     whole = extent.where(F.col("valid_until").isNull() & F.col("first_seq").isNotNull())
     several = whole.groupBy("origin").agg(F.count("log_id").alias("logs"), F.min("log_id").alias("log_id"))
@@ -76,14 +72,14 @@ def logs_are_where_their_entries_end(extent: DataFrame) -> DataFrame:
     invariant=logs_are_where_their_entries_end,
 )
 def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, batch: Batch) -> DataFrame:
-    """How far each log is known, and up to where it counts."""
+    """One row per log: from where to where the lake has read it, and up to where it counts if a restored log replaced it."""
     parts = new_link.where(F.col("bytes").isNotNull())
     read = parts.groupBy("origin", "log_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("last_seq").alias("last_seq"),
         F.max(known_time("last_at")).alias("last_at"),
         F.max_by("last_chain", "last_seq").alias("last_chain"),
-        # Of a damaged log, of the greater that claim to be its first.
+        # A damaged log may have several entries 1: any will do, if it is always the same.
         F.max(F.when(F.col("seq") == 1, F.struct("bytes", "chain"))).alias("first"),
     )
     logs = {(log.origin, log.log_id): log for log in logs_of(old_extent)}
@@ -97,15 +93,15 @@ def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, b
 
 
 def _forks(new_history: DataFrame) -> list[Row]:
-    """The entries that tell of a restore, in order: a batch has one log of each history."""
+    """The `restored` entries of a batch by position, which is their order: a batch has one log of each history."""
     is_whole = (F.col("kind") == "restored") & (F.octet_length("detail") == RESTORED_BYTES)
     return new_history.where(is_whole).select("origin", "seq", "at", "detail").orderBy("seq").collect()
 
 
 def _cut_off(logs: dict[tuple[str, bytes], Log], forks: Sequence[Row]) -> None:
-    """Cut off each log that was left for a restored one; it is known from now on, if only by its name.
+    """Mark, at each fork, the log that was left there; one that was never read gets a row.
 
-    What that one had left itself was cut off further ahead, where it began.
+    The logs before it ended at earlier forks, each of which is an entry of its own.
     """
     for row in forks:
         fork = Restored.decode(bytes(row.detail))
@@ -114,13 +110,13 @@ def _cut_off(logs: dict[tuple[str, bytes], Log], forks: Sequence[Row]) -> None:
 
 
 def logs_of(extent: DataFrame) -> list[Log]:
-    """The rows of the table as values: there is one for each time that a history was restored."""
+    """The rows of the table as values; there are few, one more per history than it was restored."""
     rows = (row.asDict() for row in extent.collect())
     return [Log(**{name: _plain(value) for name, value in row.items()}) for row in rows]
 
 
 def began(logs: Sequence[Log]) -> dict[str, int]:
-    """Per history the first position from which on the lake knows it without a gap, through all logs that it went on under."""
+    """Per history the position from which on the lake has all of it without a gap, through all of its logs."""
     found: dict[str, int] = {}
     for log in logs:
         if log.valid_until is None and log.first_seq is not None:
@@ -129,7 +125,7 @@ def began(logs: Sequence[Log]) -> dict[str, int]:
 
 
 def _followed_back(logs: Sequence[Log], seq: int) -> int:
-    """Where those logs begin that lead up to a position."""
+    """The first position of the logs that lead up to a position without a gap."""
     for log in logs:
         if log.first_seq is not None and log.last_seq is not None and log.first_seq < seq:
             end = log.last_seq if log.valid_until is None else min(log.last_seq, log.valid_until)
@@ -139,12 +135,12 @@ def _followed_back(logs: Sequence[Log], seq: int) -> int:
 
 
 def began_frame(extent: DataFrame) -> DataFrame:
-    """The same as rows (origin, began_seq)."""
+    """What `began` gives, as rows (origin, began_seq)."""
     return few.listed(extent.sparkSession, list(began(logs_of(extent)).items()), "origin string, began_seq long")
 
 
 def _note(logs: dict[tuple[str, bytes], Log], row: Row) -> None:
-    """What a batch has read of a log."""
+    """Write down what a batch has read of a log."""
     place = row.origin, bytes(row.log_id)
     known = logs.get(place, Log(*place))
     if known.first_seq is None:
@@ -156,7 +152,7 @@ def _note(logs: dict[tuple[str, bytes], Log], row: Row) -> None:
 def _leave_out_gaps(
     logs: dict[tuple[str, bytes], Log], known: Mapping[tuple[str, bytes], int | None], ranges: Sequence[Range]
 ) -> None:
-    """Let a log begin behind what was pruned before the lake had it: of what lies before, nobody here knows how it went on."""
+    """Let a log begin after entries that were pruned unread, since the lake has no longer all of it from its first entry on."""
     reached = {place: seq for place, seq in known.items() if seq is not None}
     for one in sorted(ranges, key=lambda one: one.after):
         place = one.origin, one.log_id
@@ -170,7 +166,7 @@ def _plain(value: Any) -> Any:
 
 
 def _begun(log: Log, logs: dict[tuple[str, bytes], Log]) -> Log:
-    """The log, its first entry let go of if it follows from the id of some log of this history: a fork keeps the oldest."""
+    """The log; without its first entry once that follows from the id of a log of this history, since restored logs keep the oldest's."""
     if log.first_bytes is None:
         return log
     for origin, log_id in logs:

@@ -1,4 +1,4 @@
-"""What a batch does to deliveries: those that open, those that close, and closings that nothing was open for."""
+"""What a batch does to deliveries: those that it opens and closes, and closings of deliveries that were not open."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -50,12 +50,12 @@ SCHEMA = StructType(
 )
 
 KEY = ["origin", "message_id", "recipient"]
-_BY = ["message_id", "recipient", "origin"]  # the same, what differs most first: rows are sorted by these
+_BY = ["message_id", "recipient", "origin"]  # the same columns; the most varied first, because rows are sorted by these
 _OPENED = [field.name for field in OPENED]
 _CLOSED = [field.name for field in CLOSED]
 
 
-_SAID = (*_CLOSED, "mesh", "sender", "client_message_id", "event_id")  # what a closing tells
+_SAID = (*_CLOSED, "mesh", "sender", "client_message_id", "event_id")  # the columns of a closing
 
 
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING)
@@ -68,7 +68,7 @@ def fate(
     extent: DataFrame,
     new_history: DataFrame,
 ) -> DataFrame:
-    """What this batch opens, leaves open and closes."""
+    """One row per delivery that was open before this batch or that it opens or closes, with its state after the batch."""
     held = _with_cut(old_fate_open, extent).select(
         *_OPENED, "passed_over", F.lit(False).alias("was_closed"), F.when(_is_cut(), _rolled_back()).alias("given")
     )
@@ -80,7 +80,7 @@ def fate(
 
 
 def _accepted(new_history: DataFrame) -> DataFrame:
-    """A row per recipient of what was accepted. Who was full or blocked is done with at once."""
+    """One row per recipient of each accepted message; a recipient who is full or blocked gets a closed one."""
     accepts = new_history.where(of_relay() & F.col("kind").isin("accepted", "receipt"))
     exploded = accepts.withColumn("one", F.explode("recipients"))
     at_once = _closing(F.col("log_id"), F.col("seq"), F.col("at"), F.col("one.outcome"))
@@ -98,7 +98,7 @@ def _accepted(new_history: DataFrame) -> DataFrame:
 
 
 def _closing(log_id: Column, seq: Column, at: Column, outcome: Column) -> Column:
-    """An end that no entry of its own tells of, in the shape of those that have one."""
+    """A closing that has no entry of its own, in the shape of those that have one."""
     given = {"closed_seq": seq, "closed_log_id": log_id, "closed_at": at, "outcome": outcome}
     types = {"was_stored": "boolean", "event_id": "binary"}
     return F.struct(
@@ -110,7 +110,7 @@ _CLOSING_ORDER = ("closed_seq", *(name for name in _SAID if name != "closed_seq"
 
 
 def _closings(new_history: DataFrame) -> DataFrame:
-    """Closings with their place in the order of those of one delivery: the first counts, and there should be no other."""
+    """The closings of this batch, numbered per delivery: the first one counts, and there should be no other."""
     named = {"closed_seq": "seq", "closed_log_id": "log_id", "closed_at": "at", "outcome": "kind"}
     closing = F.struct(*(F.col(named.get(name, name)).alias(name) for name in _CLOSING_ORDER))
     is_closing = of_relay() & F.col("kind").isin(*CLOSINGS) & F.col("recipient").isNotNull()
@@ -119,7 +119,7 @@ def _closings(new_history: DataFrame) -> DataFrame:
 
 
 def _with_cut(rows: DataFrame, extent: DataFrame) -> DataFrame:
-    """Rows with the point up to which the log of their accept counts."""
+    """The rows with the fork, if any, up to which the log of their accept counts."""
     cuts = extent.where(F.col("valid_until").isNotNull()).select("origin", "log_id", "valid_until", "cut_seq", "cut_at")
     return rows.join(F.broadcast(cuts), on=["origin", "log_id"], how="left")
 
@@ -133,15 +133,15 @@ def _rolled_back() -> Column:
 
 
 def _closed_before(*closings: DataFrame) -> DataFrame:
-    """Every closing of every delivery up to this batch: its first, and those that came after a restore had undone one."""
+    """Every closing before this batch: the first of each delivery, and those that followed after a restore."""
     first, repeated = (closed.select(*_OPENED, "closed_log_id", "closed_seq", "outcome") for closed in closings)
     return first.unionByName(repeated)
 
 
 def _reopened(old_fate_reopened: DataFrame, old_closed: DataFrame, old_logs: list[Log], extent: DataFrame) -> DataFrame:
-    """The deliveries that a restored relay has open again, though the log it left closed them past the fork.
+    """The deliveries that are closed in the log that a relay left, past the fork, and open again in the restored one.
 
-    Only here old closings are read, and only those past a fork that was not known before.
+    Only here old closings are read, and only those past a fork that is new in this batch.
     """
     known = old_fate_reopened.select(*_OPENED)
     before = {(log.origin, log.log_id): log.valid_until for log in old_logs}
@@ -158,7 +158,7 @@ def _reopened(old_fate_reopened: DataFrame, old_closed: DataFrame, old_logs: lis
     return (
         _with_cut(known, extent)
         .where(~_is_cut())
-        .dropDuplicates(KEY)  # two forks may both lie before one closing
+        .dropDuplicates(KEY)  # it may have been closed in two logs
         .select(
             *_OPENED,
             F.lit(False).alias("passed_over"),
@@ -174,7 +174,7 @@ def _closing_type() -> StructType:
 
 
 def _shown(met: DataFrame) -> DataFrame:
-    """Each row with its state, made in one pass; closings that found nothing open become rows of their own."""
+    """Every delivery with its state, and a row for each closing that found its delivery not open."""
     is_open, is_given, is_told = (F.col(name).isNotNull() for name in ("accepted_seq", "given", "closing"))
     is_first = F.coalesce("nth", F.lit(1)) == 1
     left = F.when(F.col("was_closed"), "reopened").otherwise("open")

@@ -1,4 +1,4 @@
-"""The deliveries that wait: bounded by the caps of the queues, and replaced as a whole by every batch."""
+"""The open deliveries. Queues have caps, so there are few enough to replace all of them with every batch."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -12,7 +12,7 @@ _QUEUE = ["origin", "mesh", "recipient"]
 
 
 def nothing_is_open_and_closed(fate_open: DataFrame, new_message_fate: DataFrame) -> DataFrame:
-    """What this batch closed is not open any more, and nothing is open twice."""
+    """No delivery is open that this batch closed, and none is open twice."""
     both = fate_open.join(new_message_fate.select(*KEY), on=KEY, how="left_semi").select(*KEY)
     twice = fate_open.groupBy(*KEY).count().where(F.col("count") > 1).select(*KEY)
     return both.unionByName(twice)
@@ -26,9 +26,9 @@ def nothing_is_open_and_closed(fate_open: DataFrame, new_message_fate: DataFrame
     invariant=nothing_is_open_and_closed,
 )
 def fate_open(new_fate: DataFrame) -> DataFrame:
-    """Every delivery that the history has opened and not closed."""
+    """One row per delivery that was accepted and is not closed."""
     waiting, taken = new_fate.where(F.col("state") == "open").alias("waiting"), _taken(new_fate).alias("taken")
-    # A damaged accept names no mesh, and those that do not are of one queue all the same.
+    # Damaged accepts name no mesh: they count as one queue.
     is_of_queue = [F.col(f"waiting.{name}").eqNullSafe(F.col(f"taken.{name}")) for name in _QUEUE]
     met = waiting.join(taken, on=is_of_queue, how="left").select("waiting.*", "taken_seq")
     is_overtaken = F.coalesce(F.col("accepted_seq") < F.col("taken_seq"), F.lit(False))
@@ -36,6 +36,6 @@ def fate_open(new_fate: DataFrame) -> DataFrame:
 
 
 def _taken(new_fate: DataFrame) -> DataFrame:
-    """The youngest message that each recipient acknowledged in this batch: a queue is taken in order, so what is older was passed over."""
+    """Per queue the position of the last message that was delivered in this batch: older ones that are open were passed over."""
     is_taken = (F.col("state") == "closed") & (F.col("outcome") == "delivered") & (F.col("kind") == "message")
     return new_fate.where(is_taken).groupBy(*_QUEUE).agg(F.max("accepted_seq").alias("taken_seq"))

@@ -1,4 +1,4 @@
-"""Deliveries that a restored relay holds open again: they were closed after its backup was made."""
+"""Deliveries that are open again at a restored relay, because they were closed after its backup was made."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -11,7 +11,7 @@ SCHEMA = StructType(OPENED)
 
 
 def nothing_is_reopened_and_open(fate_reopened: DataFrame, fate_open: DataFrame) -> DataFrame:
-    """What was closed once is not counted as open again."""
+    """No delivery is both open again and open for the first time."""
     return fate_reopened.join(fate_open.select(*KEY), on=KEY, how="left_semi").select(*KEY)
 
 
@@ -23,5 +23,5 @@ def nothing_is_reopened_and_open(fate_reopened: DataFrame, fate_open: DataFrame)
     invariant=nothing_is_reopened_and_open,
 )
 def fate_reopened(new_fate: DataFrame) -> DataFrame:
-    """Every delivery that was closed, and that a restored relay will close once more."""
+    """One row per delivery that has a fate and is open again, because a restore undid its closing."""
     return new_fate.where(F.col("state") == "reopened").select(*SCHEMA.fieldNames())

@@ -1,4 +1,4 @@
-"""Deliveries that were closed more than once, because a restore had undone a closing. A row never changes."""
+"""Closings of deliveries that had a fate already, because a restore had undone the one before. A row never changes."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -26,6 +26,6 @@ def closings_repeat_a_fate(new_fate_repeated: DataFrame) -> DataFrame:
     kinds=CLOSINGS,
 )
 def fate_repeated(new_fate: DataFrame) -> DataFrame:
-    """One row per closing of a delivery that had a fate already, and that a restored relay closed once more."""
+    """One row per closing after the first: a restored relay had the delivery open again and closed it once more."""
     repeated = new_fate.where(F.col("state") == "repeated")
     return repeated.withColumn("day", day_of("closed_at")).select(*SCHEMA.fieldNames())

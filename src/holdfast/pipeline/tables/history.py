@@ -1,4 +1,4 @@
-"""The bronze table: the histories themselves, which are the only facts; every other table is computed from it."""
+"""The entries of all histories, as they were read. Every other table is computed from this one."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -49,11 +49,11 @@ SCHEMA = StructType(
 
 
 _WORD = 64
-"""Positions whose presence one number tells: to gather them all, each by itself, would take longer than most tables."""
+"""How many positions are the bits of one number: to count distinct positions one by one would take longer than most tables."""
 
 
 def positions_are_dense(new_history: DataFrame, batch: Batch) -> DataFrame:
-    """Of every log a batch has exactly the positions that it set out to read, each once."""
+    """A batch has every position of the ranges that it reads, each once, and no other."""
     read = [(one.origin, one.log_id, one.after + 1, one.until) for one in batch.ranges if one.after < one.until]
     wanted = few.listed(new_history.sparkSession, read, "origin string, log_id binary, first_seq long, last_seq long")
     bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), F.col("seq").bitwiseAND(_WORD - 1).cast("int"))
@@ -81,7 +81,7 @@ def positions_are_dense(new_history: DataFrame, batch: Batch) -> DataFrame:
 
 history = Table(
     name="history",
-    meaning="Every entry of every history, as it was exported.",
+    meaning="One row per entry of a history, as it was exported.",
     key=("origin", "log_id", "seq"),
     schema=SCHEMA,
     writing=Writing.APPEND,

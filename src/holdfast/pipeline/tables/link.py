@@ -1,7 +1,7 @@
-"""How entries are chained: the parts of histories in which each entry follows from the one before, and what does not.
+"""The parts of histories in which each entry follows from the one before, and the entries that do not.
 
-Whoever takes a history over writes these rows while it has the entries in hand. The function is for a batch that was interrupted after that,
-and for a lake that computes its tables anew.
+The runner writes these rows while it reads a history. The function is for a batch that was interrupted after that, and for a lake that
+computes its tables anew.
 """
 
 from pyspark.sql import DataFrame
@@ -14,10 +14,10 @@ SCHEMA = StructType(
     [
         StructField("origin", StringType()),
         StructField("log_id", BinaryType()),
-        StructField("seq", LongType()),  # of the first entry of a part, or of one that is wrong inside of it
+        StructField("seq", LongType()),  # of the first entry of a part, or of a wrong entry inside of one
         StructField("at", TimestampType()),
         StructField("chain", BinaryType()),
-        StructField("bytes", BinaryType()),  # of the first entry of a part; null for what is wrong
+        StructField("bytes", BinaryType()),  # of the first entry of a part; null for a wrong entry
         StructField("last_seq", LongType()),  # where the part ends
         StructField("last_at", TimestampType()),
         StructField("last_chain", BinaryType()),
@@ -29,5 +29,5 @@ SCHEMA = StructType(
 
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING)
 def link(new_history: DataFrame) -> DataFrame:
-    """Parts of a batch without gaps, each with its first entry and its end, and the entries that are not what they should be."""
+    """One row per part of a batch without gaps, with its first and last entry; and one per entry that does not follow."""
     return new_history.select(*links.COLUMNS).mapInArrow(links.parts, SCHEMA)

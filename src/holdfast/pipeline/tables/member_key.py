@@ -1,4 +1,4 @@
-"""Who had which key from when on: as the administration in a relay's history tells it."""
+"""Which key each member had from when on, by the administration entries of relays."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -25,7 +25,7 @@ _ACTION = "action STRING, member STRING, key STRING, invite STRING, agreement ST
 
 
 def keys_have_a_source(new_member_key: DataFrame) -> DataFrame:
-    """A member has a key of 64 digits, one that an invitation vouches for, or none."""
+    """A key has 64 hex digits, and an invitation that vouches for one comes with its signature."""
     is_wrong = (F.length("key") != 64) | (F.col("invite").isNull() != F.col("agreement").isNull())
     return new_member_key.where(is_wrong).select("origin", "seq")
 
@@ -38,7 +38,7 @@ def keys_have_a_source(new_member_key: DataFrame) -> DataFrame:
     invariant=keys_have_a_source,
 )
 def member_key(new_history: DataFrame) -> DataFrame:
-    """One row per change of a member's key: it comes, it is another one, it goes."""
+    """One row per change of a member's key: the first one, another one, or none any more."""
     admin = new_history.where(of_relay() & (F.col("kind") == "admin"))
     asked = admin.withColumn("asked", F.from_json(utf8("detail"), _ACTION))
     about_keys = asked.where(F.col("asked.action").isin(*ACTIONS) & F.col("asked.member").isNotNull())

@@ -13,11 +13,11 @@ SCHEMA = StructType([*OPENED, *CLOSED, StructField("day", DateType(), nullable=F
 
 
 def fates_are_of_this_world(new_message_fate: DataFrame) -> DataFrame:
-    """A fate has a known outcome, comes once, and not before its accept; only deliveries know whether it was stored."""
+    """A delivery has one fate with a known outcome, not before its accept; `was_stored` is set if and only if it was delivered."""
     is_early = (F.col("closed_at") < F.col("accepted_at")) | (F.col("closed_seq") < F.col("accepted_seq"))
     is_wrong = (
         ~F.col("outcome").isin(*OUTCOMES)
-        | (is_early & (F.col("outcome") != "rolled_back"))  # a fork lies before what it undoes
+        | (is_early & (F.col("outcome") != "rolled_back"))  # the fork that undoes an accept lies before it
         | (F.col("was_stored").isNotNull() != (F.col("outcome") == "delivered"))
     )
     twice = new_message_fate.groupBy(*KEY).count().where(F.col("count") > 1)
@@ -33,6 +33,6 @@ def fates_are_of_this_world(new_message_fate: DataFrame) -> DataFrame:
     invariant=fates_are_of_this_world,
 )
 def message_fate(new_fate: DataFrame) -> DataFrame:
-    """One row per message and recipient: when it was accepted, when that was over, and how."""
+    """One row per message and recipient: when it was accepted, when that delivery was closed, and with which outcome."""
     closed = new_fate.where(F.col("state") == "closed")
     return closed.withColumn("day", day_of("closed_at")).select(*SCHEMA.fieldNames())

@@ -1,8 +1,8 @@
-"""State against history: a row of a relay, or of a device's operation log, exists if and only if its history says so, up to the position it was read at.
+"""Compares state with history: a row of a relay, or of a device's operation log, exists if and only if the history says so.
 
-An accept leaves an id, a message, deliveries and mentions together, a snapshot its own row. What a batch touched is compared with every batch,
-everything when it is full. A key that is touched again while the state is read is left to the next run. What the history
-says of a message is gathered once; from it and from the rows of all tables come facts of one shape, which must pair.
+An accept makes a dedupe row, a message, deliveries and mentions; a snapshot has a row of its own. A batch compares the rows that it touched,
+a full one all of them. A message that is touched again while the state is read is left to the next batch. What the history says of a
+message is gathered once. The rows that follow from it and the rows that are there are brought into one shape, a fact, and must be equal.
 """
 
 from functools import partial, reduce
@@ -32,9 +32,9 @@ from holdfast.pipeline.tables.extent import began_frame, logs_of
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 from holdfast.pipeline.tables.sequence import ACCEPTS
 
-_MESSAGE = ["message_id", "origin"]  # what differs most comes first: rows are sorted by these
+_MESSAGE = ["message_id", "origin"]  # the most varied first, because rows are sorted by these
 
-# What is compared of a row. A table has some of it; the rest is null on both sides.
+# The columns that are compared. A table has some of them; the others are null on both sides.
 _COMPARED: dict[str, DataType] = {
     "event_id": BinaryType(),
     "sender": StringType(),
@@ -57,7 +57,7 @@ _FACT = StructType(
         StructField("table", StringType()),
         StructField("member", StringType()),  # null where the row is the message's own
         StructField("mesh", StringType()),
-        StructField("seq", LongType()),  # of the accept; null where that is older than what is looked at
+        StructField("seq", LongType()),  # of the accept; null where that entry is not looked at
         StructField("at", TimestampType()),
         StructField("compared", StructType([StructField(name, type_) for name, type_ in _COMPARED.items()])),
         StructField("sender", StringType()),  # for the key that people read
@@ -67,7 +67,7 @@ _FACT = StructType(
 
 
 def orphans_are_told_once(new_orphan: DataFrame) -> DataFrame:
-    """A row is told once."""
+    """A finding is there once."""
     return new_orphan.groupBy("origin", "kind", "key").count().where(F.col("count") > 1)
 
 
@@ -97,7 +97,7 @@ def orphan(
     old_orphan: DataFrame,
     batch: Batch,
 ) -> DataFrame:
-    """Rows of a relay or a device that its history does not account for, and rows that it should have and has not."""
+    """Findings: rows of a relay or a device that its history does not explain, rows that are missing, and closings of deliveries that were not open."""
     whole = alive(history, logs_of(extent))
     entries = (whole if batch.full else new_history).where(of_relay())
     rows = {"dedupe": state_dedupe, "message": state_message, "delivery": state_delivery, "mention": state_mention}
@@ -120,7 +120,7 @@ def orphan(
 
 
 def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataFrame:
-    """All about each message: by the history its accept, its closings, whether its bytes and its id went; and the rows there are of it."""
+    """One row per message: its accept, its closings, whether it was pruned or forgotten, and the facts that were found of it."""
     loose = new_fate.where(F.col("state") == "unmatched").select(
         *_MESSAGE, F.lit("loose").alias("kind"), "recipient", F.col("closed_seq").alias("seq")
     )
@@ -135,8 +135,8 @@ def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataF
     )
     closing = F.struct("seq", "recipient", F.col("kind").alias("state"), "was_stored", "at", "mesh")
     told = about.unionByName(loose, allowMissingColumns=True).unionByName(found, allowMissingColumns=True)
-    # Spark would otherwise group on both sides of the shuffle, and before it nothing is together yet, so that would only sort. It
-    # sorts by a hash, because ids of one second begin alike: to tell these apart, each would have to be looked up.
+    # Without `repartition` Spark would group before the shuffle, too, where nothing is together yet: a sort for nothing. The hash is
+    # quicker to sort by than ids, of which those of one second begin alike.
     return (
         told.withColumn("hash", F.xxhash64(*_MESSAGE))
         .repartition("hash")
@@ -153,12 +153,12 @@ def _records(entries: DataFrame, new_fate: DataFrame, found: DataFrame) -> DataF
 
 
 def _none_if_absent(name: str) -> Column:
-    """A list of an entry; a damaged one may lack it, and the rest of it is compared all the same."""
+    """A list of an entry; an empty one where a damaged entry lacks it, so that the rest can be compared."""
     return F.coalesce(name, F.array().cast(HISTORY[name].dataType))
 
 
 def _unlike(records: DataFrame, batch: Batch) -> DataFrame:
-    """Of messages whose rows are not exactly those that are expected, all facts of both sides. There are nearly none."""
+    """All facts, expected and found, of the messages for which they differ. There are nearly none."""
     matched = F.filter(
         "closings", lambda one: ~F.array_contains(F.col("loose"), F.struct(one["recipient"], one["seq"]))
     )
@@ -169,7 +169,7 @@ def _unlike(records: DataFrame, batch: Batch) -> DataFrame:
 
 
 def _in_order(facts: str) -> Column:
-    """What is compared of facts, in an order that does not depend on where they were found."""
+    """The compared parts of facts, in an order that does not depend on where they were found."""
     return F.sort_array(
         F.transform(facts, lambda one: F.struct(*(one[name] for name in ("table", "member", "seq", "compared"))))
     )
@@ -180,7 +180,7 @@ def _on_side(name: str, fact: Column) -> Column:
 
 
 def _expected(batch: Batch) -> Column:
-    """The facts that follow from a record. Where the accept is not among the entries, only what was closed is known."""
+    """The facts that a message should have. Where its accept is not among the entries, only its closed deliveries are known."""
     accept, nothing = F.col("accept"), F.array().cast(ArrayType(_FACT))
     dedupe = F.array(_accept_fact("dedupe", history_available=~F.col("is_pruned")))
     of_accept = F.concat(F.array(_accept_fact("message")), _opened(), _mentioned())
@@ -196,7 +196,7 @@ def _expected(batch: Batch) -> Column:
 
 
 def _fact(table_name: str, given: dict[str, Column]) -> Column:
-    """A fact of one table; what that table has not is null."""
+    """A fact of a table; a column that the table lacks is null."""
     own = _OF_TABLE[table_name]
     compared = F.struct(
         *((given[name] if name in own else F.lit(None)).cast(type_).alias(name) for name, type_ in _COMPARED.items())
@@ -221,7 +221,7 @@ def _accept_fact(table_name: str, **more: Column) -> Column:
 
 
 def _opened() -> Column:
-    """A delivery for each recipient who had room: open, or as it was closed first."""
+    """The deliveries of an accept, one per queued recipient: open, or with the state of its first closing."""
     queued = F.filter("accept.recipients", lambda one: one["outcome"] == "queued")
 
     def delivery(one: Column) -> Column:
@@ -237,7 +237,7 @@ def _mentioned() -> Column:
 
 
 def _closed() -> Column:
-    """The deliveries of an older message that were closed."""
+    """The closed deliveries of a message whose accept is not looked at."""
 
     def delivery(one: Column) -> Column:
         given = {name: one[name] for name in ("at", "mesh", "state", "was_stored")}
@@ -247,7 +247,7 @@ def _closed() -> Column:
 
 
 def _row_facts(table_name: str, rows: DataFrame) -> DataFrame:
-    """The facts that stand in a table."""
+    """The rows of a table as facts."""
     columns = set(rows.columns)
     given = {name: F.col(name) for name in (*_COMPARED, "seq", "mesh", "member", "sender") if name in columns}
     fact = _fact(table_name, {**given, "client_message_id": given.get("client_message_id", F.lit(None))})
@@ -255,7 +255,7 @@ def _row_facts(table_name: str, rows: DataFrame) -> DataFrame:
 
 
 def _paired(sides: DataFrame) -> DataFrame:
-    """For each row that is or should be: what is expected of it, and what was found."""
+    """One row per row that is there or should be, with the fact that is expected and the one that was found."""
     fact = F.struct("seq", "compared", "mesh", "at", "sender", "client_message_id")
     return sides.groupBy(*_MESSAGE, "table", "member").agg(
         F.max(F.when(F.col("is_expected"), fact)).alias("expected"),
@@ -264,7 +264,7 @@ def _paired(sides: DataFrame) -> DataFrame:
 
 
 def _looked_at(extent: DataFrame, state_range: DataFrame, batch: Batch) -> DataFrame:
-    """Per history whose state was read: where the batch lies, and where the lake begins."""
+    """Per history whose state was read: the range of the batch, and the lake's first position."""
     rows = [(one.origin, 0 if batch.full else one.after, one.until) for one in batch.ranges]
     ranges = few.listed(extent.sparkSession, rows, "origin string, after long, until long")
     return ranges.join(state_range.select("origin").distinct(), on="origin", how="inner").join(
@@ -273,15 +273,15 @@ def _looked_at(extent: DataFrame, state_range: DataFrame, batch: Batch) -> DataF
 
 
 def _is_in_scope() -> Column:
-    """What was accepted before the lake knows everything may have been closed or pruned since, and a row of then is of an entry that it lacks."""
+    """Whether a difference can be judged: a message that was accepted before the lake's first position cannot."""
     began, seq = F.coalesce("began_seq", F.lit(1)), F.col("found.seq")
     is_known = (seq > F.col("after")) & (seq <= F.col("until")) & (seq >= began)
-    is_whole = F.coalesce(F.col("expected.seq") >= began, F.lit(True))  # of a closing alone the accept is not known
+    is_whole = F.coalesce(F.col("expected.seq") >= began, F.lit(True))  # null if the accept is not looked at
     return F.when(F.col("expected").isNotNull(), is_whole).otherwise(is_known)
 
 
 def _wrong() -> Column:
-    """`missing`, `unknown` or `differs`; the position is compared where it is known."""
+    """`missing`, `unknown`, `differs` or null; the position is compared where it is known."""
     expected, found = F.col("expected"), F.col("found")
     moved = expected["seq"].isNotNull() & (expected["seq"] != found["seq"])
     return (
@@ -320,7 +320,7 @@ def _told(wrong: DataFrame) -> DataFrame:
 
 
 def _unmatched(new_fate: DataFrame, extent: DataFrame) -> DataFrame:
-    """Closings that nothing was open for; before a lake's first entry something may have been."""
+    """Findings: closings of deliveries that were not open; no violation if the accept may lie before the lake's first entry."""
     loose = new_fate.where(F.col("state") == "unmatched").join(
         F.broadcast(began_frame(extent)), on="origin", how="left"
     )

@@ -1,4 +1,4 @@
-"""The recipients' own words, as the relay took them: joined with fates on read."""
+"""The receipts that recipients signed. Queries join them with fates."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -41,7 +41,7 @@ STATUSES = [status.value for status in ReceiptStatus]
 
 
 def lines_can_be_read(new_receipt: DataFrame) -> DataFrame:
-    """A line names an event of 32 bytes, a truth and a status, and its receipt names it once."""
+    """A line has an event id of 32 bytes, `was_stored` and a status, and a receipt names an event once."""
     is_readable = (
         (F.octet_length("event_id") == MESSAGE_ID_BYTES)
         & F.col("was_stored").isNotNull()
@@ -61,7 +61,7 @@ def lines_can_be_read(new_receipt: DataFrame) -> DataFrame:
     invariant=lines_can_be_read,
 )
 def receipt(new_history: DataFrame) -> DataFrame:
-    """One row per line of every receipt that the relay took."""
+    """One row per line of a receipt that a relay accepted: a message that the recipient got, and what became of it."""
     receipts = new_history.where(of_relay() & (F.col("kind") == "receipt"))
     event = F.from_json(utf8("detail"), EVENT)
     read = receipts.withColumn("event", event)

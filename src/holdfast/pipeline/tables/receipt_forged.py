@@ -1,4 +1,4 @@
-"""Receipts that their recipient did not sign: the signature is checked again, from the history alone."""
+"""Finds receipts that their recipient did not sign: every signature is checked again, from the history alone."""
 
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -18,7 +18,7 @@ from holdfast.protocol.administration import check_agreement
 from holdfast.protocol.refusal import Refused
 
 KEYS_KNOWN_MAX = 100_000
-"""How many keys that an invitation vouches for one worker remembers to have checked."""
+"""How many signatures of invitations a worker remembers to have checked."""
 
 _RECEIPT = (
     *("mesh", "sender", "client_message_id", "epoch", "sequence", "destination_ref", "event_id", "detail"),
@@ -27,7 +27,7 @@ _RECEIPT = (
 
 
 def forgeries_name_their_entry(new_receipt_forged: DataFrame) -> DataFrame:
-    """A forged receipt has a position in its relay's history."""
+    """A finding names the position of a receipt."""
     return new_receipt_forged.where(F.col("seq").isNull()).select("origin", "key")
 
 
@@ -39,7 +39,7 @@ def forgeries_name_their_entry(new_receipt_forged: DataFrame) -> DataFrame:
     invariant=forgeries_name_their_entry,
 )
 def receipt_forged(new_history: DataFrame, member_key: DataFrame, extent: DataFrame) -> DataFrame:
-    """Receipts whose event is not what its author signed, or whose author had not the recipient's key at that time."""
+    """Findings: receipts that are not what their author signed, or whose author did not have the recipient's key at that time."""
     receipts = new_history.where(of_relay() & (F.col("kind") == "receipt"))
     logs = logs_of(extent)
     held = _held(alive(member_key, logs))
@@ -73,7 +73,7 @@ def receipt_forged(new_history: DataFrame, member_key: DataFrame, extent: DataFr
 
 
 def _held(changes: DataFrame) -> DataFrame:
-    """Changes of keys as spans of positions in which each was in force; after the last key there is one without."""
+    """Per key of a member the positions in which it was in force: from its change to the next, or without an end."""
     order = Window.partitionBy("origin", "mesh", "member").orderBy("seq")
     return changes.select(
         *("origin", "mesh", "member", "key", "invite", "agreement"),
@@ -83,7 +83,7 @@ def _held(changes: DataFrame) -> DataFrame:
 
 
 def _is_known(began_seqs: Mapping[str, int]) -> Column:
-    """Whether the lake knows which key a member had: all of the history before was read, or all since a change of it."""
+    """Whether the lake can know which key a member had: it read all of the history before, or all since a change of that key."""
     is_late = F.lit(False)
     for origin, seq in began_seqs.items():
         if seq > 1:
@@ -93,7 +93,7 @@ def _is_known(began_seqs: Mapping[str, int]) -> Column:
 
 
 def _judged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Of each record batch the receipts that are not what they should be, with the fault in words."""
+    """For each record batch its forged receipts, with the fault in words."""
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in _RECEIPT)
         faults = [_fault(*row) for row in zip(*columns, strict=True)]
@@ -118,7 +118,7 @@ def _fault(
     agreement: str | None,
     is_known: bool,
 ) -> str | None:
-    """What is wrong with one receipt."""
+    """The fault of a receipt in words, or None."""
     try:
         signed = event.decode(detail)
         event.verify(signed)
@@ -137,7 +137,7 @@ def _fault(
     ) != told:
         return "the signed event is not the one that the entry tells of"
     if not is_known:
-        return None  # its member may have had any key
+        return None  # the member's key is not known
     if key is None and invite is None:
         return f"member {sender} had no key then"
     is_own = (
@@ -148,7 +148,7 @@ def _fault(
 
 @lru_cache(maxsize=KEYS_KNOWN_MAX)
 def _is_vouched_for(mesh: str, member: str, invite: str | None, agreement: str | None, pubkey: str) -> bool:
-    """Whether an invitation was signed for this member with this key: its entry names the member alone."""
+    """Whether the invitation's key signed for this member and this key, since the member's `join` does not name the key."""
     try:
         check_agreement(mesh, Join(invite=invite or "", agreement=agreement or "", member=member, name="-"), pubkey)
     except (Refused, ValueError):

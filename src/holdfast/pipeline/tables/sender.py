@@ -1,4 +1,4 @@
-"""What a batch does to sends: those that devices wrote down, tried, and are done with."""
+"""What a batch does to sends: those that devices enqueued, tried and settled."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -8,7 +8,7 @@ from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._entry import number_at, of_device, utf8
 
 ENQUEUED = [
-    StructField("enqueued_seq", LongType()),  # or of the entry that tells that a restored relay lost it
+    StructField("enqueued_seq", LongType()),  # or of the `attempted` entry that says that a restored relay lost it
     StructField("enqueued_at", TimestampType()),
     StructField("log_id", BinaryType()),  # of that entry
     StructField("mesh", StringType()),
@@ -22,7 +22,7 @@ TRIED = [
     StructField("attempts", LongType(), nullable=False),
     StructField("attempted_at", TimestampType()),  # the last time
     StructField("attempted_seq", LongType()),
-    StructField("last_reason", StringType()),  # why the last attempt that failed did
+    StructField("last_reason", StringType()),  # of the last attempt that failed
 ]
 SETTLED = [
     StructField("status", StringType(), nullable=False),  # relayed, dead, aborted, rolled_back
@@ -41,7 +41,7 @@ SCHEMA = StructType(
     [
         StructField("state", StringType(), nullable=False),  # open or closed
         *(StructField(field.name, field.dataType) for field in (*KEY_FIELDS, *ENQUEUED, *TRIED, *SETTLED)),
-        StructField("is_late", BooleanType(), nullable=False),  # settled once more, after it was settled
+        StructField("is_late", BooleanType(), nullable=False),  # it was settled before
     ]
 )
 
@@ -54,7 +54,7 @@ _SETTLING = ("relayed", "dead", "aborted")
 
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING)
 def sender(old_sender_open: DataFrame, extent: DataFrame, new_history: DataFrame) -> DataFrame:
-    """What devices send: what this batch writes down, leaves waiting and settles."""
+    """One row per send that was open before this batch or that it enqueues or settles, with its state after the batch."""
     entries = new_history.where(of_device() & F.col("sequence").isNotNull())
     cuts = extent.where(F.col("valid_until").isNotNull()).select("origin", "log_id", "valid_until", "cut_seq", "cut_at")
     held = old_sender_open.join(F.broadcast(cuts), on=["origin", "log_id"], how="left")
@@ -67,18 +67,18 @@ def sender(old_sender_open: DataFrame, extent: DataFrame, new_history: DataFrame
 
 
 def _in_order(one: str, many: str) -> Column:
-    """What is told of one send as an array, by position, which comes first in each."""
+    """All values of a column for one send, as an array sorted by position, which is their first field."""
     return F.sort_array(F.collect_list(one)).alias(many)
 
 
 def _paired(met: DataFrame) -> DataFrame:
-    """The first opening with the first settlement, and so on: a send opens again only after it was settled."""
+    """The first opening of a send with its first settlement, and so on: it opens again only after it was settled."""
     pairs = F.explode(F.arrays_zip("opens", "settlings"))
     return met.select(*KEY, "tries", pairs.alias("pair")).select(*KEY, "tries", "pair.*")
 
 
 def _told(entries: DataFrame) -> DataFrame:
-    """Each entry as what it says of its send: that it is to be sent, that it was tried, that it is settled. One may say two of these."""
+    """Each entry as an opening, a try or a settlement of its send; a try that tells of a loss is an opening, too."""
     kind = F.col("kind")
     is_lost = (kind == "attempted") & F.col("reason").eqNullSafe("rolled_back")  # by a restored relay
     return entries.where(kind.isin("enqueued", "attempted", *_SETTLING)).select(
@@ -92,7 +92,7 @@ def _told(entries: DataFrame) -> DataFrame:
 
 
 def _opening() -> Column:
-    """What is to be sent from here on."""
+    """The columns of a send that an entry opens."""
     return F.struct(
         F.col("seq").alias("enqueued_seq"),
         F.col("at").alias("enqueued_at"),
@@ -124,7 +124,7 @@ def _rolled_back() -> list[Column]:
 
 
 def _shown(paired: DataFrame) -> DataFrame:
-    """Each pair as a row: still open, settled, or settled once more without having been open."""
+    """Each pair as a row: an open send, a settled one, or a late settlement of one that was not open."""
     is_open, is_settled = F.col("opens").isNotNull(), F.col("settlings").isNotNull()
     state = F.when(is_settled, "closed").otherwise("open").alias("state")
     named = {"mesh", "epoch", "client_message_id", "destination_kind", "destination_ref"}
@@ -137,7 +137,7 @@ def _shown(paired: DataFrame) -> DataFrame:
 
 
 def _tried() -> list[Column]:
-    """What is known of the attempts between an opening and its settlement."""
+    """The columns about the attempts between an opening and its settlement."""
 
     def is_between(one: Column) -> Column:
         until = F.coalesce(F.col("settlings.closed_seq"), F.lit(2**63 - 1))

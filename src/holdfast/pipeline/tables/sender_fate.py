@@ -1,4 +1,4 @@
-"""What became of every send, as its device tells it. A row never changes."""
+"""What became of every send, by its device's history. A row never changes."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -22,7 +22,7 @@ SCHEMA = StructType(
 
 
 def sends_end_once(new_sender_fate: DataFrame) -> DataFrame:
-    """A send ends in a known status, once but for late answers, after it was written down; an aborted one has its heir."""
+    """A send is settled once, late answers aside, with a known status, after it was enqueued; an aborted one names its successor."""
     is_wrong = (
         ~F.col("status").isin(*STATUSES)
         | ((F.col("closed_seq") < F.col("enqueued_seq")) & (F.col("status") != "rolled_back"))
@@ -42,6 +42,6 @@ def sends_end_once(new_sender_fate: DataFrame) -> DataFrame:
     invariant=sends_end_once,
 )
 def sender_fate(new_sender: DataFrame) -> DataFrame:
-    """One row per send that is settled: written down when, tried how often, ended how."""
+    """One row per settlement of a send: when it was enqueued, how often it was tried, how it ended."""
     closed = new_sender.where(F.col("state") == "closed")
     return closed.withColumn("day", day_of("closed_at")).select(*SCHEMA.fieldNames())

@@ -1,4 +1,4 @@
-"""What devices have written down and no relay has taken yet: the outboxes, as the histories tell them."""
+"""The sends that wait in the outboxes of devices, by their histories."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -11,10 +11,12 @@ SCHEMA = StructType([*KEY_FIELDS, *ENQUEUED, *TRIED])
 
 
 def sends_wait_once(sender_open: DataFrame, new_sender_fate: DataFrame) -> DataFrame:
-    """A sequence waits once, and what this batch settled waits no longer."""
+    """A send is open once, and not if this batch settled it."""
     twice = sender_open.groupBy(*KEY).count().where(F.col("count") > 1).select(*KEY)
     settled = new_sender_fate.where(~F.col("is_late") & (F.col("status") != "rolled_back")).select(*KEY, "closed_seq")
-    both = sender_open.join(settled, on=KEY, how="inner")  # what a relay lost is open again, after it was settled
+    both = sender_open.join(
+        settled, on=KEY, how="inner"
+    )  # one that a relay lost is open again, later than it was settled
     return twice.unionByName(both.where(F.col("closed_seq") > F.col("enqueued_seq")).select(*KEY))
 
 
@@ -26,5 +28,5 @@ def sends_wait_once(sender_open: DataFrame, new_sender_fate: DataFrame) -> DataF
     invariant=sends_wait_once,
 )
 def sender_open(new_sender: DataFrame) -> DataFrame:
-    """Every send that a device has written down and not settled."""
+    """One row per send that a device has enqueued and not settled."""
     return new_sender.where(F.col("state") == "open").select(*SCHEMA.fieldNames())

@@ -1,4 +1,4 @@
-"""Senders who began a new epoch: a device that was restored, or one that lost its log. Worth knowing, and no violation."""
+"""Finds senders that began a new epoch, because a device was restored or lost its log. That is no violation."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -24,7 +24,7 @@ def resets_are_told_once(new_sender_reset: DataFrame) -> DataFrame:
     invariant=resets_are_told_once,
 )
 def sender_reset(old_sequence_run: DataFrame, new_history: DataFrame) -> DataFrame:
-    """The first send of every epoch of a sender after its first one, and devices that tell of it themselves."""
+    """Findings: the first send of a sender's second and every later epoch, and devices that say that they were restored."""
     began = (
         accepted_sends(new_history).groupBy(*_SENDER, "epoch").agg(F.min("seq").alias("seq"), F.min("at").alias("at"))
     )

@@ -1,4 +1,4 @@
-"""Which sequences of each sender's device epoch were used: runs without holes, merged with what a batch brings."""
+"""The sequences that each sender used in an epoch, as runs without holes, with those that a batch brings."""
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -18,9 +18,9 @@ RUN = [
 ]
 SCHEMA = StructType(
     [
-        StructField("what", StringType(), nullable=False),  # run, or repeated: a sequence that was used before
+        StructField("what", StringType(), nullable=False),  # run; repeated: an entry whose sequence was used before
         *RUN,
-        StructField("log_id", BinaryType()),  # of an entry that repeats
+        StructField("log_id", BinaryType()),  # of a repeated entry
         StructField("seq", LongType()),
         StructField("at", TimestampType()),
         StructField("event_id", BinaryType()),
@@ -32,7 +32,7 @@ ACCEPTS = ("accepted", "receipt", "admin")
 
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING)
 def sequence(old_sequence_run: DataFrame, new_history: DataFrame, new_anchor: DataFrame) -> DataFrame:
-    """Sequences that relays accepted and devices were told of: as runs, and each that comes a second time."""
+    """One row per run of sequences that a relay accepted or a device was told are accepted, and one per entry that repeats one."""
     singles = accepted_sends(new_history).select(
         *("origin", "mesh", "sender", "epoch"),
         F.lit("accepted").alias("claim"),
@@ -49,15 +49,15 @@ def sequence(old_sequence_run: DataFrame, new_history: DataFrame, new_anchor: Da
 
 
 def accepted_sends(history: DataFrame) -> DataFrame:
-    """What a relay took of a device that counts."""
+    """The entries of sends that a relay accepted, as far as they have a sender, an epoch and a sequence."""
     is_send = of_relay() & F.col("kind").isin(*ACCEPTS) & F.col("epoch").isNotNull() & F.col("sequence").isNotNull()
     return history.where(is_send & F.col("mesh").isNotNull() & F.col("sender").isNotNull())
 
 
 def _relayed(new_anchor: DataFrame) -> DataFrame:
-    """What devices were told is accepted, as soon as the relay's history reaches so far."""
+    """The sequences that devices were told are accepted, once the relay's history is read that far."""
     met = (F.col("state") == "met") & F.col("epoch").isNotNull() & F.col("sequence").isNotNull()
-    # A snapshot is an author's, not a device's: its entry at the relay names no sequence, so none is missed there.
+    # The relay's entry of a snapshot names no sequence, so that one would be missed there.
     counts = ~F.col("destination_kind").eqNullSafe("feed")
     return new_anchor.where(met & counts).select(
         F.col("relay_origin").alias("origin"),
@@ -70,7 +70,7 @@ def _relayed(new_anchor: DataFrame) -> DataFrame:
 
 
 def _walked(parts: DataFrame) -> DataFrame:
-    """Parts in the order of their sequences, each with the number of its run, and whether it lies in an earlier part."""
+    """Runs and single sequences in order, each with the number of the run it belongs to, and whether an earlier one holds it."""
     order = Window.partitionBy(*GROUP).orderBy("first", F.col("seq").asc_nulls_first(), "last")
     before = order.rowsBetween(Window.unboundedPreceding, -1)
     reached = F.max("last").over(before)

@@ -1,4 +1,4 @@
-"""Sequences that a relay lacks. Only the device can tell whether one of them was ever confirmed, so only then it is a violation."""
+"""Finds sequences that a relay lacks. Only if the device was told that one is accepted this is a violation."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -11,7 +11,7 @@ _SENDER = ["origin", "mesh", "sender", "epoch"]
 
 
 def gaps_are_told_once(sequence_gap: DataFrame) -> DataFrame:
-    """A gap is told once."""
+    """A finding is there once."""
     return sequence_gap.groupBy("origin", "kind", "key").count().where(F.col("count") > 1)
 
 
@@ -23,14 +23,14 @@ def gaps_are_told_once(sequence_gap: DataFrame) -> DataFrame:
     invariant=gaps_are_told_once,
 )
 def sequence_gap(sequence_run: DataFrame) -> DataFrame:
-    """Sequences that a device was told are accepted and its relay lacks; and holes that no device explains."""
+    """Findings: sequences that a device was told are accepted and its relay lacks, and holes of devices whose history the lake lacks."""
     holes = _holes(sequence_run.where(F.col("claim") == "accepted"))
     confirmed = sequence_run.where(F.col("claim") == "relayed")
     return _lost(sequence_run, holes, confirmed).unionByName(_unexplained(holes, confirmed))
 
 
 def _holes(accepted: DataFrame) -> DataFrame:
-    """What lies between runs, before the first and after the last one."""
+    """The holes between the runs of each sender, before the first and after the last one."""
     order = Window.partitionBy(*_SENDER).orderBy("first")
     previous, following = F.lag("last").over(order), F.lead("first").over(order)
     placed = accepted.select(*_SENDER, "first", "last", previous.alias("previous"), following.alias("following"))
@@ -50,7 +50,7 @@ def _holes(accepted: DataFrame) -> DataFrame:
 
 
 def _lost(sequence_run: DataFrame, holes: DataFrame, confirmed: DataFrame) -> DataFrame:
-    """Where what the device was told reaches into a hole. Senders whose counts agree are not looked at any closer."""
+    """Findings: confirmed sequences that lie in a hole. Only senders whose counts do not agree are looked at."""
     suspects = F.broadcast(_suspects(sequence_run))
     told = confirmed.join(suspects, on=_SENDER, how="left_semi")
     never_seen = told.join(holes.select(*_SENDER).distinct(), on=_SENDER, how="left_anti").select(
@@ -77,7 +77,7 @@ def _lost(sequence_run: DataFrame, holes: DataFrame, confirmed: DataFrame) -> Da
 
 
 def _suspects(sequence_run: DataFrame) -> DataFrame:
-    """Senders of whom accepted and confirmed sequences together are more than the accepted ones."""
+    """The senders that have more accepted and confirmed sequences together than accepted ones."""
     order = Window.partitionBy(*_SENDER).orderBy("first", "last")
     reached = F.max("last").over(order.rowsBetween(Window.unboundedPreceding, -1))
     fresh = F.col("last") - F.greatest(F.col("first") - 1, F.coalesce(reached, F.lit(-1)))
@@ -88,7 +88,7 @@ def _suspects(sequence_run: DataFrame) -> DataFrame:
 
 
 def _unexplained(holes: DataFrame, confirmed: DataFrame) -> DataFrame:
-    """Holes of senders whose devices' histories are not in the lake, one row for each sender's epoch."""
+    """Findings: holes of senders whose device's history is not in the lake, one per epoch."""
     between = holes.where(F.col("is_between"))
     unknown = between.join(confirmed.select(*_SENDER).distinct(), on=_SENDER, how="left_anti")
     counted = unknown.groupBy(*_SENDER).agg(

@@ -1,4 +1,4 @@
-"""The sequences that were used, as runs without holes: what gaps and repetitions are found by."""
+"""The sequences that were used, as runs without holes, by which gaps and repetitions are found."""
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -11,7 +11,7 @@ SCHEMA = StructType(RUN)
 
 
 def runs_do_not_touch(sequence_run: DataFrame) -> DataFrame:
-    """Between two runs of one epoch lies a hole; else they would be one."""
+    """Between two runs of an epoch there is a hole."""
     order = Window.partitionBy(*GROUP).orderBy("first")
     joined = sequence_run.withColumn("previous", F.lag("last").over(order))
     return joined.where((F.col("first") <= F.col("previous") + 1) | (F.col("last") < F.col("first"))).select(
@@ -27,5 +27,5 @@ def runs_do_not_touch(sequence_run: DataFrame) -> DataFrame:
     invariant=runs_do_not_touch,
 )
 def sequence_run(new_sequence: DataFrame) -> DataFrame:
-    """Runs of sequences of one sender's epoch that its relay accepted, or that its device was told are accepted."""
+    """One row per run of sequences, in an epoch of a sender, that its relay accepted or its device was told are accepted."""
     return new_sequence.where(F.col("what") == "run").select(*SCHEMA.fieldNames())

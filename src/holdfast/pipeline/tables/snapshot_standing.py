@@ -1,4 +1,4 @@
-"""What a batch does to documents: all snapshots that it brings, beside those that were current before."""
+"""What a batch does to documents: the snapshots that it brings, compared with those that were current before."""
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -29,7 +29,7 @@ def snapshot_standing(
     extent: DataFrame,
     batch: Batch,
 ) -> DataFrame:
-    """The snapshots of every document that this batch touches, and which of them nothing dominates."""
+    """One row per snapshot, new or current before, of the documents that this batch touches, with whether it is current now."""
     logs = logs_of(extent)
     restored = [
         log.origin
@@ -37,7 +37,7 @@ def snapshot_standing(
         if log.cut_seq is not None and any(one.origin == log.origin and one.after < log.cut_seq for one in batch.ranges)
     ]
     is_restored = F.col("origin").isin(*restored) if restored else F.lit(False)
-    # Where a relay went back, its documents are what the whole of its history says they are.
+    # The documents of a relay that was restored are computed from its whole history.
     entries = new_history.where(~is_restored)
     if restored:
         entries = entries.unionByName(alive(history.where(is_restored), logs))
@@ -63,8 +63,8 @@ def _pruned(rows: DataFrame, gone: DataFrame) -> DataFrame:
 
 
 def _vanished(old: DataFrame, standing: DataFrame) -> DataFrame:
-    """What was current before a relay went back, and is not there any more: it stands nowhere, and its place is touched."""
-    # By its document, too: whatever the relay took since it went back has the positions of what it lost.
+    """The snapshots that a restored relay lost, as not current, so that their documents are touched."""
+    # Compared by document, too, because new snapshots have the positions of those that were lost.
     place = [*DOCUMENT, "seq"]
     lost = old.join(standing.select(*place), on=place, how="left_anti")
     flags = {"is_pruned": True, "is_thinned": True, "is_current": False}

@@ -1,4 +1,4 @@
-"""What waits, and for what: one row per member and cause."""
+"""Deliveries and sends that wait, counted by member and cause."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -25,7 +25,7 @@ KEY = ("origin", "mesh", "member", "cause")
 
 
 def everything_open_has_a_cause(stuck: DataFrame, fate_open: DataFrame, sender_open: DataFrame) -> DataFrame:
-    """As many rows are told as are open."""
+    """The counts add up to the number of open deliveries and sends."""
     told = stuck.agg(F.coalesce(F.sum("count"), F.lit(0)).alias("told"))
     waiting = fate_open.select("origin").unionByName(sender_open.select("origin")).agg(F.count("origin").alias("open"))
     return told.crossJoin(waiting).where(F.col("told") != F.col("open"))
@@ -33,7 +33,7 @@ def everything_open_has_a_cause(stuck: DataFrame, fate_open: DataFrame, sender_o
 
 @table(key=KEY, schema=SCHEMA, writing=Writing.REPLACE, sort_by=KEY, invariant=everything_open_has_a_cause)
 def stuck(fate_open: DataFrame, sender_open: DataFrame, batch: Batch) -> DataFrame:
-    """Open rows by cause: recipients who are away, rows that were passed over or overdue, sends and why they failed."""
+    """One row per member and cause of waiting: recipient away, passed over, overdue, or why sends failed; with count and times."""
     overdue_at = F.timestamp_micros(F.lit(batch.at - OVERDUE_AFTER))
     waiting = fate_open.select(
         *("origin", "mesh"),

@@ -1,7 +1,7 @@
-"""What a batch does to the turns of agents: those that begin, go on and end, out of the hook events that devices received.
+"""What a batch does to the turns of agents, by the hook events that devices received.
 
-A turn begins with a prompt. It ends when the agent says that it stopped, when it fails, when its session ends, or, unsaid,
-with the next prompt. What happens between turns counts for none.
+A turn begins with a prompt. It ends when the agent says that it stopped, when it fails, when its session ends, or with the next prompt.
+Events between turns count for none.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -13,22 +13,22 @@ from holdfast.pipeline.tables._hook import SESSION, hook_events
 
 KINDS = ("hook_received",)
 NOTIFIED = "agent-turn-complete"
-"""How Codex tells of a whole turn where no hook told of its prompt; where one did, it is a second word about that turn."""
+"""The event by which Codex reports a whole turn; if a hook reported the prompt, it is a second report of that turn."""
 
 TURN = [
     StructField("device", StringType(), nullable=False),  # the origin of its history
     StructField("agent", StringType(), nullable=False),
     StructField("session", StringType(), nullable=False),  # the agent's own id for it
     StructField("n", LongType(), nullable=False),  # from 1 in its session
-    StructField("prompt_at", TimestampType()),  # null where only the end was told
+    StructField("prompt_at", TimestampType()),  # null where only the end was reported
     StructField("stop_at", TimestampType()),  # null while it is open, and where the next prompt ended it
     StructField("tools", LongType(), nullable=False),
     StructField("errors", LongType(), nullable=False),
     StructField("outcome", StringType(), nullable=False),  # complete, interrupted, open
-    StructField("began_at", TimestampType(), nullable=False),  # when the history was told of its first event
+    StructField("began_at", TimestampType(), nullable=False),  # time of the entry of its first event
 ]
 STOP_NAME = StructField("stop_name", StringType())
-"""The agent's own word for how the last turn ended that it ended itself."""
+"""The name of the event with which the agent last ended a turn itself."""
 
 SCHEMA = StructType([*TURN, STOP_NAME])
 
@@ -37,13 +37,13 @@ _ORDER = ("at", "seq")  # positions of a restored log begin again after its fork
 
 @table(key=(), schema=SCHEMA, writing=Writing.PASSING, kinds=KINDS)
 def turn(old_agent_session: DataFrame, extent: DataFrame, new_history: DataFrame, history: DataFrame) -> DataFrame:
-    """The turns that this batch began, went on with or ended, as they stand after it."""
+    """One row per turn that this batch began, went on with or ended, as it stands after the batch."""
     events = hook_events(new_history, extent, history)
     return _turns(_told(_placed(_with_what_was_open(events, old_agent_session))))
 
 
 def _with_what_was_open(events: DataFrame, sessions: DataFrame) -> DataFrame:
-    """The events, each with what its session had come to; a turn that was open is there as the prompt that began it."""
+    """The events, each with the number of turns before it; an open turn comes as the prompt that began it."""
     touched = events.select(*SESSION).distinct()
     known = sessions.join(touched, on=SESSION, how="left_semi").select(
         *SESSION,
@@ -65,7 +65,7 @@ def _with_what_was_open(events: DataFrame, sessions: DataFrame) -> DataFrame:
 
 
 def _placed(events: DataFrame) -> DataFrame:
-    """Each event with whether a turn is open when it comes, and how the last one ended that the agent ended itself."""
+    """Each event with whether a turn is open before it, and the event with which the agent last ended a turn itself."""
     before = Window.partitionBy(*SESSION).orderBy(*_ORDER).rowsBetween(Window.unboundedPreceding, -1)
     marked = events.withColumn(
         "opens", F.when(_is("user_prompt_submit"), True).when(_is("agent_stop") | _is_cut_off(), False)
@@ -80,7 +80,7 @@ def _placed(events: DataFrame) -> DataFrame:
 
 
 def _told(placed: DataFrame) -> DataFrame:
-    """What each event says of the turn it belongs to."""
+    """Each event with its turn and what it adds to it: a beginning, an end, tool calls, errors."""
     so_far = Window.partitionBy(*SESSION).orderBy(*_ORDER).rowsBetween(Window.unboundedPreceding, 0)
     begins = _is("user_prompt_submit") | F.col("is_whole")
     ends = (F.col("is_open") & (_is("agent_stop") | _is_cut_off())) | F.col("is_whole")
@@ -100,8 +100,8 @@ def _told(placed: DataFrame) -> DataFrame:
 
 
 def _turns(told: DataFrame) -> DataFrame:
-    """One row for each turn. One that was open when the next prompt came was interrupted; nobody said when."""
-    # A prompt that comes while a turn is open says nothing of that turn: it belongs to the one that it begins.
+    """One row per turn. One that was open when the next prompt came was interrupted, at a time that nobody knows."""
+    # A prompt that comes while a turn is open belongs to the turn that it begins.
     turns = told.groupBy(*SESSION, "n").agg(
         F.min("prompt_at").alias("prompt_at"),
         F.min("stop_at").alias("stop_at"),

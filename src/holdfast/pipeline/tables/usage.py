@@ -1,4 +1,4 @@
-"""Who used a relay how much: what an operator bills, or looks at when somebody is loud."""
+"""How much each member used a relay: what an operator bills, or looks at when somebody is loud."""
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
@@ -17,9 +17,9 @@ SCHEMA = StructType(
         StructField("mesh", StringType(), nullable=False),
         StructField("member", StringType(), nullable=False),
         StructField("minute", TimestampType(), nullable=False),
-        StructField("sent", LongType(), nullable=False),  # messages that the relay took
+        StructField("sent", LongType(), nullable=False),  # messages that the relay accepted
         StructField("sent_bytes", LongType(), nullable=False),
-        StructField("recipients", LongType(), nullable=False),  # of those messages, together
+        StructField("recipients", LongType(), nullable=False),  # of those messages, summed up
         StructField("receipts", LongType(), nullable=False),  # signed by this member
         StructField("received", LongType(), nullable=False),  # delivered to this member, receipts among them
         StructField("missed", LongType(), nullable=False),  # closed for this member in any other way
@@ -31,7 +31,7 @@ _ENDS = ("delivered", *_MISSES)
 
 
 def usage_counts_what_came(usage: DataFrame, new_history: DataFrame) -> DataFrame:
-    """Minutes that a batch touched count no less than it brought."""
+    """Every row counts no less than the batch brought for it."""
     return fallen_short(usage, _counted(new_history), KEY, COUNTS)
 
 
@@ -45,13 +45,13 @@ def usage_counts_what_came(usage: DataFrame, new_history: DataFrame) -> DataFram
     invariant=usage_counts_what_came,
 )
 def usage(old_usage: DataFrame, new_history: DataFrame) -> DataFrame:
-    """What each member sent and received in each minute, as a relay worked: what it lost by a restore counts, too."""
+    """One row per member and minute: what the member sent and received; what a restore undid counts, too."""
     days = _of_meshes(new_history).select("day")
     return summed(old_usage, _counted(new_history), days, KEY, COUNTS).select(*SCHEMA.fieldNames())
 
 
 def _counted(new_history: DataFrame) -> DataFrame:
-    """What a batch brought: an entry counts for whoever sent it or, where it ends a delivery, for the recipient."""
+    """The counts of a batch: an accept counts for the sender, a closing for the recipient."""
     kind = F.col("kind")
     member = F.when(kind.isin(*_SENDS), F.col("sender")).when(kind.isin(*_ENDS), F.col("recipient"))
     entries = _of_meshes(new_history).withColumn("member", member).where(F.col("member").isNotNull())
