@@ -1,4 +1,4 @@
-"""What the lake knows of one message: all that relays and devices told of it, long after they let go of it themselves."""
+"""All that a lake knows of one message, long after relays and devices have deleted it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,11 +22,11 @@ _CLOSED = "SELECT * FROM {rows} WHERE list_contains($1, message_id) ORDER BY ori
 _RECEIPTS = 'SELECT * FROM {rows} WHERE list_contains($1, event_id) ORDER BY "at", seq, line'
 
 _BESIDE = ("message_fate", "fate_open", "receipt")
-"""What is told beside the entries, and left out where files of then are gone."""
+"""The tables that a trace shows beside the entries; left out where their files of that time are gone."""
 
 
 def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
-    """Entries, fates and receipts of the message with an id, the relay's or the sender's own; None if nobody told of it."""
+    """The entries, fates and receipts of the message with this id, the relay's or the sender's; None if there are no entries."""
     versions = shelf.last_run().versions
     found = shelf.query("history", versions.get("history"), _MESSAGES, [name])
     message_ids = [one["message_id"] for one in found]

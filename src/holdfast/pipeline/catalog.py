@@ -1,4 +1,4 @@
-"""What the tables of a lake are, for those who read it: written by tools/pipeline_tables.py, so that nobody has to load Spark."""
+"""The tables of a lake for programs that only read it: a file that tools/pipeline_tables.py writes, so that they need not load Spark."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ RELAYS, OWN = "relays", "own"
 
 
 def shown(lake: str) -> dict[str, Table]:
-    """The tables of a relay's lake or an owner's: all but how they are computed."""
+    """The tables of a relay's or an owner's lake, without their functions."""
     found: list[Mapping[str, Any]] = json.loads(files(__package__).joinpath(FILE).read_text())[lake]
     return {one["name"]: _table(one) for one in found}
 
@@ -26,7 +26,7 @@ def _table(one: Mapping[str, Any]) -> Table:
         name=one["name"],
         meaning=one["meaning"],
         key=tuple(one["key"]),
-        schema=cast("StructType", schema.read(one["schema"])),  # it answers to the same names
+        schema=cast("StructType", schema.read(one["schema"])),  # it has the same methods
         writing=Writing(one["writing"]),
         function=None,
         partition_by=one["partition_by"],
@@ -35,7 +35,7 @@ def _table(one: Mapping[str, Any]) -> Table:
 
 
 def written() -> str:
-    """The file as the registry has it now."""
+    """The text of the file, made from the registry."""
     every = {RELAYS: load(), OWN: load_search()}
     return (
         json.dumps({lake: [_written(one) for one in tables.values()] for lake, tables in every.items()}, indent=1)

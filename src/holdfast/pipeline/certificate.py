@@ -61,7 +61,7 @@ class Certificate:
 
     @property
     def uncompared(self) -> list[str]:
-        """The histories that were not compared yet with what their places hold; the first certificates did not name them."""
+        """The histories that were not yet compared with the state of their sources; certificates of early versions lack this field."""
         return list(self.said.get("uncompared", ()))
 
     @property
@@ -96,7 +96,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a batch leaves to be certified."""
+    """What a certificate says of a batch."""
 
     number: int
     at: int
@@ -165,7 +165,7 @@ def signed_digest(document: str) -> bytes:
 
 
 def holds(balance: Mapping[str, int]) -> bool:
-    """Every recipient of every message is accounted for."""
+    """Whether every recipient of every message is accounted for."""
     return balance["recipients"] == balance["open"] + sum(balance[outcome] for outcome in OUTCOMES)
 
 
@@ -174,7 +174,7 @@ def no_balance() -> dict[str, int]:
 
 
 def lake_key(private: Path, before: Certificate | None = None) -> bytes:
-    """The secret key of a lake, made when it is first asked for; of one with certificates the key that signed the last of them."""
+    """The secret key of a lake, made on first use; a lake with certificates must have the key that signed the last one."""
     path = private / KEY_FILE
     if not path.exists() and before is None:
         files.write_new(path, keys.nsec(os.urandom(keys.SECRET_BYTES)).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""Names of files that say what is in them: a certificate that names the files of a table thereby says what every one of them holds."""
+"""Names of files that contain a digest of the content: a certificate that covers the names thereby covers the content."""
 
 import hashlib
 import re
@@ -10,12 +10,12 @@ _NAME = re.compile(r".+-[0-9a-f]{16}-([0-9a-f]{64})\.parquet")
 
 
 def name_for(prefix: str, path: Path) -> str:
-    """A name for a file, which no other has, though it had the same content."""
+    """A new name for a file with this content; unique, even if another file has the same."""
     return f"{prefix}{secrets.token_hex(8)}-{digest_of(path)}.parquet"
 
 
 def told_by(path: Path) -> str | None:
-    """The digest of what is in a file, as its name says; None if that says nothing."""
+    """The digest in the name of a file; None if there is none."""
     found = _NAME.fullmatch(path.name)
     return None if found is None else found[1]
 
@@ -26,7 +26,7 @@ def digest_of(path: Path) -> str:
 
 
 def is_as_named(path: Path) -> bool:
-    """Whether a file has in it what its name says, if that says anything."""
+    """Whether a file has the content that its name says; true if the name has no digest."""
     told = told_by(path)
     return told is None or digest_of(path) == told
 

@@ -1,4 +1,4 @@
-"""What was committed to a table, on disk with every name that leads to it: a relay prunes on the word that it is there."""
+"""Puts commits of tables on disk, with every directory on the way: a relay prunes because the lake says that it has the entries."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from holdfast.store import files
 
 
 def root_of(handle: DeltaTable) -> Path:
-    """A table's directory as the file system has it; in the address that a handle says a space is another thing."""
+    """The path of a table's directory; a handle gives it as a URL, in which a space is escaped."""
     return Path(unquote(handle.table_uri.removeprefix("file://")))
 
 
@@ -25,7 +25,7 @@ def sync_files(paths: Sequence[Path]) -> None:
 
 @contextmanager
 def logged(handle: DeltaTable) -> Iterator[None]:
-    """Put on disk what is committed to a table meanwhile; a handle does not know by itself what came of it."""
+    """Put on disk what is committed to a table inside of the `with` block."""
     before = handle.version()
     yield
     handle.update_incremental()

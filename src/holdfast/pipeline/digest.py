@@ -31,12 +31,12 @@ _FIRST, _SECOND = b"\x00", b"\x01"
 
 ROWS_AT_ONCE = 20_000
 THREADS = 2
-"""Half of the work is Arrow's, which lets others run meanwhile; the hashes are Python's, and no two are computed at once."""
+"""How many threads compute digests: half of the work is Arrow's, which runs in parallel; the hashes are Python's, which do not."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """How many rows there are, and the sums over them."""
+    """The digest of some rows: how many there are, and the sums over them."""
 
     rows: int = 0
     lanes: tuple[int, ...] = (0,) * LANES
@@ -74,7 +74,7 @@ def of_files(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
 
 
 def of_files_by_tasks(spark: "SparkSession", paths: Sequence[Path], root: Path, schema: Any) -> Digest:
-    """The same, computed by tasks of Spark's."""
+    """The same digest, computed by Spark tasks."""
     found = tasks.done(spark, paths, partial(_told, root=root, schema=schema))
     return sum((Digest.of_text(one["rows"], one["digest"]) for one in found), Digest())
 

@@ -1,4 +1,4 @@
-"""What of the pipeline's failures a person is told: one line that says what to do, not a stack of another language."""
+"""Turns failures of the pipeline into one line that says what to do, instead of a stack trace of Java's."""
 
 import re
 import sys
@@ -31,7 +31,7 @@ _SOURCE_ERROR = re.compile(
 )
 
 _UNANSWERABLE = (duckdb.CatalogException, duckdb.ParserException, duckdb.BinderException, duckdb.ConversionException)
-"""What is wrong with a question, whatever lake it is put to."""
+"""Errors of a question itself, whatever lake it is put to."""
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MORE_MEMORY = (
@@ -41,12 +41,12 @@ _MORE_MEMORY = (
 
 
 def told(error: Exception) -> tuple[bool, str, str] | None:
-    """Whether somebody is away, the kind of a failure, and its message; None for what is nobody's but ours."""
+    """Whether a source is unreachable, the kind of the failure, and its message; None for a bug of ours."""
     if isinstance(error, pages.SourceError):
         return isinstance(error, pages.Unreachable), type(error).__name__, str(error)
     if _is_sparks(error):
         return _from_spark(error)
-    if isinstance(error, _UNANSWERABLE):  # in full: its lines show where in the question it is, and what is near
+    if isinstance(error, _UNANSWERABLE):  # in full: its lines show the place in the question
         return False, "not_found" if isinstance(error, duckdb.CatalogException) else "query", str(error)
     if isinstance(error, duckdb.Error):
         return False, "query_failed", str(error).partition("\n")[0]
@@ -56,19 +56,19 @@ def told(error: Exception) -> tuple[bool, str, str] | None:
 
 
 def _is_sparks(error: Exception) -> bool:
-    """Where Spark was never loaded nothing of it can have failed."""
+    """Whether an error is Spark's; if Spark was never loaded, none can be."""
     errors = sys.modules.get("pyspark.errors")
     return errors is not None and isinstance(error, errors.PySparkException)
 
 
 def _from_spark(error: Exception) -> tuple[bool, str, str]:
-    """An error of the source crosses Spark as text; it is the line that names it."""
+    """The error of a data source, which Spark passes on as text: the line that names it."""
     for line in str(error).splitlines():
         found = _SOURCE_ERROR.search(line)
         if found:
             kind = found[1] or found[3]
             return kind == pages.Unreachable.__name__, kind, (found[2] or found[4]).strip()
-    # What Spark was doing when it ran out of memory is said first, and says nothing.
+    # If Spark ran out of memory, the first line only says what it was doing.
     if _OUT_OF_MEMORY in f"{error}{getattr(error, '_stackTrace', '')}":
         return False, "memory", _MORE_MEMORY
     return False, "spark", str(error).partition("\n")[0]

@@ -1,6 +1,6 @@
-"""Few rows, read and written by the driver itself: Spark takes longer to open one file than the driver to read them all.
+"""Reads and writes few rows in the driver itself: Spark takes longer to open one file than the driver to read them all.
 
-What the driver has read, Spark has while it plans, so that whatever is computed from no rows is dropped before anything runs.
+Rows that the driver has read are part of Spark's plan, so that what is computed from no rows is dropped before anything runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS_MAX = 10_000
-"""So many entries are few, and what was computed from as many."""
+"""The most entries that the driver reads, and computes tables from, by itself."""
 
 FILE_BYTES_MAX = 262_144
-"""So many bytes of an input's files are few: Spark looks through all rows that it has while it plans, again and again."""
+"""The most bytes of an input's files that the driver reads by itself: Spark looks at these rows again and again while it plans."""
 
 COMPRESSION = "zstd"
 FILE_ROWS_MAX = 1_000_000
@@ -41,14 +41,14 @@ def are_few(paths: Sequence[Path]) -> bool:
 
 
 def arrow_schema(schema: "StructType") -> Any:
-    """The columns in Arrow's types, without the promise that they hold something: rows that break it are to be found, not refused."""
+    """The columns in Arrow's types, all of them nullable: a null that should not be there is to be found, not refused."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
 
 
 def read(schema: "StructType", paths: Sequence[Path], partition_by: str | None = None) -> Any:
-    """The rows of some files, an Arrow table; the value of a partition is in the name of its folder."""
+    """The rows of some files as an Arrow table; the partition's value is taken from the name of the folder."""
     expected = arrow_schema(schema)
     return pa.concat_tables([expected.empty_table(), *(_file(path, expected, partition_by) for path in paths)])
 
@@ -59,7 +59,7 @@ def _file(path: Path, expected: Any, partition_by: str | None) -> Any:
 
 
 def as_expected(found: Any, expected: Any, constants: dict[str, Any]) -> Any:
-    """The columns of a table in the types that are expected, beside those that are the same in every row."""
+    """A table with its columns in the expected types, and with those that have the same value in every row."""
     columns = []
     for field in expected:
         if field.name in found.schema.names and field.name not in constants:
@@ -85,7 +85,7 @@ def frame(spark: "SparkSession", schema: "StructType", rows: Any) -> "DataFrame"
 
 
 def listed(spark: "SparkSession", rows: Sequence[tuple[Any, ...]], schema: "StructType | str") -> "DataFrame":
-    """Rows that the driver has as values, as a data frame."""
+    """A data frame of Python values."""
     from pyspark.sql.types import StructType
 
     whole = StructType.fromDDL(schema) if isinstance(schema, str) else schema
@@ -96,7 +96,7 @@ def listed(spark: "SparkSession", rows: Sequence[tuple[Any, ...]], schema: "Stru
 
 
 def _exact(value: Any) -> Any:
-    """A time that Spark gave without its zone is of the zone of this machine."""
+    """The value; a time without a zone, as Spark gives it, gets the zone of this machine."""
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
@@ -115,7 +115,7 @@ def write(rows: Any, target: Path, sort_by: Sequence[str] = (), partition_by: st
 
 
 def divided(rows: Any, partition_by: str | None) -> Iterator[tuple[str, Any]]:
-    """The rows of each value of the partition, without it, and the folder that they belong into."""
+    """Per value of the partition: its folder, and its rows without that column."""
     if partition_by is None:
         yield ".", rows
         return
@@ -127,7 +127,7 @@ def divided(rows: Any, partition_by: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(path: str, kind: Any) -> list[str]:
-    """The columns that a file has for one of a table: a list or a value with parts has none of its own."""
+    """The columns of a file that hold a column of a table: several for a struct, the items' for a list."""
     if pa.types.is_list(kind):
         return _leaves(f"{path}.list.element", kind.value_type)
     if pa.types.is_struct(kind):
@@ -136,6 +136,6 @@ def _leaves(path: str, kind: Any) -> list[str]:
 
 
 def writer(path: Path, schema: Any) -> Any:
-    """A file that tables of these columns are written to, as all that is not written by Spark."""
+    """A writer for a file with these columns, with the settings of all files that Spark does not write."""
     repeating = [path for field in schema if field.name not in UNLIKE for path in _leaves(field.name, field.type)]
     return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=repeating, store_schema=False)

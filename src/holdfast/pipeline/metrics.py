@@ -1,4 +1,4 @@
-"""What a monitor wants to know of a lake, as a file that Prometheus' node exporter picks up."""
+"""Metrics of a lake, as a file for Prometheus' node exporter."""
 
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.runner import Outcome
@@ -18,7 +18,7 @@ _METRICS = {
 
 
 def write(lake: Lake, outcome: Outcome, seconds: float) -> None:
-    """Replace the file, whole."""
+    """Write the file; a reader sees the old or the new one, never a part."""
     values = {
         "batch": outcome.number,
         "at_seconds": outcome.at / 1_000_000,

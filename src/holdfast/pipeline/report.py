@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT, _MARGIN = 720, 180, 44
 
 
 def gather(shelf: Shelf) -> dict[str, Any]:
-    """Everything that the report tells."""
+    """The contents of the report, as data."""
     last = shelf.last_run()
     certificates = shelf.certificates(last.number)
     said = certificates[-1].said if certificates else None
@@ -42,7 +42,7 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "violations": count.violations,
         "findings": first,
         "findings_more": left.all - len(first),
-        "findings_removed": count.all - left.all,  # where files of them are gone, there were as many as was certified
+        "findings_removed": count.all - left.all,  # where their files are gone, the certificate has the count
         "latency": _latency(shelf, versions),
         "removed": sorted(removed),
         "tables": [
@@ -67,7 +67,7 @@ def _latency(shelf: Shelf, versions: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def page(told: Mapping[str, Any], show_time: Any) -> str:
-    """The page."""
+    """The report as an HTML page."""
     verdict = _verdict(told)
     parts = [
         f"<h1>Holdfast: batch {told['batch']}</h1>",

@@ -1,6 +1,6 @@
-"""Columns and their types without Spark: loading it takes a second, and who only reads a lake has no use for it.
+"""Columns and their types without Spark, which takes a second to load and is not needed to read a lake.
 
-A schema here answers to the same names as Spark's own, of which it is made or which is made of it, by the JSON that both have.
+A schema here has the methods of Spark's that are used, and is converted from and to Spark's by the JSON of both.
 """
 
 import json
@@ -27,7 +27,7 @@ _ARROW = {
 
 @dataclass(frozen=True)
 class Plain:
-    """A type without parts, by Spark's name of it."""
+    """A simple type, by Spark's name of it."""
 
     name: str
 
@@ -40,7 +40,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Array:
-    """Many of one type."""
+    """A list of values of one type."""
 
     elementType: "Type"  # noqa: N815 - likewise
     containsNull: bool = True  # noqa: N815 - likewise
@@ -66,7 +66,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """Columns: those of a table, or of a value that has parts."""
+    """The columns of a table, or the fields of a struct."""
 
     fields: tuple[Field, ...]
 
@@ -95,17 +95,17 @@ TEXT, NUMBER, BYTES, TIME, FLAG = Plain("string"), Plain("long"), Plain("binary"
 
 
 def columns(**types: Type) -> Struct:
-    """Columns that are never empty."""
+    """Columns that are never null."""
     return Struct(tuple(Field(name, kind, nullable=False) for name, kind in types.items()))
 
 
 def with_optional(struct: Struct, *names: str) -> Struct:
-    """The same, of which some may be empty."""
+    """The columns, of which these may be null."""
     return Struct(tuple(Field(one.name, one.dataType, one.name in names) for one in struct))
 
 
 def read(value: Any) -> Any:
-    """A type out of its JSON."""
+    """The type that a JSON value describes."""
     if isinstance(value, str):
         return Plain(value)
     if value["type"] == "array":
@@ -114,13 +114,13 @@ def read(value: Any) -> Any:
 
 
 def of_spark(schema: "StructType") -> Struct:
-    """Spark's own, without Spark."""
+    """A schema of Spark's as one of these."""
     found: Struct = read(schema.jsonValue())
     return found
 
 
 def to_spark(schema: Struct) -> "StructType":
-    """The same as Spark's own."""
+    """One of these as a schema of Spark's."""
     from pyspark.sql.types import StructType
 
     value: Mapping[str, Any] = schema.jsonValue()
@@ -128,7 +128,7 @@ def to_spark(schema: Struct) -> "StructType":
 
 
 def arrow(schema: "StructType | Struct") -> Any:
-    """The same in Arrow's types, as Spark writes them to files."""
+    """One of these in Arrow's types, as Spark writes them to files."""
     return pa.schema([_arrow_field(field) for field in schema.fields])
 
 

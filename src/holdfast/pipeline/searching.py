@@ -1,4 +1,4 @@
-"""Searches without Spark: what an owner wrote and was written, ranked by words and BM25, and what a relay saw of messages."""
+"""Searches without Spark: the messages of an owner by their words, ranked by BM25, and the messages of a relay by what it knows of them."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,11 +11,11 @@ from holdfast.pipeline.shelf import Shelf
 from holdfast.store import faults
 
 TERMS_MAX = 32
-"""How many words are looked for at once; more are refused, for who names a word wants it looked for."""
+"""The most words of a search. More are refused, because no word should be left out silently."""
 
 FREQUENCY_SATURATION = 1.2
 LENGTH_WEIGHT = 0.75
-"""The two parameters of BM25, as they are commonly chosen: how soon a repeated word stops to count, how much a long text has to."""
+"""The two parameters of BM25, with their usual values: how soon a repeated word stops to count, and how much long texts are marked down."""
 
 SNIPPET_CHARACTERS_MAX = 160
 SNIPPET_CHARACTERS_BEFORE = 40
@@ -37,15 +37,15 @@ class TooManyAsked(faults.Fault):
 
 @dataclass(frozen=True)
 class Snippet:
-    """A piece of a text, and where in it the words lie that were asked for."""
+    """A piece of a text, and where the words of the search are in it."""
 
     text: str
     matches: tuple[tuple[int, int], ...]
 
 
 def terms_of(shelf: Shelf, asked: str) -> list[str]:
-    """The words that are asked for, as they are in the index."""
-    # Python's lower case is Java's, with which the index was written; DuckDB's ends no Greek word as Greeks do.
+    """The words of a search in the form of the index."""
+    # Python's lower case equals Java's, which wrote the index; DuckDB's lacks the final sigma of Greek.
     text = composed(readable(asked)).lower()
     pattern = f"{WORD}\\{PREFIX}?"
     (found,) = shelf.connection.execute("SELECT regexp_extract_all($1, $2)", [text, pattern]).fetchall()[0]
@@ -63,12 +63,12 @@ def _checked(words: Iterable[str], asked: str) -> list[str]:
 
 
 def readable(text: str) -> str:
-    """What a person typed, without bytes that are no text: no message has them."""
+    """A typed text without bytes that are not UTF-8, which no message has."""
     return text.encode("utf-8", "replace").decode()
 
 
 def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
-    """The messages of an owner's lake with any of these words, those with most of them first, each with a snippet."""
+    """The messages of an owner's lake with any of these words, the best first, each with a snippet."""
     terms = terms_of(shelf, asked)
     lookups = " UNION ALL ".join(
         f"""SELECT {number} AS term, origin, log_id, seq, sum(times) AS times FROM search_posting
@@ -107,7 +107,7 @@ def _hit(row: dict[str, Any], terms: Sequence[str]) -> dict[str, Any]:
 
 
 def snippet(text: str, terms: Sequence[str]) -> Snippet:
-    """The part of a text around the first word that was asked for, on one line."""
+    """The part of a text around the first word of the search, on one line."""
     line = " ".join(text.split())
     whole, places = _composed(line)
     found = [(places[start], places[end]) for start, end in _words(whole) if _is_asked(whole[start:end].lower(), terms)]
@@ -123,7 +123,7 @@ def snippet(text: str, terms: Sequence[str]) -> Snippet:
 
 
 def _composed(line: str) -> tuple[str, Sequence[int]]:
-    """A line as the index has it; and for each character of that, and for its end, where that is in the line as it was written."""
+    """A line in composed form, and for each character of it, and for its end, the place in the original line."""
     if composed(line) == line:
         return line, range(len(line) + 1)
     parts, places = [], []
@@ -134,7 +134,7 @@ def _composed(line: str) -> tuple[str, Sequence[int]]:
 
 
 def _characters(line: str) -> Iterator[tuple[int, int]]:
-    """Where that begins and ends which composes with nothing around it: a letter with its marks, a syllable of its parts."""
+    """The begin and end of each unit that composes with nothing beside it: a letter with its marks, a syllable of its parts."""
     start = 0
     for end in range(1, len(line) + 1):
         if end == len(line) or _is_apart(line[start:end], line[end]):
@@ -148,7 +148,7 @@ def _is_apart(before: str, character: str) -> bool:
 
 
 def _words(line: str) -> Iterator[tuple[int, int]]:
-    """Where words begin and end."""
+    """The begin and end of each word."""
     start = 0
     for is_word, characters in groupby(line, key=lambda one: unicodedata.category(one)[0] in _IN_WORDS):
         end = start + sum(1 for _ in characters)
@@ -175,6 +175,6 @@ _METADATA = """
 
 
 def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
-    """The messages of a relay's lake in whose names and ids all of these words are, the newest first: more it never saw."""
+    """The messages of a relay's lake with all of these words in names and ids, the newest first; a relay knows no text."""
     terms = _checked(readable(asked).lower().split(), asked)
     return shelf.look_up(_METADATA, [terms, limit])

@@ -1,7 +1,7 @@
-"""The exported tables that are compared with the histories: what the relay itself believes to be so.
+"""Reads the exported tables of relays and devices, which are compared with the histories.
 
-They are read after the batch's entries, and the entries that came meanwhile after them, so that whatever changed while
-they were read is known to have changed.
+They are read after the entries of the batch, and the entries that came meanwhile after them: these say which rows changed while
+they were read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BUCKET = 10_000
-"""Positions that are looked at together, if one of them was touched."""
+"""How many positions are read together if one of them was touched."""
 
 TABLES = {
     "dedupe": "mesh string, sender string, client_message_id string, event_id binary, message_id string, seq long, "
@@ -30,7 +30,7 @@ TABLES = {
     "snapshot": "seq long, event_id binary, author string, kind long, d string, o string, c string, clock string, "
     "created_at long, accepted_at timestamp, superseded_seq long, compact_at timestamp, size long",
 }
-"""The relay's tables and their columns; a test compares them with what a relay exports."""
+"""The tables of a relay and their columns; a test compares these with what a relay exports."""
 
 DEVICE_TABLES = {
     "operation": "seq long, sequence long, client_message_id string, status string",
@@ -39,10 +39,10 @@ DEVICE_TABLES = {
     "sent": "seq long, enqueued_at timestamp, destination_kind string, destination_ref string, client_message_id string, "
     "broker_message_id string, blob binary",
 }
-"""The devices' tables and those of their columns that are compared, or in an owner's lake taken over."""
+"""The tables of a device, with the columns that are compared or that an owner's lake takes over."""
 
 _EXPORTED_AS = {"sent": "operation"}
-"""Tables that are read under another name, for other columns of them."""
+"""Exported tables that are read a second time, under another name, for other columns."""
 
 RANGE = "origin string, after long, until long"
 
@@ -54,7 +54,7 @@ def wanted(tables: Sequence[Table]) -> list[str]:
 
 
 def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: bool) -> list[Range]:
-    """Which positions to look at: all of them, or the batch's own and the buckets of what it closed."""
+    """The positions whose rows are read: all, or those of the batch and of the buckets in which it closed something."""
     found = []
     for one in whole:
         if one.until == 0:
@@ -73,7 +73,7 @@ def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: b
 
 @dataclass(frozen=True)
 class Part:
-    """What is read of one source, by the options of a read that say so."""
+    """What is read of one source: the options of the read."""
 
     source: Source
     options: Mapping[str, Any]
@@ -81,14 +81,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Reading:
-    """Rows of one exported table of several sources, under the names that the lake has."""
+    """A read of one exported table from several sources."""
 
     table: str
     schema: "StructType"  # with the origin of a row, and the log it is of
     parts: Sequence[Part]
 
     def pieces(self) -> list[Piece]:
-        """What is to be read, in pieces that may be read at the same time; asked of the sources, who may refuse."""
+        """The pieces to read, which may be read at the same time. The sources are asked for them, and may refuse."""
         from holdfast.pipeline.source import HoldfastReader, Settings
 
         found: list[Piece] = []
@@ -108,7 +108,7 @@ class Reading:
 
 
 def reading(name: str, sources: Sequence[Source], looked_at: Sequence[Range]) -> Reading:
-    """The rows of an exported table, with the origin and the page they come from."""
+    """The read of an exported table; each row gets its origin, and log id and head of its page."""
     from pyspark.sql.types import StructType
 
     prefix, declared = (DEVICE, DEVICE_TABLES[name]) if name in DEVICE_TABLES else (RELAY, TABLES[name])

@@ -1,4 +1,4 @@
-"""A table of the lake: one function from data frames to a data frame, and what else there is to say about it.
+"""A table of the lake: a function from data frames to a data frame, with a schema, a key, a rule and a way of writing.
 
 The function's parameter names are its inputs. For a table `T` of the lake there are three of them:
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 Function = Callable[..., "DataFrame"]
 
 OUTSIDE = ("state_range", "later_entry", "batch")
-"""Inputs that are no tables of the lake."""
+"""Inputs that are not tables of the lake."""
 
 STATE = "state_"
 
 SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq", "snapshot_standing": "seq", "reopened": "seq"}
-"""What a batch settled, and where each of these was begun: the state of those positions is read too.
+"""Tables of what a batch settled, and their column with the position where that began: the state there is read, too.
 
-So whoever names an exported table is computed after these tables, though none of its parameters says so.
+So a table with an exported table as input is computed after these, though no parameter of it says so.
 """
 
 
@@ -50,8 +50,8 @@ class Writing(StrEnum):
 
     APPEND = "append"  # they are added; no row ever changes
     REPLACE = "replace"  # they are the table
-    TOUCHED = "touched"  # they are those partitions that they lie in; other partitions stay as they are
-    PASSING = "passing"  # computed once in a batch for those who name it as new_T, and not kept
+    TOUCHED = "touched"  # they replace the partitions that they lie in; the others stay
+    PASSING = "passing"  # they are computed once per batch, for tables with the input new_T, and not kept
     RECORD = "record"  # the runner writes them; there is no function
 
 
@@ -63,12 +63,12 @@ class Range:
     log_id: bytes
     after: int
     until: int
-    chain: bytes | None  # of the entry at `after`; None where the log begins or nobody knows it any more
+    chain: bytes | None  # of the entry at `after`; None where the log begins or that entry is gone
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What is computed at once."""
+    """What a run computes at once: the entries of some ranges."""
 
     number: int  # from 1; for `run` and `certificate` alone
     at: int  # µs: the greatest `at` of all entries up to here, which is the batch's clock
@@ -93,10 +93,10 @@ class Table:
     partition_by: str | None = None  # a column of the schema
     sort_by: tuple[str, ...] = ()  # how rows lie in their files
     finds: bool = False  # its rows are findings: it has the columns of `finding.COLUMNS`
-    touches: Function | None = None  # gives the partitions that are replaced, though no row may lie in them any more
-    kinds: tuple[str, ...] = ()  # only entries of these kinds change it; none named: any may
+    touches: Function | None = None  # gives the partitions to replace, also those that have no rows any more
+    kinds: tuple[str, ...] = ()  # the kinds of entries that change it; empty: any
     reads: tuple[str, ...] = ()  # the inputs of a table without a function
-    rule: str = ""  # and its rule, which the runner keeps
+    rule: str = ""  # and its rule, in words
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def table(
     touches: Function | None = None,
     kinds: tuple[str, ...] = (),
 ) -> Callable[[Function], Table]:
-    """Make a function a table of its name; its docstring is the meaning."""
+    """Make a function the table of the same name; its docstring is the table's meaning."""
 
     def made(function: Function) -> Table:
         found = Table(
@@ -151,7 +151,7 @@ def parameters(function: Function) -> tuple[str, ...]:
 
 
 def table_of(parameter: str) -> str | None:
-    """The table of the lake that a parameter means; None for inputs that are no tables."""
+    """The name of the table that a parameter stands for; None for inputs that are not tables."""
     if parameter in OUTSIDE or _is_state(parameter):
         return None
     for prefix in ("new_", "old_"):
@@ -161,12 +161,12 @@ def table_of(parameter: str) -> str | None:
 
 
 def reads_state(one: Table) -> bool:
-    """Whether a table is made of what its sources hold now, beside what they told."""
+    """Whether a table reads the state of the sources, not only their histories."""
     return any(_is_state(name) or name in ("state_range", "later_entry") for name in one.inputs)
 
 
 def compares(one: Table) -> bool:
-    """Whether a table holds what its sources have now against what they told, and so has to know what changed meanwhile."""
+    """Whether a table compares the state of the sources with their histories, and so needs the entries that came meanwhile."""
     return "later_entry" in one.inputs
 
 
@@ -178,7 +178,7 @@ def load() -> dict[str, Table]:
 
 
 def load_search() -> dict[str, Table]:
-    """Every table of an owner's lake, likewise; it has histories, too."""
+    """Every table of an owner's lake, `history` among them, in such an order."""
     from holdfast.pipeline import search
     from holdfast.pipeline.tables.history import history
 
@@ -189,7 +189,7 @@ def _tables_in(package: ModuleType) -> dict[str, Table]:
     found: dict[str, Table] = {}
     for module in iter_modules(package.__path__):
         if module.name.startswith("_"):
-            continue  # what several tables share
+            continue  # a module that several tables share
         value: Any = getattr(import_module(f"{package.__name__}.{module.name}"), module.name, None)
         if not isinstance(value, Table):
             raise TypeError(f"{package.__name__}.{module.name} has no table {module.name}")

@@ -1,8 +1,8 @@
-"""Exports taken over as files: a page is written where it is read, by Arrow, and none of its rows passes through Java.
+"""Reads exports into files: a task reads a page and writes it by Arrow, and no row passes through Java.
 
-Java takes ten times as long to write an entry, and has to be handed it first. Tasks of Spark's take over many pieces, the driver
-a few, in the same way. While a task has the entries of a history in its hands, it also hashes them, for the certificate and
-for their chain: whoever does that later has to read them all again.
+Java takes ten times as long to write an entry, and has to be handed it first. Spark tasks read many pieces, the driver a few, in the same
+way. While a task has the entries of a history it also computes their digest and checks their chain, which would otherwise need a second
+read.
 """
 
 import itertools
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SHARES_MAX = 64
-"""Where there are more pieces than that a task takes several: each leaves a file of its own."""
+"""The most tasks; if there are more pieces, a task reads several. Each task leaves a file."""
 
 FILES_OPEN_MAX = 8
-"""Entries come in the order of days, so more are needed only where times are damaged."""
+"""The most files that a task has open: entries come in the order of days, so more are needed only where times are damaged."""
 
-_TAKEN = ".taken"  # what a file is called until it is known that the task which wrote it counts
+_TAKEN = ".taken"  # suffix of a file until it is known that the attempt which wrote it counts
 _DONE = ".parquet"
 
 
@@ -55,12 +55,12 @@ class Piece:
 
 @dataclass(frozen=True)
 class Form:
-    """What becomes of the rows of a page."""
+    """How the rows of a page are written."""
 
     target: Path
     schema: Any  # pa.Schema
-    links: Path | None = None  # where it is told how entries are chained; None: nobody asks
-    is_history: bool = False  # lies by day, and its rows are proved
+    links: Path | None = None  # folder for the rows of `link`; None: they are not wanted
+    is_history: bool = False  # in folders by day, with a digest
 
 
 def take(
@@ -77,7 +77,7 @@ def take_history(
     target: Path,
     links: Path | None,
 ) -> Digest:
-    """Write entries into folders by day; the digest of them all. How they are chained is written into a folder of its own."""
+    """Write entries into folders by day, and the rows of `link` into a folder of their own; returns the digest of the entries."""
     if links is not None:
         links.mkdir(parents=True)
     return _take(open_spark, pieces, Form(target, few.arrow_schema(columns), links, is_history=True))
@@ -89,19 +89,19 @@ def _take(open_spark: "Callable[[], SparkSession]", pieces: Sequence[Piece], for
     is_little = sum(one.until - one.after for one in pieces) <= few.ROWS_MAX
     reports = [do(share) for share in shares] if is_little else tasks.done(open_spark(), shares, do)
     for path in (Path(path) for one in reports for path in one["paths"]):
-        path.rename(path.with_suffix(_DONE))  # of a task that was begun twice only one attempt is reported
+        path.rename(path.with_suffix(_DONE))  # if a task was started twice, only one attempt is reported
     return sum((Digest.of_text(one["rows"], one["digest"]) for one in reports), Digest())
 
 
 def _shared_out(pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
-    """What each task takes: one piece, or several beside each other."""
+    """The pieces of each task: one, or several neighbours."""
     count = min(len(pieces), SHARES_MAX)
     bounds = [len(pieces) * number // count for number in range(count + 1)] if count else []
     return [pieces[low:high] for low, high in itertools.pairwise(bounds)]
 
 
 def _taken(form: Form, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Read some pieces, and write them: the files, and the digest of the rows if these are proved."""
+    """Read some pieces and write them; returns the files, and the digest of the rows if one is wanted."""
     files, beside, proved = _Files(form.target), _Files(form.links), Digest()
     for piece in pieces:
         for page in filter(_has_rows, piece.pages()):
@@ -126,7 +126,7 @@ def _has_rows(page: Page) -> bool:
 
 
 def _rows(form: Form, piece: Piece, page: Page) -> Any:
-    """The rows of a page in the columns that they are to have, in the order of their positions."""
+    """The rows of a page with the wanted columns, in the order of their positions."""
     found = pa.Table.from_batches(page.batches, page.schema)
     constants = {"origin": piece.origin, "log_id": page.log_id, "as_of_seq": page.as_of_seq}
     if form.is_history:
@@ -174,7 +174,7 @@ class _Files:
             self._open.pop(folder)[0].close()
 
     def close(self) -> list[str]:
-        """Close what is open; the paths of all files."""
+        """Close all open files; returns the paths of all that were written."""
         self._close_all()
         return self._paths
 

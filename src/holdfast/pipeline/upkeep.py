@@ -1,4 +1,4 @@
-"""What keeps a lake in shape, without Spark: small files joined, files that nobody needs removed, the whole of it set aside."""
+"""Joins small files of a lake, removes files that nobody needs, and sets a lake aside; all without Spark."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ from holdfast.store import files
 def compact(
     lake: Lake, tables: Mapping[str, Table], last: Run, small_files_max: int = SMALL_FILES_MAX
 ) -> dict[str, int]:
-    """Join small files, of tables that no batch under way has touched: its own files must stay what they are.
+    """Join small files, but not of tables that an unfinished batch has written to: it still needs its files.
 
-    Says how many files each table that had too many has now.
+    Returns, for each table that had too many files, how many it has now.
     """
     joined = {}
     for table in tables.values():
@@ -28,7 +28,7 @@ def compact(
 
 
 def vacuum(lake: Lake, tables: Mapping[str, Table], last: Run, hours: int = VACUUM_HOURS) -> list[str]:
-    """Remove what no reader needs any more, and what killed runs left; refused while a batch may go on from versions between."""
+    """Remove files that no reader needs, and those that killed runs left; refused while an unfinished batch may need older versions."""
     stored = [table for table in tables.values() if table.is_stored]
     begun = [table.name for table in stored if _is_begun(lake, table, last)]
     if begun:
@@ -41,7 +41,7 @@ def vacuum(lake: Lake, tables: Mapping[str, Table], last: Run, hours: int = VACU
 
 
 def _is_begun(lake: Lake, table: Table, last: Run) -> bool:
-    """Whether a table has anything for a batch that is not complete: its rows, or what was made or made anew before them."""
+    """Whether an unfinished batch has written to a table, created it or computed it anew."""
     if lake.delta(table.name) is None:
         return False
     is_next = lake.committed(table.name) > last.number or lake.is_rebuilt_for(table, last.number + 1)
@@ -49,9 +49,9 @@ def _is_begun(lake: Lake, table: Table, last: Run) -> bool:
 
 
 def set_aside(lake: Lake, shelf: Shelf) -> Path:
-    """Give a lake another name and begin it again with the key it had; where the old one is now.
+    """Rename a lake and begin an empty one with the same key; returns the path of the old one.
 
-    Ended in the middle there is no lake, or an empty one that will get a key of its own; the old one is whole.
+    If this is interrupted there is no new lake, or one without the key, which gets another; the old one is whole.
     """
     aside = lake.path.with_name(f"{lake.path.name}.until-{shelf.last_run().number}")
     number = 1
