@@ -37,9 +37,12 @@ def test_sweeps_forget_ids_prune_messages_and_say_so(place: Place) -> None:
     place.now += 8 * DAY
     gone = swept(place)
     assert (gone["expired_deliveries"], gone["pruned_messages"]) == (1, 0)
-    place.now += 23 * DAY
+    place.now += 22 * DAY
     gone = swept(place)
-    assert gone["pruned_messages"] == 6
+    assert gone["pruned_messages"] == 5, "what founded the mesh; the message closed later"
+    place.now += 8 * DAY
+    gone = swept(place)
+    assert gone["pruned_messages"] == 1
     (again,) = place.expect(200, event)
     assert again.members["history_available"] is False
     place.now += 400 * DAY
@@ -221,7 +224,26 @@ def test_what_somebody_waits_for_is_not_pruned_however_old(tmp_path: Path) -> No
     assert place.rows("SELECT kind FROM message") == [(4201,)]
     place.now += 21 * DAY
     gone = swept(place)
-    assert (gone["expired_deliveries"], gone["pruned_messages"]) == (1, 1)
+    assert (gone["expired_deliveries"], gone["pruned_messages"]) == (1, 0)
+    place.now += DAY
+    assert swept(place)["pruned_messages"] == 1
+
+
+def test_a_message_acknowledged_late_is_kept_for_its_receipt(tmp_path: Path) -> None:
+    """Its retention is over before anybody has it: a receipt that met no message would be refused, and the sender never hear."""
+    settings = Settings(retention=Retention(message_retention_days=1, queue_ttl_days=30))
+    place = Place(tmp_path / "relay.db", settings).settle()
+    message = place.alice.message(place.bob)
+    (answer,) = place.expect(201, message)
+    place.now += 10 * DAY
+    with place.engine.write() as transaction:
+        closing.acknowledge(transaction, place.now, MESH, place.bob.member, {answer.members["history_id"]: True})
+    place.now += DAY // 2
+    assert swept(place)["pruned_messages"] == 5, "what founded the mesh"
+    place.expect(201, place.bob.receipt(place.alice, message.id))
+    place.now += DAY // 2
+    assert swept(place)["pruned_messages"] == 1
+    asyncio.run(place.relay.close())
 
 
 def test_a_pruned_history_breaks_no_rule_for_what_is_kept_longer(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     dedupe_mode: DedupeMode = DedupeMode.RETENTION_SCOPED
     dedupe_retention_days: DedupeDays = 365  # for how long a repeated id is recognised
-    message_retention_days: Days = 30  # delivered or closed messages; after it `history_available` is false
+    message_retention_days: Days = 30  # a message, from its last closing; after it `history_available` is false
     queue_ttl_days: Days = 7  # an undelivered message
     history_hold_days: Days = 7  # for how long a consumer that does not come may hold back pruning
     history_hold_bytes: Bytes = 10_737_418_240  # of the database; when it is larger, no consumer holds back pruning

@@ -142,13 +142,16 @@ def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> i
 
 
 def _settled(transaction: Transaction, now: int, retention: Retention) -> list[Row]:
-    """Old messages whose accept and every closing have been passed by all readers."""
+    """Messages whose accept and last closing are old, and have been passed by all readers.
+
+    Age counts from the last closing too: the receipt of a message that was acknowledged late comes after it, and needs it.
+    """
     cutoff = now - retention.message_retention_days * DAY
     old = transaction.rows(_SQL["last_old_message"], {"cutoff": cutoff})
     if not old:
         return []
     passed = passed_by_all(transaction, now, retention)
-    wanted = {"until": min(passed, old[0][0]), "unpassed_at": _unpassed_at(transaction, passed)}
+    wanted = {"until": min(passed, old[0][0]), "closed_before": min(_unpassed_at(transaction, passed), cutoff + 1)}
     return transaction.rows(_SQL["settled_messages"], {**wanted, "limit": retention.sweep_rows_max})
 
 

@@ -21,13 +21,13 @@ SELECT before FROM forgotten
 SELECT seq FROM message WHERE accepted_at <= :cutoff ORDER BY accepted_at DESC, seq DESC LIMIT 1
 
 -- name: settled_messages
--- Messages that nobody waits for and whose closings every reader of the history has passed.
+-- Messages that nobody waits for and whose last closing is old and passed by every reader of the history.
 SELECT message.seq, message.mesh, message.sender, message.client_message_id, message.message_id
 FROM message
 WHERE message.seq <= :until
   AND NOT EXISTS (
       SELECT 1 FROM delivery
-      WHERE delivery.seq = message.seq AND (delivery.state = 'open' OR delivery.closed_at >= :unpassed_at)
+      WHERE delivery.seq = message.seq AND (delivery.state = 'open' OR delivery.closed_at >= :closed_before)
   )
 ORDER BY message.seq
 LIMIT :limit
