@@ -80,6 +80,11 @@ def test_every_setting_can_be_written_down_and_read_back(file: Path) -> None:
         ("port = ", {}, "{file}: this is not TOML (Invalid value"),
         ("", {"HOLDFAST_RELAY_PORT": "many"}, "HOLDFAST_RELAY_PORT is 'many': expected int, got str. "),
         ("", {"HOLDFAST_RELAY_LIMITS_PORT": "1"}, "HOLDFAST_RELAY_LIMITS_PORT: there is no such setting."),
+        (
+            "store = 'postgresql://host/db?sslpassword=key'",
+            {},
+            "store has an sslpassword, which would be shown to everybody on this machine: write it",
+        ),
         ("[limits]\nbodies_bytes_max = 70000", {}, "raise it to at least limits.request_bytes_max, which is 8388608."),
     ],
 )

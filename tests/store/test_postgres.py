@@ -290,6 +290,12 @@ def test_every_statement_of_a_relay_is_understood(url: str, postgres: Server, fi
         ("postgres://:pass@/db", "postgres:///db"),
         ("postgresql://user@host/db?password=pass&sslmode=require", "postgresql://user@host/db?sslmode=require"),
         ("postgresql://user@host/db?password=pass", "postgresql://user@host/db"),
+        ("postgresql://user@host/db?sslpassword=key&password=pass", "postgresql://user@host/db"),
+        (
+            "postgresql://user@host/db?password=pass&sslpassword=key&sslmode=require",
+            "postgresql://user@host/db?sslmode=require",
+        ),
+        ("postgresql://host/db?sslmode=require&sslpassword=key", "postgresql://host/db?sslmode=require"),
         ("postgresql://user:pass@host?application_name=a@b", "postgresql://user@host?application_name=a@b"),
         ("postgresql://host:5432/db?application_name=a@b", "postgresql://host:5432/db?application_name=a@b"),
         ("postgresql://one:1,two:2/db?application_name=a@b", "postgresql://one:1,two:2/db?application_name=a@b"),
@@ -298,7 +304,8 @@ def test_every_statement_of_a_relay_is_understood(url: str, postgres: Server, fi
 )
 def test_a_password_is_never_shown(url: str, told: str) -> None:
     assert address.shown(url) == told
-    assert address.password(url) == ("pass" if "pass" in url else None)
+    assert address.password(url) == ("pass" if "=pass" in url or ":pass" in url else None)
+    assert address.has_key_password(url) == ("sslpassword" in url)
 
 
 @pytest.mark.parametrize("secret", ["se#cret", "se?cret", "se@cret", "se/cret", "#"])

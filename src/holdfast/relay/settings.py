@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from holdfast.protocol.event import EVENT_BYTES_MAX
 from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, DedupeMode
+from holdfast.store import address
 from holdfast.store.settings import SettingsInvalid, SettingsReader
 
 __all__ = ("ENVIRONMENT", "FILE_NAME", "Settings", "SettingsInvalid", "load")
@@ -131,5 +132,10 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
         raise SettingsInvalid(
             f"limits.bodies_bytes_max is {limits.bodies_bytes_max}, which is less than one request may have: "
             f"raise it to at least limits.request_bytes_max, which is {limits.request_bytes_max}."
+        )
+    if found.store is not None and address.has_key_password(found.store):
+        raise SettingsInvalid(
+            "store has an sslpassword, which would be shown to everybody on this machine: write it into a service file "
+            "of PostgreSQL (~/.pg_service.conf), and service=NAME in its place."
         )
     return found

@@ -1,31 +1,38 @@
-"""Where a database is: a file, or a database of a server, by its URL. Secrets in it are not shown."""
+"""The address of a database: the path of a file, or the URL of a database on a server. Passwords in a URL are not shown."""
 
 import re
 from urllib.parse import unquote
 
 SCHEMES = ("postgresql", "postgres")
 
-# A password stands behind the user's name, or among the parameters. PostgreSQL's library reads it up to the first @ and lets
-# it have any character but a slash. What somebody forgot to write as %40 or %2F belongs to it, too: no port has letters.
+# A password follows the user's name, or is a parameter. PostgreSQL's library reads the first kind up to the first @ and
+# allows any character but a slash in it. An @ or / that somebody forgot to write as %40 or %2F counts as part of the
+# password too; it cannot be taken for a port, which has no letters.
 _BEHIND_USER = re.compile(
     r"\A(?P<scheme>\w+://)(?P<user>[^:/@\[]*):"
     r"(?P<password>[^/@]*(?:@[^/?#@]*)*|(?!\d*(?:[/?,]|\Z))[^@]*)@"
 )
-_PARAMETER = re.compile(r"(?P<mark>[?&])password=(?P<password>[^&]*)&?")
+_PARAMETER = re.compile(r"(?<=[?&])password=(?P<password>[^&]*)&?")
+_KEY_PARAMETER = re.compile(r"(?<=[?&])sslpassword=[^&]*&?")  # of the file with the client's TLS key
 
 
 def is_url(where: str) -> bool:
-    """Whether this names a database of a server, rather than a file."""
+    """Whether an address is a URL of a database on a server, rather than the path of a file."""
     return where.partition("://")[0] in SCHEMES
 
 
 def shown(url: str) -> str:
-    """The URL without its password, for logs, messages and command lines."""
+    """The URL without its passwords, for logs, messages and command lines."""
     without = _BEHIND_USER.sub(lambda found: found["scheme"] + (f"{found['user']}@" if found["user"] else ""), url)
-    return _PARAMETER.sub(lambda found: found["mark"], without).rstrip("?&")
+    return _KEY_PARAMETER.sub("", _PARAMETER.sub("", without)).rstrip("?&")
 
 
 def password(url: str) -> str | None:
-    """The password in a URL, if it has one."""
+    """The user's password in a URL; None if it has none."""
     found = _PARAMETER.search(url) or _BEHIND_USER.search(url)
     return None if found is None else unquote(found["password"])
+
+
+def has_key_password(url: str) -> bool:
+    """Whether a URL has the password of a TLS key in it (`sslpassword`), which no variable can carry in its place."""
+    return _KEY_PARAMETER.search(url) is not None

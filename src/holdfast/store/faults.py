@@ -51,8 +51,8 @@ class FileThere(Fault):
 
 
 class NoAccess(Fault):
-    what = "the file, or the directory that its journal needs, cannot be read and written by this user"
-    remedy = "Give this user read and write permission on both, or run as their owner."
+    what = "this user may not read or write it, or it is read-only"
+    remedy = "Give this user permission to read and write it (for a file, its directory too), or run as its owner."
 
 
 class DiskFull(Fault):
