@@ -54,7 +54,7 @@ def test_what_a_daemon_refuses_has_the_exit_code_of_its_kind_and_one_remedy_at_m
     said = me.fails(code, *words)
     assert message in said
     assert ".." not in said.replace("…", "")
-    assert "Mend what the detail names" not in said
+    assert "Correct what the detail names" not in said
 
 
 TOLD: dict[str, str] = {
