@@ -1,1 +1,1 @@
-"""The export: a history and the tables beside it as Arrow streams, read by a process of its own. Which tables is for others to say."""
+"""The export: a history and other tables as Arrow streams, read by a separate process. Programs define which tables."""

@@ -1,6 +1,6 @@
-"""What a program and its reader process say to each other: every request has exactly one reply, in order.
+"""The messages between a program and its reader process: every request has exactly one reply, in order.
 
-A message is a four-byte big-endian length and that many bytes of MessagePack. Faults and refusals arrive as what they were.
+A message is a four-byte big-endian length and that many bytes of MessagePack. Faults and refusals are raised again as such.
 """
 
 import msgspec
@@ -9,7 +9,7 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store import faults
 
 LENGTH_BYTES = 4
-CHUNK_BYTES = 262_144  # the largest piece of a page that crosses at once
+CHUNK_BYTES = 262_144  # the largest piece of a page in one reply
 
 
 class PageLimits(msgspec.Struct, frozen=True):
@@ -17,15 +17,15 @@ class PageLimits(msgspec.Struct, frozen=True):
 
     page_rows: int = 100_000
     page_bytes: int = 67_108_864  # after which a page ends; its last step may go past it
-    batch_rows: int = 10_000  # what Spark reads fastest
-    step_rows: int = 500  # of one fetch: of the largest events that is half a page
+    batch_rows: int = 10_000  # rows of a record batch: Spark reads these fastest
+    step_rows: int = 500  # rows fetched at once; of the largest events that is half a page
 
 
 PAGE_LIMITS = PageLimits()
 
 
 class Query(msgspec.Struct, frozen=True):
-    """Rows with after < seq ≤ until. No `until` is the head, no `columns` are all but payloads."""
+    """Rows with after < seq ≤ until. Without `until` up to the head; without `columns` all except payloads."""
 
     table: str
     after: int = 0
@@ -34,26 +34,26 @@ class Query(msgspec.Struct, frozen=True):
 
 
 class Open(msgspec.Struct, frozen=True, tag=True):
-    """Read a page and hold it under this number."""
+    """Read a page and keep it under this number."""
 
     number: int
     query: Query
 
 
 class Next(msgspec.Struct, frozen=True, tag=True):
-    """Give the next piece of a page."""
+    """Ask for the next piece of a page."""
 
     number: int
 
 
 class Close(msgspec.Struct, frozen=True, tag=True):
-    """Let go of a page, if it is held."""
+    """Drop a page, if it is kept."""
 
     number: int
 
 
 class Page(msgspec.Struct, frozen=True, tag=True):
-    """A page that is held: all rows with after < seq ≤ next_after, the last of its range where that is `until`."""
+    """A page that the reader keeps: all rows with after < seq ≤ next_after; the last of its range if that is `until`."""
 
     table: str
     log_id: bytes
@@ -72,7 +72,7 @@ class Chunk(msgspec.Struct, frozen=True, tag=True):
 
 
 class Closed(msgspec.Struct, frozen=True, tag=True):
-    """The page is gone."""
+    """The page was dropped."""
 
 
 class No(msgspec.Struct, frozen=True, tag=True):
@@ -106,13 +106,13 @@ _replies = msgspec.msgpack.Decoder(Reply)
 
 
 def frame(message: Request | Reply) -> bytes:
-    """A message as it is sent."""
+    """The bytes of a message, with its length before it."""
     body = _encoder.encode(message)
     return len(body).to_bytes(LENGTH_BYTES, "big") + body
 
 
 def length(head: bytes) -> int:
-    """How many bytes follow the first four."""
+    """The length in the first four bytes of a message."""
     return int.from_bytes(head, "big")
 
 

@@ -1,8 +1,8 @@
-"""The export as a relay or daemon sees it: a reader process that is asked for pages and hands them over piece by piece.
+"""The export on the side of a relay or daemon: it asks a reader process for pages and gets them piece by piece.
 
-Reading at length pins the database's journal, and Arrow is a large library: both stay in the process that `reader.py` is.
-The program asks for every piece, so a slow client slows its own page and nothing else, and two pieces of a page are all
-that it holds. A page's size is known before its first byte: one that breaks off raises, and never looks whole.
+A long read pins the database's journal, and Arrow is a large library: both stay in the reader process (`reader.py`). The
+program asks for each piece, so a slow client delays only its own page, and the program holds at most two pieces of it. A
+page's size is known before its first byte: one that breaks off raises, and never looks complete.
 """
 
 import asyncio
@@ -40,16 +40,16 @@ from holdfast.store.engine import Engine
 CONTENT_TYPE = "application/vnd.apache.arrow.stream"
 
 OPEN_MAX = 4
-"""How many pages the reader holds at once; whoever comes next waits in line."""
+"""How many pages the reader keeps at once; further requests wait in line."""
 
 WAITING_MAX = 64
-"""How long that line may be; whoever comes next is refused."""
+"""How long that line may be; further requests are refused."""
 
 REPLY_TIMEOUT_S = 60.0
-"""A reader that is silent for so long is ended: its disk hangs, or it does."""
+"""A reader that does not reply for so long is ended: it hangs, or its disk does."""
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long a reader that was told to stop may take before it is killed."""
+"""How long a reader may take to stop before it is killed."""
 
 _PARAMETERS = ("after", "until", "columns")
 
@@ -61,7 +61,7 @@ class ReaderLost(faults.Fault):
 
 
 class Link(Protocol):
-    """A way to a reader."""
+    """A connection to a reader."""
 
     lost: bool
     pid: int | None
@@ -70,7 +70,7 @@ class Link(Protocol):
         """Send a request; the future has its reply, or raises ReaderLost."""
 
     def abandon(self) -> None:
-        """Give the reader up, without waiting for it."""
+        """Give up the reader without waiting for it."""
 
     async def close(self) -> None:
         """End the reader."""
@@ -80,7 +80,7 @@ Connect = Callable[[], Awaitable[Link]]
 
 
 class Export(msgspec.Struct, frozen=True):
-    """One page: what it is, and its bytes. All of them, or `chunks` raises."""
+    """One page: its description and its bytes. `chunks` gives all of them, or raises."""
 
     page: Page
     chunks: AsyncIterator[bytes]
@@ -107,9 +107,9 @@ class Export(msgspec.Struct, frozen=True):
 
 
 class Exporter:
-    """Opens pages of one database, through a reader that it starts when needed and again when it died.
+    """Opens pages of one database, through a reader process that it starts when needed, and again if it died.
 
-    `tables` is the name of the module that has them (`EXPORTED`) and reads as a process of its own.
+    `tables` is the name of the module that defines them (`EXPORTED`) and that is run as the reader process.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Exporter:
     async def open(
         self, table: str, after: int = 0, until: int | None = None, columns: tuple[str, ...] | None = None
     ) -> AsyncIterator[Export]:
-        """One page of a table. Raises Refused for what was asked, a Fault for what could not be done."""
+        """Open one page of a table. Raises Refused for a bad request and a Fault if it cannot be read."""
         query, number = Query(table, after, until, columns), next(self._numbers)
         await self._take_slot()
         link = None
@@ -159,18 +159,18 @@ class Exporter:
                 yield Export(page, chunks)
         finally:
             if link is not None and not link.lost:
-                link.post(Close(number))  # before the slot is free, so that the reader never holds more than it should
+                link.post(Close(number))  # before the slot is free, so that the reader never keeps too many pages
             self._slots.release()
 
     @property
     def reader_pid(self) -> int | None:
-        """The process that reads, if there is one."""
+        """The process id of the reader; None if there is none."""
         return self._link.pid if self._link is not None and not self._link.lost else None
 
     async def close(self) -> None:
-        """End the reader. Pages that are under way break off."""
+        """End the reader. Open pages break off."""
         self._closed = True
-        async with self._linking:  # one that is just being started is ended, too
+        async with self._linking:  # so that a reader that is just being started is ended too
             if self._link is not None:
                 await self._link.close()
 
@@ -192,7 +192,7 @@ class Exporter:
             return self._link
 
     async def _chunks(self, link: Link, number: int, page: Page) -> AsyncGenerator[bytes, None]:
-        """The bytes of a page. The next piece is on its way while the last one is sent on."""
+        """The bytes of a page. The next piece is requested while the last one is being sent."""
         left = page.size
         coming = link.post(Next(number))
         while left > 0:
@@ -212,7 +212,7 @@ class Exporter:
             async with asyncio.timeout(self.reply_timeout_s):
                 reply = await coming
         except TimeoutError:
-            link.abandon()  # without waiting: whoever hangs on a disk cannot even be killed
+            link.abandon()  # without waiting: a process that hangs on its disk cannot even be killed
             raise ReaderLost(self._where, f"no reply in {self.reply_timeout_s:g} s") from None
         if isinstance(reply, (No, Failed)):
             raise reply.exception()
@@ -220,7 +220,7 @@ class Exporter:
 
 
 def read_query(table: str, parameters: Mapping[str, str]) -> Query:
-    """What an HTTP request asks for. Anything unknown is refused: a misspelt bound would be no bound."""
+    """The query of an HTTP request. Unknown parameters are refused: a misspelt bound would be no bound."""
     for name in parameters:
         if name not in _PARAMETERS:
             raise Refused(Refusal.RANGE_INVALID, f"unknown parameter {shown(name)}; there are {', '.join(_PARAMETERS)}")
@@ -243,10 +243,10 @@ def _position(text: str, what: str) -> int:
 
 
 class LocalLink:
-    """A link to a reader in this process, which answers at once."""
+    """A link to a reader in this process, which replies at once."""
 
     def __init__(self, engine: Engine, tables: str, limits: PageLimits) -> None:
-        from holdfast.export.reader import Reader  # here, because Arrow comes with it
+        from holdfast.export.reader import Reader  # here, because it imports Arrow
 
         self.lost = False
         self.pid: int | None = None
@@ -265,10 +265,10 @@ class LocalLink:
 
 
 async def start_process(path: str, tables: str) -> Link:
-    """A reader process for one database with these tables."""
+    """Start a reader process for one database with these tables."""
     try:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", tables, path),  # -P: not from where we happen to stand
+            *(sys.executable, "-P", "-m", tables, path),  # -P: import nothing from the current directory
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=exchange.CHUNK_BYTES,
@@ -299,7 +299,7 @@ class ProcessLink:
             _settle(reply, ReaderLost(self._where))
         else:
             self._waiting.append(reply)
-            self._requests.write(exchange.frame(request))  # small, and as few as there are pages: no need to drain
+            self._requests.write(exchange.frame(request))  # small, and at most one per page: no need to drain
         return reply
 
     def abandon(self) -> None:
@@ -309,19 +309,19 @@ class ProcessLink:
 
     async def close(self) -> None:
         self._lose()
-        self._requests.close()  # a reader ends where its requests do
+        self._requests.close()  # a reader ends when its requests do
         await asyncio.wait({self._receiving}, timeout=CLOSE_TIMEOUT_S)
         self.abandon()
         await asyncio.wait({self._receiving}, timeout=CLOSE_TIMEOUT_S)
 
     async def _receive(self) -> None:
-        """Hand out replies until there are none; then see the process end."""
+        """Pass on replies until the process ends, then wait for it."""
         with suppress(asyncio.IncompleteReadError, OSError, msgspec.DecodeError):
             while True:
                 head = await self._replies.readexactly(exchange.LENGTH_BYTES)
                 reply = exchange.read_reply(await self._replies.readexactly(exchange.length(head)))
                 if not self._waiting:
-                    break  # nobody asked, or nobody waits any more
+                    break  # a reply that nobody asked for, or nobody waits any more
                 _settle(self._waiting.popleft(), reply)
         self.abandon()
         await self._process.wait()
@@ -338,6 +338,6 @@ def _settle(waiting: "asyncio.Future[Reply]", outcome: Reply | Exception) -> Non
         return
     if isinstance(outcome, Exception):
         waiting.set_exception(outcome)
-        waiting.exception()  # seen, so that a reply nobody takes is not reported as forgotten
+        waiting.exception()  # retrieved, so that asyncio does not report a reply that nobody awaits
     else:
         waiting.set_result(outcome)

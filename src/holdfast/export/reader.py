@@ -1,8 +1,8 @@
 """The reader process: pages of tables as Arrow IPC streams, read in one short transaction each.
 
-A program's module of tables, run with a PATH, answers requests on its standard input until that ends, which it does when
-the program closes it or dies. A page is whole in memory before its first byte leaves, so the transaction never lasts as long as a slow
-client; rows and bytes of a page are bounded, and it always ends between two positions, so pages join without a gap.
+A program's module of tables, run with a PATH, answers requests on its standard input until the program closes it or dies.
+A page is whole in memory before its first byte is sent, so a slow client never prolongs the transaction. The rows and
+bytes of a page are limited, and it always ends between two positions, so that pages join without a gap.
 """
 
 import bisect
@@ -39,13 +39,13 @@ from holdfast.store import faults, history
 from holdfast.store.engine import Engine, Row, Transaction
 
 IDLE_S = 10.0
-"""After so long without a request the reader gives memory back."""
+"""After so long without a request the reader returns unused memory to the system."""
 
-_ALL = 2**62  # rows: as many as there are
+_ALL = 2**62  # a limit that means all rows
 
 
 class Reader:
-    """Reads pages and holds them until they are taken. One thread, one request at a time."""
+    """Reads pages and keeps them until they are fetched. One thread, one request at a time."""
 
     def __init__(
         self, open_engine: Callable[[], Engine], tables: Mapping[str, Table], limits: PageLimits = PAGE_LIMITS
@@ -58,7 +58,7 @@ class Reader:
 
     @property
     def held(self) -> int:
-        """How many pages are held."""
+        """How many pages are kept."""
         return len(self._pages)
 
     def answer(self, request: Request) -> Reply:
@@ -72,7 +72,7 @@ class Reader:
                 return Closed()
 
     def rest(self) -> None:
-        """Return unused memory to the system; called when no page was asked for in a while."""
+        """Return unused memory to the system; called after a while without requests."""
         pa.default_memory_pool().release_unused()
 
     def close(self) -> None:
@@ -104,7 +104,7 @@ def read_page(
         until = _checked_until(query, head)
         try:
             next_after, batches = _read(transaction, selection, query.after, until, limits)
-        except (ValueError, msgspec.DecodeError) as error:  # the text or JSON of a row is none
+        except (ValueError, msgspec.DecodeError) as error:  # a row has invalid text or JSON
             raise faults.Corrupt(transaction.where, f"table {query.table}: {error}") from error
     rows = sum(batch.num_rows for batch in batches)
     page = Page(query.table, head.log_id, head.seq, query.after, until, next_after, rows, 0)
@@ -113,7 +113,7 @@ def read_page(
 
 
 def _checked_until(query: Query, head: history.Head) -> int:
-    """Where the range ends, if it is one that can be read without a gap."""
+    """The end of the range; refused if the range cannot be read without a gap."""
     until = head.seq if query.until is None else query.until
     if query.after < 0:
         raise Refused(Refusal.RANGE_INVALID, f"after {query.after} is under 0")
@@ -132,7 +132,7 @@ def _checked_until(query: Query, head: history.Head) -> int:
 def _read(
     transaction: Transaction, selection: Selection, after: int, until: int, limits: PageLimits
 ) -> tuple[int, list[Any]]:
-    """As much of a range as a page takes: how far it reaches, and its record batches."""
+    """Read as much of a range as fits into a page: the position it reaches, and its record batches."""
     batches: list[Any] = []
     steps: list[Any] = []
     rows, size = 0, 0
@@ -140,7 +140,7 @@ def _read(
         rows_max = min(limits.step_rows, limits.page_rows - rows)
         found, reached = _step(transaction, selection, after, until, rows_max)
         if rows > 0 and rows + len(found) > limits.page_rows:
-            break  # a position with very many rows opens the next page
+            break  # the next position has very many rows: it starts the next page
         after = reached
         steps.append(selection.batch(found))
         rows += len(found)
@@ -154,7 +154,7 @@ def _read(
 def _step(
     transaction: Transaction, selection: Selection, after: int, until: int, rows_max: int
 ) -> tuple[list[Row], int]:
-    """The next rows, and the position that they are complete up to: a position's rows are never torn apart."""
+    """The next rows, and the position up to which they are complete: the rows of one position stay together."""
     found = _fetch(transaction, selection, after, until, rows_max + 1)
     if len(found) <= rows_max:
         return found, until
@@ -170,7 +170,7 @@ def _fetch(transaction: Transaction, selection: Selection, after: int, until: in
 
 
 def _stream(page: Page, selection: Selection, batches: list[Any]) -> memoryview:
-    """The page as Arrow writes it. The schema's metadata say what it is, and how many rows make it whole."""
+    """The page as an Arrow stream, whose metadata describe it and say how many rows it must have."""
     told = msgspec.structs.asdict(page) | {"log_id": page.log_id.hex()}
     schema = selection.schema.with_metadata({name: str(value) for name, value in told.items() if name != "size"})
     sink = pa.BufferOutputStream()
@@ -196,7 +196,7 @@ def serve(reader: Reader, requests: RawIOBase, replies: BinaryIO) -> None:
 
 
 def _next_request(requests: RawIOBase, reader: Reader) -> bytes:
-    """The next request; nothing when there are no more, or when the program died in the middle of one."""
+    """The next request; empty if there are no more, or if the program died in the middle of one."""
     if not select.select([requests], [], [], IDLE_S)[0]:
         reader.rest()
     head = _exactly(requests, exchange.LENGTH_BYTES)
@@ -215,14 +215,13 @@ def _exactly(requests: RawIOBase, count: int) -> bytes:
 
 def main(open_engine: Callable[[str], Engine], tables: Mapping[str, Table]) -> None:
     """Run as the reader process of the database named on the command line."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the program, which then ends us
-    gc.set_threshold(
-        200_000
-    )  # a page is millions of objects and no cycles: the collector would take a third of the time
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the program, which then ends this process
+    # A page is millions of objects without cycles: with the default the collector would take a third of the time.
+    gc.set_threshold(200_000)
     replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # whatever prints must not stand between replies
-    requests = FileIO(sys.stdin.fileno(), closefd=False)  # unbuffered, so that a wait for it sees what is there
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # anything printed must not get between the replies
+    requests = FileIO(sys.stdin.fileno(), closefd=False)  # unbuffered: `select` does not see buffered bytes
     try:
         serve(Reader(lambda: open_engine(sys.argv[1]), tables), requests, replies)
     except BrokenPipeError:
-        os._exit(1)  # the program is gone, and there is nobody to tell
+        os._exit(1)  # the program is gone

@@ -1,7 +1,7 @@
-"""What a table of the export is, and how rows of the database become record batches of it.
+"""Tables of the export, and how rows of the database become their record batches.
 
-A schema's names are the database's columns: the SQL is made from them. Programs describe their tables with the types
-that are here; only readers import it, because Arrow is a large library.
+A schema's field names are the database's columns: the SQL is made from them. Programs describe their tables with the types
+defined here. Only reader processes import this module, because Arrow is a large library.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +32,10 @@ def always(name: str, type_: pa.DataType, metadata: dict[str, str] | None = None
 
 
 class Table(msgspec.Struct, frozen=True):
-    """What is exported under one name: rows of `source`, each with the `seq` of the entry that made it."""
+    """An exported table: rows of `source`, each with the `seq` of the history entry that made it."""
 
     schema: Any  # pa.Schema
-    source: str  # a table of the database, or a select with brackets around it
+    source: str  # a table of the database, or a select in brackets
 
 
 HISTORY = Table(
@@ -65,7 +65,7 @@ HISTORY = Table(
     ),
     source="history",
 )
-"""The same in every program."""
+"""The history table, the same in every program."""
 
 
 class Selection(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class Selection(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, tables: Mapping[str, Table], name: str, columns: Sequence[str] | None) -> "Selection":
-        """The columns that were asked for, in that order; None is all of them but payloads."""
+        """The wanted columns of a table, in that order; None means all except payloads."""
         if name not in tables:
             raise Refused(Refusal.TABLE_UNKNOWN, f"there is no table {shown(name)}; there are {', '.join(tables)}")
         schema, source = tables[name].schema, tables[name].source
@@ -92,12 +92,12 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def statement(self) -> str:
-        """Rows with after < seq ≤ until, in order; `seq` itself comes first, whatever was asked for."""
+        """The SELECT of rows with after < seq ≤ until, in order; `seq` comes first, even if not wanted."""
         columns = ", ".join(("seq", *self.schema.names))
         return f"SELECT {columns} FROM {self.source} WHERE seq > :after AND seq <= :until ORDER BY seq LIMIT :limit"  # noqa: S608 - names and sources of tables, never of callers
 
     def batch(self, rows: Sequence[Row]) -> Any:
-        """Rows of the statement as one record batch. Built by column: an object per value is what takes the time."""
+        """The statement's rows as one record batch, built column by column, because an object per value is slow."""
         columns = list(zip(*rows, strict=True))[1:] if rows else [()] * len(self.schema)
         arrays = [_array(field.type, column) for field, column in zip(self.schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -135,7 +135,7 @@ def _outcomes(values: Sequence[str]) -> pa.Array:
 
 
 def _as_one(documents: Sequence[str]) -> str:
-    """A column of JSON texts as one: read in one go, they take a third of the time."""
+    """A column of JSON texts joined into one, which takes a third of the time to decode."""
     return f"[{','.join(documents)}]"
 
 

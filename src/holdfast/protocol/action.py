@@ -1,7 +1,7 @@
-"""Actions: what an administration event can ask for, each a struct, written as canonical JSON.
+"""Actions: the changes that an administration event can ask for, each a struct, written as canonical JSON.
 
-An action says only what is asked. Who asks is the signer of the event, in which mesh is its head's matter, and whether it
-may be done is for the relay to decide. Every action has one spelling: its own fields and no others, in canonical form.
+An action says only what is to change. Who asks is the event's signer, the mesh is in the event's head, and the relay
+decides whether it may be done. Every action has one spelling: its own fields and no others, in canonical form.
 """
 
 from enum import StrEnum
@@ -18,23 +18,23 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import IDENTIFIER, INTEGER_MAX, TOPIC, check_distinct, shown
 from holdfast.protocol.topic_key import KEY_ID_BYTES
 
-NAME_CHARACTERS_MAX = 64  # of a name for people
+NAME_CHARACTERS_MAX = 64  # of a display name
 GRANTS_MAX = 64  # keys granted in one event; more members take more events
 
 Identifier = Annotated[str, Meta(pattern=IDENTIFIER.pattern)]
 TopicName = Annotated[str, Meta(pattern=TOPIC.pattern)]
-# A name for people: any text on one line that does not start or end with a space, and that shows what it is. Nothing in it
-# is invisible or turns the direction of writing, but for a joiner that has a character on either side; and a selector of
-# variants, which is allowed, does not make a name by itself.
+# A display name: one line of text that does not start or end with a space and that looks like what it is. It may hold no
+# character that is invisible or turns the direction of writing, except a joiner between two visible characters. Variation
+# selectors are allowed, but a name needs at least one character that is visible by itself.
 _LINES = r"\x00-\x1f\x7f-\x9f\u2028\u2029"
-_FORMATS = (  # Unicode's category Cf without the two joiners; listed, because every reader must refuse the same
+# Unicode's category Cf without the two joiners. Listed here, because every version of Python must refuse the same names.
+_FORMATS = (
     r"\u00ad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
     r"\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e007f"
 )
-_BLANKS = (
-    r"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"  # called letters, marks or symbols, and yet nothing is seen
-)
+# Unicode calls these letters, marks or symbols, but they show nothing.
+_BLANKS = r"\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
 _JOINERS = r"\u200c\u200d"
 _VARIANTS = r"\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
 _UNSEEN = _LINES + _FORMATS + _BLANKS + _JOINERS
@@ -62,24 +62,24 @@ KeyEpoch = Annotated[int, Meta(ge=1, le=INTEGER_MAX)]
 
 
 class Role(StrEnum):
-    """What a member may do: an admin also invites, revokes, changes roles and grants topic keys."""
+    """A member's role: an admin may also invite, revoke, change roles and grant topic keys."""
 
     ADMIN = "admin"
     MEMBER = "member"
 
 
 class Asked(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="action"):
-    """One thing to do; the field `action` names it."""
+    """Base of all actions; on the wire the field `action` names which one it is."""
 
 
 class CreateMesh(Asked, frozen=True, kw_only=True, omit_defaults=True, tag="create_mesh"):
-    """The mesh of the head comes to be, with one member, who is an admin; an operator of the relay may vouch for it."""
+    """Create the mesh that the head names, with one member, an admin; an operator of the relay may vouch for it."""
 
     name: Name
     member: Identifier
     member_name: Name
     key: Key
-    operator: Key | None = None  # who vouches
+    operator: Key | None = None  # the operator who vouches
     countersignature: Signature | None = None  # the operator's, for this mesh, member and key
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class CreateMesh(Asked, frozen=True, kw_only=True, omit_defaults=True, tag="crea
 
 
 class Invite(Asked, frozen=True, kw_only=True, tag="invite"):
-    """Whoever signs with the secret half of this key before it expires may join, once."""
+    """Let one new member join: whoever first signs with this key's secret before the invitation expires."""
 
     key: Key
     expires_at: Microseconds
@@ -97,22 +97,22 @@ class Invite(Asked, frozen=True, kw_only=True, tag="invite"):
 
 
 class WithdrawInvite(Asked, frozen=True, kw_only=True, tag="withdraw_invite"):
-    """The invitation is void."""
+    """Withdraw an invitation."""
 
     key: Key
 
 
 class Join(Asked, frozen=True, kw_only=True, tag="join"):
-    """The signer's key becomes that of a new member."""
+    """Join the mesh as a new member, with the signer's key."""
 
     invite: Key  # the invitation's public key
-    agreement: Signature  # the invitation's, for this member and the signer's key
+    agreement: Signature  # by the invitation's key, for this member and the signer's key
     member: Identifier
     name: Name
 
 
 class AddMember(Asked, frozen=True, kw_only=True, tag="add_member"):
-    """A member joins without invitation."""
+    """Add a member without an invitation."""
 
     member: Identifier
     name: Name
@@ -124,27 +124,27 @@ class AddMember(Asked, frozen=True, kw_only=True, tag="add_member"):
 
 
 class RenameMember(Asked, frozen=True, kw_only=True, tag="rename_member"):
-    """People see another name; the id stays."""
+    """Change a member's display name; its id stays."""
 
     member: Identifier
     name: Name
 
 
 class RevokeMember(Asked, frozen=True, kw_only=True, tag="revoke_member"):
-    """The member is out: of itself when it signs this, else by an admin."""
+    """Remove a member: itself, when it signs this, or another, when an admin does."""
 
     member: Identifier
 
 
 class SetRole(Asked, frozen=True, kw_only=True, tag="set_role"):
-    """The member has this role from now on."""
+    """Change a member's role."""
 
     member: Identifier
     role: Role
 
 
 class RotateMemberKey(Asked, frozen=True, kw_only=True, tag="rotate_member_key"):
-    """The member has another key: signed with the old one, or by an admin when that is lost; the new key agrees."""
+    """Give a member a new key: signed by the old key, or by an admin if that is lost, and countersigned by the new one."""
 
     member: Identifier
     key: Key
@@ -152,19 +152,19 @@ class RotateMemberKey(Asked, frozen=True, kw_only=True, tag="rotate_member_key")
 
 
 class CreateTopic(Asked, frozen=True, kw_only=True, tag="create_topic"):
-    """A topic comes to be, without a key: its key epoch is 0 until epoch 1 is made current."""
+    """Create a topic. It has no key yet: its key epoch is 0 until epoch 1 is made current."""
 
     topic: TopicName
 
 
 class Subscribe(Asked, frozen=True, kw_only=True, tag="subscribe"):
-    """The signer wants what is posted to the topic."""
+    """Subscribe the signer to a topic."""
 
     topic: TopicName
 
 
 class Unsubscribe(Asked, frozen=True, kw_only=True, tag="unsubscribe"):
-    """The signer wants it no longer."""
+    """End the signer's subscription to a topic."""
 
     topic: TopicName
 
@@ -178,7 +178,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class GrantTopicKey(Asked, frozen=True, kw_only=True, tag="grant_topic_key"):
-    """Members get the key of an epoch: of the current one, or of the next, which stays staged until it is current."""
+    """Give members the key of the current epoch, or of the next one, which `advance_topic_key` then makes current."""
 
     topic: TopicName
     key_epoch: KeyEpoch
@@ -190,7 +190,7 @@ class GrantTopicKey(Asked, frozen=True, kw_only=True, tag="grant_topic_key"):
 
 
 class AdvanceTopicKey(Asked, frozen=True, kw_only=True, tag="advance_topic_key"):
-    """The key epoch after this one becomes current with this key, if this one still is: compare and set."""
+    """Make the epoch after `key_epoch` current, with this key; only if `key_epoch` still is (compare and set)."""
 
     topic: TopicName
     key_epoch: Position
@@ -198,19 +198,19 @@ class AdvanceTopicKey(Asked, frozen=True, kw_only=True, tag="advance_topic_key")
 
 
 class Block(Asked, frozen=True, kw_only=True, tag="block"):
-    """The signer wants nothing more from this member."""
+    """Block a member: nothing more from it is delivered to the signer."""
 
     member: Identifier
 
 
 class Unblock(Asked, frozen=True, kw_only=True, tag="unblock"):
-    """The signer hears this member again."""
+    """End the signer's block of a member."""
 
     member: Identifier
 
 
 class AdmitAuthor(Asked, frozen=True, kw_only=True, tag="admit_author"):
-    """Snapshots of this author are taken and served, on the word of a member; the author's key agrees."""
+    """Let the relay keep and serve this author's snapshots, on the word of a member; the author's key countersigns."""
 
     member: Identifier
     author: Key
@@ -218,13 +218,13 @@ class AdmitAuthor(Asked, frozen=True, kw_only=True, tag="admit_author"):
 
 
 class DismissAuthor(Asked, frozen=True, kw_only=True, tag="dismiss_author"):
-    """Snapshots of this author are taken no longer."""
+    """Stop the relay from taking this author's snapshots."""
 
     author: Key
 
 
 class RegisterConsumer(Asked, frozen=True, kw_only=True, tag="register_consumer"):
-    """A reader of the relay's history holds back pruning from this position of this log on."""
+    """Register a reader of the relay's history: nothing of this log after position `seq` is pruned before it was read."""
 
     consumer: Identifier
     log_id: LogId
@@ -232,7 +232,7 @@ class RegisterConsumer(Asked, frozen=True, kw_only=True, tag="register_consumer"
 
 
 class RemoveConsumer(Asked, frozen=True, kw_only=True, tag="remove_consumer"):
-    """The reader holds back nothing any more."""
+    """Remove a registered reader, so that it no longer holds back pruning."""
 
     consumer: Identifier
 
@@ -264,14 +264,14 @@ _decoder: msgspec.json.Decoder[Action] = msgspec.json.Decoder(Action)
 
 
 def write_action(action: Action) -> str:
-    """An action as the content of its event; one that could not be read back is refused."""
+    """The content of an action's event; refused if it could not be read back."""
     content = _canonical(action)
     read_action(content)
     return content
 
 
 def read_action(content: str) -> Action:
-    """The action in a content: its fields and no others, each within its limits, in canonical JSON."""
+    """The action in an event's content; refused if it has other fields, breaks a limit or is not canonical JSON."""
     try:
         action = _decoder.decode(content)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
@@ -282,12 +282,12 @@ def read_action(content: str) -> Action:
 
 
 def name(action: Action) -> str:
-    """The word that stands for the action on the wire."""
+    """The action's name on the wire."""
     return str(action.__struct_config__.tag)
 
 
 def _check_key(key: str) -> None:
-    """Refuse a key that nobody could seal to; where a key agrees by a signature, that has shown it already."""
+    """Refuse a key that nobody could seal to. Keys that countersign need no such check: their signature proves them."""
     if not is_public_key(key):
         raise Refused(Refusal.MALFORMED, f"action: key {shown(key)} is not a point of the curve")
 
@@ -300,9 +300,8 @@ def _canonical(action: Action) -> str:
 
 
 def _fault(error: Exception) -> str:
-    """What the reader found, in words that fit a log line: they may quote what a stranger sent."""
-    said = str(error).replace(
-        f"matching regex {NAME_PATTERN!r}", _NAME_RULE
-    )  # a pattern that long tells nobody anything
+    """The decoder's error for a log line: printable and cut, because it may quote what a stranger sent."""
+    # Nobody could read a pattern that long.
+    said = str(error).replace(f"matching regex {NAME_PATTERN!r}", _NAME_RULE)
     printable = ascii(f"action: {said}")[1:-1].replace(r"\\", "\\")
     return printable[:DETAIL_CHARACTERS_MAX]

@@ -1,10 +1,10 @@
-"""Administration: what changes a mesh, its members, topics and keys, as signed events of kind 4204.
+"""Administration: signed events of kind 4204 that change a mesh, its members, topics and keys.
 
 The content is one action in canonical JSON; the tags are the head that every send of a device has, and a counter. The
-counter of a mesh and signer only ever grows, so an old event cannot be played again. Two actions carry the agreement of the
-key that they name, as a signature of that key: `rotate_member_key` that of the new key, `admit_author` that of the author's.
-`create_mesh` may carry that of an operator of the relay, who vouches for its founder. The keys in `create_mesh` and `add_member` stand there on the word of the signer alone; a grant names a key that is a
-member's already.
+counter of a mesh and signer only ever grows, so an old event cannot be replayed. Two actions are also signed by the key
+that they name: `rotate_member_key` by the new key, `admit_author` by the author's. `create_mesh` may be signed by an
+operator of the relay, who vouches for the founder. For the keys in `create_mesh` and `add_member` there is only the
+signer's word; a grant names the key of somebody who is a member already.
 """
 
 import hashlib
@@ -30,11 +30,11 @@ from holdfast.protocol.tags import TagRule, Tags, check_range, check_type, read_
 from holdfast.protocol.ulid import MICROSECONDS_PER_MILLISECOND
 
 ADMINISTRATION_KIND = 4204
-RELAY = "relay"  # stands as the mesh of what concerns the relay as a whole; no mesh may be called so
+RELAY = "relay"  # named as the mesh by actions that concern the whole relay; no real mesh may have this name
 
 ADMINISTRATION_TAGS = (*HEAD_TAGS, TagRule("counter"))
 
-_AGREEMENT = b"holdfast agreement 1\x00"  # keeps these signatures apart from those under events
+_AGREEMENT = b"holdfast agreement 1\x00"  # so that such a signature never passes for one under an event
 
 Countersigned: TypeAlias = RotateMemberKey | AdmitAuthor
 
@@ -80,18 +80,18 @@ def sign_administration(secret: bytes, created_at: int, administration: Administ
 
 
 def next_counter(last: int | None, at: int) -> int:
-    """The counter of the next event: that of the clock (`at` is in microseconds), but always past the last one used."""
+    """The counter of the next event: the time in milliseconds (`at` is in microseconds), but always past the last one used."""
     return max((last or 0) + 1, at // MICROSECONDS_PER_MILLISECOND)
 
 
 def accept_counter(last: int | None, given: int) -> None:
-    """Refuse a counter that does not grow; the last one is that of this mesh and signer."""
+    """Refuse a counter that is not above the last one of this mesh and signer."""
     if last is not None and given <= last:
         raise Refused(Refusal.COUNTER_NOT_INCREASING, f"counter {given} does not follow {last}")
 
 
 def join(invite_secret: bytes, mesh: str, member: str, name: str, key: str, aux: bytes) -> Join:
-    """The action by which the holder of an invitation lets this key join, once; the relay never sees the secret."""
+    """The join action of an invitation's holder for this key; the relay never sees the invitation's secret."""
     digest = _agreement(Join, mesh, member, key)
     agreement = sign(invite_secret, digest, aux).hex()
     return Join(invite=public_key(invite_secret), agreement=agreement, member=member, name=name)
@@ -133,7 +133,7 @@ def admit_author(secret: bytes, mesh: str, member: str, aux: bytes) -> AdmitAuth
 
 
 def check_countersignature(mesh: str, action: Countersigned) -> None:
-    """Refuse an action whose named key did not agree to it, for this mesh and member."""
+    """Refuse an action that the key it names did not countersign for this mesh and member."""
     key = action.key if isinstance(action, RotateMemberKey) else action.author
     digest = _agreement(type(action), mesh, action.member, key)
     if not verify(key, digest, bytes.fromhex(action.countersignature)):
@@ -141,7 +141,7 @@ def check_countersignature(mesh: str, action: Countersigned) -> None:
 
 
 def _agreement(action: type[Countersigned | CreateMesh | Join], mesh: str, member: str, key: str) -> bytes:
-    """The digest that a key signs to agree; each field behind its length, so that no two agreements share one."""
+    """The digest that a key countersigns; each field has its length before it, so that no two agreements share a digest."""
     fields = (field.encode() for field in (str(action.__struct_config__.tag), mesh, member, key))
     prefixed = (len(field).to_bytes(4, "big") + field for field in fields)
     return hashlib.sha256(_AGREEMENT + b"".join(prefixed)).digest()

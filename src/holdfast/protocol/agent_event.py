@@ -1,7 +1,7 @@
-"""What is told of an agent's session, and what its events make of it.
+"""Agent events: what a hook event changes in its session's state, and what it reports to adapters and people.
 
-An agent's hook changes the state of its session; most also tell something, once, to whoever listens: an adapter, a person.
-Tools tell nothing: that an agent uses one is a signal, and what comes of it is read from the transcript.
+Most hook events change the state and are reported once. Uses of tools are not reported: they only show that the agent
+works, and their output is read from the transcript.
 """
 
 from enum import StrEnum
@@ -10,34 +10,34 @@ import msgspec
 
 from holdfast.protocol import hook_event
 
-TEXT_BYTES_MAX = 24_576  # of what is told, as JSON; with everything around it a message of the mesh has room for it
+TEXT_BYTES_MAX = 24_576  # of the reported text, as JSON; with everything around it, it fits into a message of the mesh
 CUT_SIGN = " […]"
 
 Payload = dict[str, object]
 
 
 class SessionState(StrEnum):
-    """What a session is doing, as far as its events say."""
+    """The state of a session, as far as its events tell."""
 
     IDLE = "idle"  # it waits for a prompt
     WORKING = "working"
-    WAITING = "waiting"  # it wants a person
+    WAITING = "waiting"  # it needs a person
     ENDED = "ended"
 
 
 class AgentKind(StrEnum):
-    """What is told."""
+    """What an agent event reports."""
 
     SESSION_STARTED = "session_started"
     PROMPT = "prompt"
-    OUTPUT = "output"  # from the transcript; the next one may take its place
+    OUTPUT = "output"  # from the transcript; a later one may replace it
     TURN_COMPLETED = "turn_completed"
     NOTIFICATION = "notification"
     ERROR = "error"
     SESSION_ENDED = "session_ended"
 
 
-# What an event makes of its session (None: nothing), and what is told of it (None: nothing). Others are only a sign of life.
+# By type of event: the session's new state (None: unchanged) and what is reported (None: nothing). All others change nothing.
 MEANINGS: dict[str, tuple[SessionState | None, AgentKind | None]] = {
     hook_event.SESSION_START: (None, AgentKind.SESSION_STARTED),
     hook_event.USER_PROMPT_SUBMIT: (SessionState.WORKING, AgentKind.PROMPT),
@@ -52,7 +52,7 @@ MEANINGS: dict[str, tuple[SessionState | None, AgentKind | None]] = {
 # Errors that end the turn.
 TURN_ENDING = frozenset({"StopFailure"})
 
-# Where the words of an event stand, the best place first.
+# The payload's fields that hold an event's text, the best first.
 TEXTS: dict[str, tuple[str, ...]] = {
     hook_event.SESSION_START: ("source",),
     hook_event.USER_PROMPT_SUBMIT: ("prompt",),
@@ -64,7 +64,7 @@ TEXTS: dict[str, tuple[str, ...]] = {
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that an agent's session has to tell. Whoever gets one twice knows it by its `id`."""
+    """One report about an agent's session. It may arrive twice; the `id` is then the same."""
 
     id: str
     kind: AgentKind
@@ -72,32 +72,32 @@ class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str
     at: int  # microseconds
     text: str = ""
-    event_name: str = ""  # the agent's own, where it came from a hook
+    event_name: str = ""  # the agent's own name for it, if it came from a hook
     cwd: str = ""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing that comes later can stand for it."""
+        """Whether it must be reported even if a later one follows."""
         return self.kind is not AgentKind.OUTPUT
 
 
 def state_after(event_type: str, event_name: str, before: SessionState) -> SessionState:
-    """What a session is doing after an event."""
+    """The state of a session after an event."""
     if event_name in TURN_ENDING:
         return SessionState.IDLE
     after = MEANINGS.get(event_type, (None, None))[0]
     if after is None and event_type == hook_event.SESSION_START and before is SessionState.ENDED:
-        return SessionState.IDLE  # it was taken up again
+        return SessionState.IDLE  # the session was resumed
     return before if after is None else after
 
 
 def kind_of(event_type: str) -> AgentKind | None:
-    """What is told of an event."""
+    """What an event of this type reports; None for nothing."""
     return MEANINGS.get(event_type, (None, None))[1]
 
 
 def text_of(event_type: str, payload: Payload) -> str:
-    """The words of an event; empty where it has none."""
+    """The text of an event; empty if it has none."""
     found = [payload.get(name) for name in TEXTS.get(event_type, ())]
     response = payload.get("tool_response")
     if event_type == hook_event.ERROR and isinstance(response, dict):
@@ -107,7 +107,7 @@ def text_of(event_type: str, payload: Payload) -> str:
 
 
 def fitting(text: str) -> str:
-    """A text that can be told: without halves of characters, and cut where it would be too long."""
+    """The text without lone surrogates, and cut to what a report may hold."""
     text = text.encode("utf-8", "replace").decode()
     if len(msgspec.json.encode(text)) <= TEXT_BYTES_MAX:
         return text

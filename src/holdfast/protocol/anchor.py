@@ -1,4 +1,4 @@
-"""Anchors: the relay's signature under where its history stood after a commit, so that it cannot be rewritten unnoticed."""
+"""Anchors: the relay's signature under the end of its history after a commit, so that no rewriting goes unnoticed."""
 
 import hashlib
 from typing import Annotated
@@ -35,6 +35,6 @@ def sign_anchor(secret: bytes, log_id: bytes, seq: int, chain: bytes, aux: bytes
 
 
 def is_signed(anchor: Anchor, pubkey: str) -> bool:
-    """Whether the relay with this key signed it."""
+    """Whether the relay with this key signed the anchor."""
     signed = digest(bytes.fromhex(anchor.log_id), anchor.seq, bytes.fromhex(anchor.chain))
     return keys.verify(pubkey, signed, bytes.fromhex(anchor.sig))

@@ -21,7 +21,7 @@ DEVICE_ID_BYTES_MAX = 128  # in UTF-8; a UUID takes 36, a key in hex 64
 
 
 class Order(StrEnum):
-    """How the first of two clocks stands to the second."""
+    """The order of one clock relative to another."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -29,7 +29,7 @@ class Order(StrEnum):
     CONCURRENT = "concurrent"
 
 
-# (the first has a counter ahead, the second has a counter ahead) -> how the first stands to the second
+# (the first has a counter ahead, the second has a counter ahead) -> the order of the first relative to the second
 ORDERS: Mapping[tuple[bool, bool], Order] = total(
     {
         (False, False): Order.EQUAL,
@@ -61,7 +61,7 @@ def _check_device(device: str) -> None:
     check_type(device, str, "clock device")
     if not device:
         raise Refused(Refusal.MALFORMED, "clock has an empty device id")
-    if "\0" in device:  # PostgreSQL has no text with it
+    if "\0" in device:  # PostgreSQL cannot store it in a text
         raise Refused(Refusal.MALFORMED, f"clock device {shown(device)} has a NUL character")
     try:
         size_bytes = len(device.encode())
@@ -85,7 +85,7 @@ def _check_ascending(device: str, following: str) -> None:
 
 
 def from_tags(tags: Sequence[Sequence[str]]) -> VectorClock:
-    """The clock in an event's tags; other tags may stand anywhere between and are passed over."""
+    """The clock in an event's tags; other tags may stand anywhere between and are skipped."""
     entries = tuple(_entry(tag) for tag in tags if tag and tag[0] == CLOCK_TAG)
     if not entries:
         raise Refused(Refusal.MALFORMED, "clock is missing: at least one 'vc' tag is needed")
@@ -107,7 +107,7 @@ def to_tags(clock: VectorClock) -> Tags:
 
 
 def compare(first: VectorClock, second: VectorClock) -> Order:
-    """How `first` stands to `second`."""
+    """The order of `first` relative to `second`."""
     return _order(dict(first.entries), dict(second.entries))
 
 
@@ -136,7 +136,7 @@ def merge(first: VectorClock, second: VectorClock) -> VectorClock:
 
 
 def increment(clock: VectorClock, device: str) -> VectorClock:
-    """The clock after one more edit on `device`; refused past the largest counter or the last free place."""
+    """The clock after one more edit on `device`; refused when its counter or the number of devices is at its limit."""
     counters = dict(clock.entries)
     counters[device] = counters.get(device, 0) + 1
     return VectorClock(tuple(sorted(counters.items())))
@@ -145,8 +145,8 @@ def increment(clock: VectorClock, device: str) -> VectorClock:
 def frontier(clocks: Iterable[VectorClock]) -> tuple[VectorClock, ...]:
     """The clocks that no other dominates, in the order given; equal ones are all kept.
 
-    Each clock is compared with those kept before it: quadratic in how many stand side by side, a quarter of a second
-    for a thousand. Whoever lets strangers add clocks bounds their number first.
+    Each clock is compared with those kept before it, so the time is quadratic in the number of concurrent clocks: a
+    quarter of a second for a thousand. A caller that takes clocks from strangers must limit their number.
     """
     kept: list[tuple[VectorClock, Mapping[str, int]]] = []
     for clock in clocks:

@@ -1,6 +1,6 @@
-"""Who is at the other end of a WebSocket (NIP-42): an event of kind 22242, signed over this connection's own challenge.
+"""Authentication of a WebSocket (NIP-42): an event of kind 22242, signed over the connection's own challenge.
 
-The event names the relay too, so that a relay which is given one cannot pass it on as its own to another.
+The event also names the relay, so that a relay that receives one cannot use it to log in at another.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from holdfast.protocol.tags import shown
 
 CONNECTION_AUTH_KIND = 22242
 CHALLENGE_BYTES = 32
-AGE_S_MAX = 600  # how far its date may be from the relay's, in both directions
+AGE_S_MAX = 600  # how far the event's date may be from the relay's clock, either way
 
 _SCHEMES = {"http": "ws", "https": "wss"}
 
@@ -23,7 +23,7 @@ def sign_connection_auth(secret: bytes, url: str, challenge: str, at_s: int, aux
 
 
 def check_connection_auth(event: Event, challenge: str, urls: Collection[str], at_s: int) -> None:
-    """Refuse an event that was not signed for this connection, now; `urls` are all ways to write the relay's address."""
+    """Refuse an event that was not signed for this connection just now; `urls` are all spellings of the relay's address."""
     if event.kind != CONNECTION_AUTH_KIND:
         raise failed(f"its kind is {event.kind}, not {CONNECTION_AUTH_KIND}")
     if _one(event, "challenge") != challenge:
@@ -40,7 +40,7 @@ def check_connection_auth(event: Event, challenge: str, urls: Collection[str], a
 
 
 def normal_url(url: str) -> str:
-    """An address as it is compared: a WebSocket's, without a slash at its end, in lower case where case means nothing."""
+    """An address in the form used to compare: scheme ws or wss, no final slash, scheme and host in lower case."""
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")
     named = _SCHEMES.get(scheme.lower(), scheme.lower())

@@ -10,7 +10,7 @@ from holdfast.protocol.tables import move, transitions
 
 
 class State(StrEnum):
-    """Where a delivery row stands. A member's queue is its open rows."""
+    """The state of a delivery row. A member's queue is its open rows."""
 
     OPEN = "open"
     DELIVERED = "delivered"
@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Signal(StrEnum):
-    """What happens to a delivery row."""
+    """An event in the life of a delivery row."""
 
     ACKNOWLEDGED = "acknowledged"  # by the recipient, on its own connection, after its durable write
     TTL_PASSED = "ttl_passed"
@@ -49,5 +49,5 @@ TRANSITIONS = transitions(
 
 
 def appends_entry(state: State, signal: Signal) -> bool:
-    """Whether this signal is news, and so an entry of the history."""
+    """Whether this signal changes the row, and so appends an entry to the history."""
     return move(TRANSITIONS, state, signal) is not state

@@ -1,8 +1,8 @@
-"""Documents as their author sees them: named texts, sealed into snapshots, and what an arriving snapshot means to them.
+"""Documents on the author's side: named texts sealed into snapshots, and what an arriving snapshot changes.
 
-A relay knows a document by a digest of its name that only the author's key can compute, so it learns no name. An edit knows
-of everything that its home knew; so of two edits one dominates the other, or neither knew of the other and a person has to
-decide. Until then the document is read-only.
+A relay knows a document by a digest of its name that only the author's key can compute, so it never learns the name. The
+clock of an edit covers everything that its home knew. So of two edits one dominates the other, or they are a conflict
+that a person must resolve; until then the document is read-only.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ _APART = b"holdfast document apart 1\x00"
 
 
 class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is sealed into a snapshot. A deletion has no body."""
+    """The plaintext of a snapshot. A deletion has no body."""
 
     version: int
     name: str
@@ -44,17 +44,17 @@ class Content(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Outcome(StrEnum):
-    """What became of a document by a snapshot."""
+    """What a snapshot did to its document."""
 
-    EDITED = "edited"  # here
-    APPLIED = "applied"  # it came, and knew of everything
-    CONFLICT = "conflict"  # it came, and stands beside something that it did not know of
-    RESOLVED = "resolved"  # a conflict is over by it
-    DOMINATED = "dominated"  # it came too late to matter
+    EDITED = "edited"  # it was made in this home
+    APPLIED = "applied"  # it arrived, and knew of all current ones
+    CONFLICT = "conflict"  # it arrived, and did not know of some current one
+    RESOLVED = "resolved"  # it ended a conflict
+    DOMINATED = "dominated"  # a known one already covers it
 
 
 class Version(msgspec.Struct, frozen=True):
-    """As much of a known snapshot as a decision needs."""
+    """The part of a known snapshot that `judge` needs."""
 
     event_id: bytes
     o: Operation
@@ -62,14 +62,14 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Ruling(msgspec.Struct, frozen=True):
-    """What an arriving snapshot does: which current ones it takes the place of, and what the document is then."""
+    """The decision on an arriving snapshot: what it does to the document, and which current ones it replaces."""
 
     outcome: Outcome
     superseded: tuple[bytes, ...] = ()
 
 
 def check_name(name: str) -> None:
-    """Refuse a name that no document can have."""
+    """Refuse a name that is not allowed for a document."""
     if not 1 <= len(name) <= NAME_CHARACTERS_MAX:
         raise Refused(Refusal.MALFORMED, f"a document's name has 1 to {NAME_CHARACTERS_MAX} characters")
     if not name.isprintable() or name != name.strip():
@@ -92,13 +92,13 @@ def device_id(author: str, device: str, epoch: bytes) -> str:
 
 
 def is_conflict(current: Iterable[Operation]) -> bool:
-    """Whether concurrent snapshots are a conflict; concurrent deletions alone are none."""
+    """Whether current snapshots conflict: there are several, and not all of them are deletions."""
     operations = list(current)
     return len(operations) > 1 and Operation.PUT in operations
 
 
 def judge(clock: VectorClock, o: Operation, current: Sequence[Version], gone: Sequence[VectorClock] = ()) -> Ruling:
-    """What a snapshot does that was not known. `gone` is what was known to be dominated, though nobody can say by what."""
+    """Decide what an unknown snapshot does. `gone` are the clocks of dominated ones that are no longer kept."""
     if any(dominates(known.clock, clock) for known in current) or any(
         known == clock or dominates(known, clock) for known in gone
     ):
@@ -112,9 +112,9 @@ def judge(clock: VectorClock, o: Operation, current: Sequence[Version], gone: Se
 
 
 def successor(known: Sequence[VectorClock], device: str) -> VectorClock:
-    """The clock of an edit on a device that knew of all these: the greatest counters, and one more of its own.
+    """The clock of an edit made on `device` by somebody who knew all of `known`: merged, and incremented once.
 
-    No entry of a full clock could make room: without it the edit would not seem to have known of what its device did.
+    An entry of a full clock cannot be dropped: without it, the edit would conflict with what that device did.
     """
     named = {name for clock in known for name, _ in clock.entries} | {device}
     if len(named) > DEVICES_MAX:
@@ -156,16 +156,16 @@ def open_content(key: bytes, secret: bytes, event: Event, d: str) -> Content:
 def sign_snapshot(
     secret: bytes, created_at: int, d: str, o: Operation, clock: VectorClock, sealed: str, aux: bytes
 ) -> Event:
-    """The event that a snapshot travels in."""
+    """The signed event of a snapshot."""
     tags = (("d", d), ("o", o.value), *clocks.to_tags(clock))
     return sign_event(secret, created_at, DOCUMENT_KIND, tags, sealed, aux)
 
 
 def set_apart(secret: bytes, event: Event, clock: VectorClock) -> Event:
-    """A snapshot once more, under a counter of its own; the same event in every home, so that all agree.
+    """The same snapshot signed again under a counter of its own. Every home makes the same event, so that all agree.
 
-    Two edits under one clock come from a home that went back in time and did not know it. Whatever knew of one of them
-    seems to have known of the other, which would be lost.
+    Two edits share a clock when a home was restored from a copy without noticing. A later edit that knew of one of them
+    would seem to have known of both, and the other would be lost.
     """
     device = hashlib.sha256(_APART + bytes.fromhex(event.id)).hexdigest()[:DEVICE_ID_CHARACTERS]
     kept = (tag for tag in event.tags if tag[0] != clocks.CLOCK_TAG)

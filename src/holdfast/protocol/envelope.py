@@ -1,8 +1,8 @@
 """The envelope of a message: all that the relay may see of it, as the tags of a signed event of kind 4201.
 
 The content of the event is the sealed payload. Tags stand in the order of `MESSAGE_TAGS`, and any other order is refused:
-an envelope then has one spelling, and whoever holds its columns can rebuild the tags that were signed. The head, which
-receipts and administration share, names the send for ever: (epoch, sequence) at the device, client_message_id at the relay.
+so an envelope has one spelling, and the signed tags can be rebuilt from its columns. The head, which receipts and
+administration share, names the send for ever: (epoch, sequence) at the device, client_message_id at the relay.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,12 +42,12 @@ SEALED_CHARACTERS_MAX = payload_characters(PAYLOAD_BYTES_MAX)  # 54,704: one byt
 Found = Mapping[str, Sequence[tuple[str, ...]]]
 
 
-# What a destination's ref must look like.
+# The form of a destination's ref, by kind.
 DESTINATION_REFS: Mapping[DestinationKind, TextRule] = total(
     {DestinationKind.DM: IDENTIFIER, DestinationKind.TOPIC: TOPIC, DestinationKind.QUEUE: IDENTIFIER},
     DestinationKind,
 )
-# What names the key a message was sealed with, so that the relay can tell a stale one.
+# The tag that names the key a message was sealed with, so that the relay recognises a stale one.
 SEALED_WITH: Mapping[DestinationKind, str] = total(
     {
         DestinationKind.DM: "recipient_key",
@@ -72,7 +72,7 @@ MESSAGE_TAGS = (
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What every event of a device starts with: the mesh, and which send of the device this is."""
+    """The first tags of every event of a device: the mesh, and which of the device's sends this is."""
 
     mesh: str
     client_message_id: str
@@ -113,7 +113,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
         check_type(self.head, Head, "head")
         check_type(self.destination, Destination, "destination")
         check_type(self.priority, Priority, "priority")
-        check_type(self.mentions, tuple, "mentions")  # a text is a sequence of members too
+        check_type(self.mentions, tuple, "mentions")  # a str would pass as a sequence of one-letter members
         _check_sealed_with(self)
         if self.expires_at is not None:
             check_range(self.expires_at, "expires_at", 1)
@@ -171,7 +171,7 @@ def from_event(event: Event) -> Envelope:
 
 
 def sign_message(secret: bytes, created_at: int, envelope: Envelope, sealed: str, aux: bytes) -> Event:
-    """The event that travels: sealed content, visible envelope, the sender's signature."""
+    """The signed event of a message: visible envelope as tags, sealed payload as content."""
     _check_sealed(sealed)
     return sign_event(secret, created_at, MESSAGE_KIND, to_tags(envelope), sealed, aux)
 
@@ -211,7 +211,7 @@ def check_kind(event: Event, kind: int) -> None:
 
 
 def _check_sealed(content: str) -> None:
-    """Refuse what cannot be a sealed payload, so far as that shows from outside."""
+    """Refuse content that cannot be a sealed payload, as far as one can tell without the key."""
     if len(content) < SEALED_CHARACTERS_MIN:
         raise Refused(
             Refusal.MALFORMED,

@@ -2,7 +2,7 @@
 
 `decode` reads bytes that anybody may have sent: its work is bounded by the size limit, it takes exactly the seven fields
 in their types and limits, and it names the fault it refuses. It does not check that the event is what its author signed:
-`check_id` (a hash) and then `check_signature` (far dearer, meant for a thread) do.
+`check_id` (a hash) and then `check_signature` (far slower, meant for a thread) do.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ CREATED_AT_MAX_S = (2**63 - 1) // 1_000_000  # in microseconds it still fits 64 
 TAGS_MAX = 1024
 VALUES_PER_TAG_MAX = 64
 TAG_VALUE_CHARACTERS_MAX = 4096
-DETAIL_CHARACTERS_MAX = 200  # of a fault told back: the reader's text may quote what a stranger sent
+DETAIL_CHARACTERS_MAX = 200  # of an error that is sent back; it may quote what a stranger sent
 
 _FIELDS = 7
-# A quotation mark after a letter or digit is not escaped and closes a text; a colon after it makes that a field's name.
+# A field's name: a quotation mark after a letter or digit is not escaped, so it ends a text, and a colon follows.
 _FIELD = re.compile(rb'"(?<=[0-9A-Za-z]")\s*:')
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _TAIL_BYTES = 16
@@ -38,7 +38,7 @@ _Tag = Annotated[tuple[_TagValue, ...], Meta(min_length=1, max_length=VALUES_PER
 
 
 class Event(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What was said, by whom, when (in seconds), and the signature that proves it."""
+    """A signed event; `created_at` is in seconds."""
 
     id: _Hex32
     pubkey: _Hex32
@@ -73,7 +73,7 @@ def event_id(pubkey: str, created_at: int, kind: int, tags: Sequence[Sequence[st
 def sign_event(
     secret: bytes, created_at: int, kind: int, tags: Sequence[Sequence[str]], content: str, aux: bytes
 ) -> Event:
-    """A signed event. What `decode` would refuse never leaves here."""
+    """A signed event; refused if `decode` would refuse it."""
     pubkey = keys.public_key(secret)
     frozen_tags = tuple(tuple(tag) for tag in tags)
     identifier = event_id(pubkey, created_at, kind, frozen_tags, content)
@@ -82,12 +82,12 @@ def sign_event(
 
 
 def encode(event: Event) -> bytes:
-    """The event as it travels."""
+    """The event's bytes on the wire."""
     return _encoder.encode(event)
 
 
 def decode(raw: bytes | str) -> Event:
-    """The event in somebody's bytes, well-formed but not yet verified."""
+    """The event in bytes from anybody: well-formed, but not yet verified."""
     raw = _as_bytes(raw)
     if len(raw) > EVENT_BYTES_MAX:
         raise Refused(Refusal.TOO_LARGE, f"event: {len(raw)} bytes, at most {EVENT_BYTES_MAX} are allowed")
@@ -97,24 +97,24 @@ def decode(raw: bytes | str) -> Event:
         raise Refused(Refusal.MALFORMED, _fault(raw, error)) from error
     _check_hex(event)
     if raw.count(b":") != _FIELDS and len(_FIELD.findall(raw)) != _FIELDS:
-        raise Refused(Refusal.MALFORMED, "event: a field stands twice")  # the reader would take the last
+        raise Refused(Refusal.MALFORMED, "event: a field stands twice")  # the decoder silently took the last
     return event
 
 
 def check_id(event: Event) -> None:
-    """Refuse an event whose id is not the hash of what it says."""
+    """Refuse an event whose id is not the hash of its fields."""
     if event.id != event_id(event.pubkey, event.created_at, event.kind, event.tags, event.content):
         raise Refused(Refusal.BAD_EVENT_ID, "event: the id is not the hash of the event")
 
 
 def check_signature(event: Event) -> None:
-    """Refuse an event whose id its author did not sign. Says nothing about the rest: `check_id` comes first."""
+    """Refuse an event whose id its author did not sign. It checks nothing else: call `check_id` first."""
     if not is_signed(event):
         raise bad_signature()
 
 
 def is_signed(event: Event) -> bool:
-    """Whether its author signed an event's id."""
+    """Whether the author signed the event's id."""
     return keys.verify(event.pubkey, bytes.fromhex(event.id), bytes.fromhex(event.sig))
 
 
@@ -144,7 +144,7 @@ def _check_hex(event: Event) -> None:
 
 
 def _fault(raw: bytes, error: msgspec.DecodeError | UnicodeDecodeError) -> str:
-    """What is wrong with bytes that the reader refused, in words that fit a log line."""
+    """The fault in bytes that the decoder refused, as one log line."""
     if isinstance(error, UnicodeDecodeError):
         return "event: a text is not UTF-8"
     fault = str(error)

@@ -1,9 +1,9 @@
 """Which of the facts known about a message and one recipient is shown as its state.
 
-Who was closer to the recipient knows better: the recipient's own word beats the relay's history, the relay's history
-beats the sender's giving up, and giving up beats a rung of the ladder that only says how far it had come. So a receipt
-overrides everything that was thought before it. The facts are a set that the caller keeps: when a restored relay that had
-lost a message accepts it anew, the caller takes `rolled_back` out.
+The source closest to the recipient wins: a receipt beats the relay's history, the relay's history beats the sender giving
+up, and giving up beats the steps that only say how far the message had come. So a receipt overrides everything before
+it. The facts are a set that the caller keeps: when a restored relay that had lost a message accepts it again, the
+caller removes `rolled_back`.
 """
 
 from enum import StrEnum
@@ -13,28 +13,28 @@ from holdfast.protocol.tables import total
 
 
 class Fact(StrEnum):
-    """Something that is known to have happened."""
+    """Something known about a message and one recipient."""
 
-    # the ladder
+    # the steps of a delivery
     ACCEPTED = "accepted"
     RELAYED = "relayed"
     DELIVERED = "delivered"  # the relay's word that the recipient acknowledged
     APPLIED = "applied"
-    # signed by the recipient: proof of delivery, or of what became of the message instead
+    # signed by the recipient: proof that it has the message, or of what it did with it instead
     RECEIPT = "receipt"
     UNREADABLE = "unreadable"  # the recipient has it and could not open it
     DUPLICATE = "duplicate"  # the recipient did not keep it: it has another message under this id
-    # side exits at the sender
+    # endings at the sender
     DEAD = "dead"
     ABORTED = "aborted"
-    # side exits at the relay
+    # endings at the relay
     EXPIRED = "expired"
     DROPPED = "dropped"
     QUARANTINED = "quarantined"
     MODERATED = "moderated"
     FULL = "full"
     BLOCKED = "blocked"
-    ROLLED_BACK = "rolled_back"  # a restored relay lost it, and has not accepted it anew
+    ROLLED_BACK = "rolled_back"  # a restored relay lost it, and has not accepted it again
 
 
 LADDER = (Fact.ACCEPTED, Fact.RELAYED, Fact.DELIVERED, Fact.APPLIED)
@@ -59,7 +59,7 @@ PRECEDENCE = (
     Fact.ACCEPTED,
 )
 
-# What a receipt is evidence of. Only a message that was stored is shown as delivered, though the relay calls all three so.
+# The fact that a receipt proves. Only a stored message is shown as delivered, though the relay closes all three as such.
 RECEIPTS = total(
     {
         ReceiptStatus.STORED: Fact.RECEIPT,
@@ -73,7 +73,7 @@ _RANKS = total({fact: rank for rank, fact in enumerate(PRECEDENCE)}, Fact)
 
 
 def shown(facts: frozenset[Fact]) -> Fact:
-    """The state to show for these facts; a receipt of a stored message is shown as what it proves."""
+    """The state to show for these facts; a receipt of a stored message is shown as `delivered`."""
     if not facts:
         raise ValueError("a message of which nothing is known has no state")
     strongest = min(facts, key=_RANKS.__getitem__)

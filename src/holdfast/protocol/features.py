@@ -1,8 +1,8 @@
-"""What a daemon needs of a relay, what it can use, and how the two find out whether they fit.
+"""Features: what a daemon requires of a relay, what it can use, and how they negotiate.
 
-The daemon names features and their versions; the relay answers with those it has, each with its parameters, and ends the
-connection if one is missing that was required. Then the daemon looks at the parameters: of a required feature one that makes no sense, or
-is below what is safe, ends the connection, too; of an optional one it is as if the feature were not there.
+The daemon names features and their versions. The relay answers with those it has, each with its parameters, and ends the
+connection if a required one is missing. Then the daemon checks the parameters: an invalid or unsafe one ends the
+connection if its feature is required; an optional feature is then treated as missing.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ class Feature(StrEnum):
     """Something that a relay can do. The value is its name on the wire."""
 
     DEDUPE = "client_message_id_dedupe"  # remembers ids, so that a repetition is recognised
-    QUEUE = "member_queue"  # keeps what a member is not there to take
+    QUEUE = "member_queue"  # keeps messages for a member that is not connected
     MAX_PAYLOAD = "max_payload"
     SECOND_CONNECTION = "concurrent_connection_policy"
     KEY_ROTATION = "member_key_rotation"
@@ -29,7 +29,7 @@ class Feature(StrEnum):
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """A figure with its floor, or one word of several. Some are needed only beside a word of another."""
+    """A number with its minimum, or one of several words. Some are needed only if another parameter has a certain word."""
 
     floor: int | None = None
     words: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ class Parameter(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Which version of a feature is known here, what it must say, and whether it must be there."""
+    """The version of a feature that is known here, its parameters, and whether it is required."""
 
     version: int
     is_required: bool
@@ -73,24 +73,24 @@ Parameters = Mapping[str, Any]
 
 
 class Negotiated(msgspec.Struct, frozen=True, kw_only=True):
-    """The features that both sides have, with what the relay says of them, and what is wrong about the others."""
+    """The features that both sides have, with the relay's parameters, and what is wrong with the others."""
 
     features: dict[str, dict[str, Any]]
     ignored: tuple[str, ...] = ()
 
 
 def wanted(*, required: bool) -> dict[str, int]:
-    """What a daemon asks for: names and versions."""
+    """The features that a daemon asks for: names and versions."""
     return {feature.value: rule.version for feature, rule in RULES.items() if rule.is_required is required}
 
 
 def missing(required: Mapping[str, int], supported: Mapping[str, Parameters]) -> list[str]:
-    """What is required and not there in that version, for a relay to say."""
+    """The required features that a relay lacks in the wanted version, for its refusal."""
     return [name for name, version in required.items() if supported.get(name, {}).get("version") != version]
 
 
 def negotiate(supported: Mapping[str, Parameters]) -> Negotiated:
-    """Judge what a relay has; refuses a relay that is not fit."""
+    """The features usable with a relay; refused if a required one is missing or unsafe."""
     features: dict[str, dict[str, Any]] = {}
     ignored: list[str] = []
     for feature, rule in RULES.items():

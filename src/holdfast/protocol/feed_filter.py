@@ -1,7 +1,7 @@
-"""What somebody wants from the feed: the filter of CHANGES, and those of REQ. Each fault is named by its own refusal.
+"""Filters of the feed: the one of CHANGES, and those of REQ. Each fault has its own refusal.
 
-Nothing is passed over in silence: a filter that cannot be kept to the letter is refused, for whoever asked would take less,
-or more, for everything.
+A filter that cannot be followed exactly is refused, never approximated: the client would take what it gets for all there
+is.
 """
 
 from enum import StrEnum
@@ -17,16 +17,16 @@ from holdfast.protocol.tags import is_hex, shown
 
 VALUES_MAX = 1_000  # in one list of a filter
 FILTERS_MAX = 10  # in one REQ
-SEQ_MAX = 2**53 - 1  # what every JSON reader holds exactly
+SEQ_MAX = 2**53 - 1  # the largest integer that every JSON reader holds exactly
 
 _Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
 _Kinds = Annotated[tuple[Annotated[int, Meta(ge=0, le=KIND_MAX)], ...], Meta(max_length=VALUES_MAX)]
-_Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]  # no tag has a NUL, and PostgreSQL has no text with one
+_Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]  # no tag has a NUL, and PostgreSQL cannot store one in a text
 _Texts = Annotated[tuple[_Text, ...], Meta(max_length=VALUES_MAX)]
 
 
 class Mode(StrEnum):
-    """What CHANGES is asked for: the state, or what changed it."""
+    """What CHANGES returns: the current state (bootstrap), or the changes after a position (tail)."""
 
     BOOTSTRAP = "bootstrap"
     TAIL = "tail"
@@ -73,13 +73,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_futile(self) -> bool:
-        """Whether nothing can ever match: a list is empty, or names kinds that no snapshot has."""
+        """Whether nothing can ever match: a list is empty, or names only kinds that no snapshot has."""
         lists = (self.ids, self.authors, self.kinds, self.tags.d, self.tags.o, self.tags.c)
         has_kind = self.kinds is None or any(kind in SYNC_KINDS for kind in self.kinds)
         return not has_kind or any(values is not None and not values for values in lists)
 
     def match(self, snapshot: Snapshot) -> bool:
-        """Whether a snapshot is wanted, its number apart."""
+        """Whether a snapshot matches, apart from `limit`."""
         return (
             (self.ids is None or snapshot.event_id in self.ids)
             and (self.authors is None or snapshot.author in self.authors)
@@ -116,7 +116,7 @@ class _Wanted(msgspec.Struct, forbid_unknown_fields=True, rename={"d": "#d", "o"
 
 
 def read_changes(raw: bytes) -> Changes:
-    """The filter of CHANGES in somebody's bytes."""
+    """The filter of CHANGES in bytes from anybody."""
     found = _decoded(raw, _Changes)
     mode = _mode(found.mode)
     if mode is Mode.BOOTSTRAP:
@@ -136,7 +136,7 @@ def read_changes(raw: bytes) -> Changes:
 
 
 def read_wanted(raw: bytes) -> Wanted:
-    """One filter of REQ in somebody's bytes."""
+    """One filter of REQ in bytes from anybody."""
     found = _decoded(raw, _Wanted)
     for what, values in (("ids", found.ids), ("authors", found.authors)):
         for value in values or ():

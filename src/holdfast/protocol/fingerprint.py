@@ -19,15 +19,15 @@ from holdfast.protocol.refusal import Refusal, Refused
 ENVELOPE_VERSION = "1"
 PREFIX_BYTES = 8  # shown as 16 hex digits where two fingerprints differ
 OBJECT_ID_BYTES = 32
-META_DEPTH_MAX = 32  # objects and arrays inside each other, so that no caller decides how deep we recurse
+META_DEPTH_MAX = 32  # nesting of objects and arrays; keeps the recursion bounded
 META_BYTES_MAX = 65_536  # of all its texts, keys included; bounds the work, a message holds less
-META_VALUES_MAX = 4096  # members of all objects and elements of all arrays together: each costs a microsecond or two
+META_VALUES_MAX = 4096  # members of all objects plus elements of all arrays; each takes a microsecond or two
 RESERVED_PREFIX = "holdfast."
 NO_OBJECT = bytes(OBJECT_ID_BYTES)  # stands in a log where a caller named no object
 
 
 class DestinationKind(StrEnum):
-    """Where a caller may send to."""
+    """The kind of a destination."""
 
     DM = "dm"
     TOPIC = "topic"
@@ -43,7 +43,7 @@ class Priority(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What a caller asks for, as far as it tells two requests apart. Times are in microseconds."""
+    """The parts of a request to send that tell two requests apart. Times are in microseconds."""
 
     destination_kind: DestinationKind
     destination_ref: str
@@ -58,7 +58,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(request: Request) -> bytes:
-    """The 32 bytes that name what a request asks for."""
+    """The fingerprint of a request, 32 bytes."""
     meta = _all_meta(request)
     fields = (
         ENVELOPE_VERSION.encode(),
@@ -73,7 +73,7 @@ def fingerprint(request: Request) -> bytes:
 
 
 def fingerprint_prefix(fingerprint: bytes) -> str:
-    """The 16 hex digits that stand for a fingerprint in an answer."""
+    """The first 16 hex digits of a fingerprint, as an answer shows them."""
     return fingerprint[:PREFIX_BYTES].hex()
 
 
@@ -93,7 +93,7 @@ def canonical_json(value: Any) -> bytes:
 
 
 def _all_meta(request: Request) -> dict[str, Any]:
-    """The caller's meta and, under reserved keys, what else the request says."""
+    """The caller's meta and, under reserved keys, the other parts of the request."""
     meta = dict(request.meta or {})
     for key in meta:
         if isinstance(key, str) and key.startswith(RESERVED_PREFIX):
@@ -102,7 +102,7 @@ def _all_meta(request: Request) -> dict[str, Any]:
 
 
 def _said(request: Request) -> dict[str, Any]:
-    """What a request says beyond the seven fields, without what it leaves open."""
+    """The parts of a request beyond the seven fields, without those that it leaves out."""
     said: dict[str, Any] = {}
     if request.object_id is not None and len(request.object_id) != OBJECT_ID_BYTES:
         raise Refused(Refusal.MALFORMED, f"object_id has {len(request.object_id)} bytes, not {OBJECT_ID_BYTES}")
@@ -128,7 +128,7 @@ def _text(text: str, field: str) -> bytes:
 
 
 def _check_bounds(value: Any) -> None:
-    """Refuse what is too large or nested too deep, level by level: it needs no stack, and stops at the limits."""
+    """Refuse a value that is too large or nested too deep. It goes level by level: no recursion, and it stops at the limits."""
     level, values, size_bytes = [value], 0, 0
     for _ in range(META_DEPTH_MAX + 1):
         containers = [member for member in level if isinstance(member, dict | list | tuple)]
@@ -144,5 +144,5 @@ def _check_bounds(value: Any) -> None:
 
 
 def _members(container: Any) -> list[Any]:
-    """What an object or array directly holds, the keys of an object too."""
+    """The elements of an array, or the keys and values of an object."""
     return [*container.keys(), *container.values()] if isinstance(container, dict) else list(container)

@@ -16,18 +16,18 @@ import msgspec
 LOG_ID_BYTES = 16
 
 NAMES_KEPT = 4_096
-"""Of how many names the bytes are remembered: the same few members and meshes stand in nearly all entries."""
+"""Names whose encoded bytes are cached: the same few members and meshes are in nearly all entries."""
 
 _GENESIS = b"holdfast history 1\x00"
 _length = struct.Struct(">I").pack
-_eight_bytes = struct.Struct(">Iq").pack  # a signed number of eight bytes, behind their number
+_eight_bytes = struct.Struct(">Iq").pack  # a length of four bytes, then a signed number of eight
 _place = struct.Struct(">IqIq").pack  # two of them
 _EMPTY = _length(0)
-_ABSENT = b"\xff\xff\xff\xff"  # no field is that long, so an absent one and an empty one differ
+_ABSENT = b"\xff\xff\xff\xff"  # as a length; no field is that long, so an absent field differs from an empty one
 
 
 class Kind(StrEnum):
-    """What happened. Relay and device histories have one shape and share this list."""
+    """The kind of an entry. Relay and device histories have the same columns and share this list."""
 
     # of a relay
     ACCEPTED = "accepted"
@@ -47,7 +47,7 @@ class Kind(StrEnum):
     DEAD = "dead"
     ABORTED = "aborted"
     STORED = "stored"
-    OPENED = "opened"  # its key has come: it was stored unreadable
+    OPENED = "opened"  # it was stored unreadable, and its key has come
     APPLIED = "applied"
     PARKED = "parked"
     HOOK_RECEIVED = "hook_received"
@@ -61,7 +61,7 @@ class Kind(StrEnum):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What an entry says, before it has a position."""
+    """An entry that has no position yet."""
 
     kind: Kind
     mesh: str | None = None
@@ -128,7 +128,7 @@ def link(previous: bytes, seq: int, at: int, draft: Draft) -> Entry:
         seq=seq,
         at=at,
         chain=hashlib.sha256(previous + encode(seq, at, draft)).digest(),
-        # Field by field: entries are made by the thousand, and by way of a dictionary each takes twice as long.
+        # Field by field, because entries are made by the thousand and copying by way of a dictionary takes twice as long.
         kind=draft.kind,
         mesh=draft.mesh,
         message_id=draft.message_id,
@@ -150,7 +150,7 @@ def link(previous: bytes, seq: int, at: int, draft: Draft) -> Entry:
 
 
 def broken_links(anchor_seq: int, anchor_chain: bytes, entries: Iterable[Entry]) -> Iterable[tuple[int, str]]:
-    """Where the entries after an anchor stop being the chain they claim to be: (position, what is wrong).
+    """The entries after an anchor that break the chain: (position, what is wrong).
 
     The walk goes on from each entry's own chain, so that one changed entry is one finding and not a thousand.
     """
@@ -182,7 +182,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 class Pruned(msgspec.Struct, frozen=True):
-    """Detail of `pruned`: the last position that went, the chain there, and a relay's signature under both."""
+    """Detail of `pruned`: the last pruned position, the chain there, and a relay's signature under both."""
 
     through_seq: int
     through_chain: bytes

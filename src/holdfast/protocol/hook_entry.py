@@ -1,7 +1,7 @@
-"""What the device's history says of a hook event: that it was received, and how it ended. Each once, under the event's id.
+"""The two entries of a hook event in the device's history: that it was received, and how it ended. Each is made once.
 
-`event_id` is the sixteen bytes of the event's own id; `detail` has the rest in a fixed order, so that Spark can take it
-apart without JSON. The entry's time is that of the report; when the event came is in the detail.
+`event_id` is the sixteen bytes of the event's own id; `detail` has the rest in a fixed order, so that Spark can decode it
+without JSON. The entry's time is when it was written; when the event came is in the detail.
 """
 
 import msgspec
@@ -20,15 +20,15 @@ _NUMBER_BYTES = 8
 
 
 class HookDetail(msgspec.Struct, frozen=True, kw_only=True):
-    """Detail of every hook entry: four texts and two numbers, then the error; each text behind its length."""
+    """Detail of every hook entry: four texts, two numbers, then the error; each text has its length before it."""
 
     agent: str
     session_id: str
     event_type: str
     event_name: str
     received_at: int  # microseconds
-    attempts: int = 0  # as far as the entry knows
-    error: str = ""  # what was wrong last
+    attempts: int = 0  # when the entry was made
+    error: str = ""  # the last one
 
     def encode(self) -> bytes:
         texts = b"".join(map(_text, (self.agent, self.session_id, self.event_type, self.event_name)))
@@ -58,13 +58,13 @@ class HookDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def received(event_id: str, size: int, detail: HookDetail) -> Draft:
-    """An event is on disk."""
+    """The entry for an event that is on disk."""
     whole = msgspec.structs.replace(detail, attempts=0, error="")
     return Draft(kind=Kind.HOOK_RECEIVED, event_id=bytes.fromhex(event_id), size=size, detail=whole.encode())
 
 
 def ended(event_id: str, status: HookStatus, detail: HookDetail) -> Draft:
-    """An event has met its end."""
+    """The entry for an event that is done, dead or coalesced."""
     reason = None
     if status is HookStatus.DEAD:
         reason = "exhausted" if detail.attempts >= ATTEMPTS_MAX else "unprocessable"

@@ -1,7 +1,7 @@
-"""What an agent's hook means: its event by our name, who it belongs to, whether it is worth a row, and what repeats it.
+"""Reading an agent's hook: our name for its event, its session, whether it is stored, and which id makes it unique.
 
-The receiver runs inside somebody else's latency and imports this before anything else, so there is nothing here but plain
-tables and plain functions. A payload may grow fields at any time: what is not known is kept, and nothing fails on it.
+The agent waits while the receiver runs, and the receiver imports this first, so there are only plain tables and plain
+functions here, and no imports. A payload may have new fields at any time: unknown ones are kept, and nothing fails on them.
 """
 
 AGENTS = ("claude", "codex", "gemini")
@@ -18,10 +18,10 @@ SUBAGENT_STOP = "subagent_stop"
 COMPACT = "compact"
 SESSION_END = "session_end"
 
-# What is stored unless a setting allows more.
+# The types that are stored, unless a setting allows more.
 ALLOWED = frozenset({SESSION_START, USER_PROMPT_SUBMIT, TOOL_USE, TOOL_DONE, AGENT_STOP, NOTIFICATION, ERROR})
 
-# Each agent's own names, and ours. `hook install` asks for those whose type is allowed.
+# Each agent's own names for events, and our types. `hook install` asks the agent for those whose type is allowed.
 NAMES: dict[str, dict[str, str]] = {
     "claude": {
         "SessionStart": SESSION_START,
@@ -68,7 +68,7 @@ NAMES: dict[str, dict[str, str]] = {
     },
 }
 
-# Names that are known and mean nothing to us: dropped without being reported as new. A setting may allow them, under their
+# Names that are known and have no type of ours: dropped without being reported as new. A setting may allow them, by their
 # name in our spelling.
 UNMAPPED: dict[str, frozenset[str]] = {
     "claude": frozenset(
@@ -95,8 +95,8 @@ UNMAPPED: dict[str, frozenset[str]] = {
     "gemini": frozenset({"BeforeModel", "AfterModel", "BeforeToolSelection"}),
 }
 
-# Of events that happen once for such an id: with the same id and the same payload it is the same hook, fired twice. Others
-# may well repeat themselves word for word.
+# The payload's ids under which an event of a type can happen only once: the same id with the same payload is the same
+# hook, fired twice. Events without such an id may legitimately repeat word for word.
 OCCURRENCE_IDS: dict[str, tuple[str, ...]] = {
     TOOL_USE: ("tool_use_id",),
     TOOL_DONE: ("tool_use_id",),
@@ -104,10 +104,10 @@ OCCURRENCE_IDS: dict[str, tuple[str, ...]] = {
     AGENT_STOP: ("turn_id", "prompt_id"),
 }
 
-# Prompts that no person wrote begin like this.
+# How prompts begin that no person wrote.
 INJECTED_PROMPTS = ("<task-notification", "<system-reminder")
 
-# Why an event is not stored; the first is worth a person's look.
+# Why an event is not stored; a person should look at the first kind.
 DROPPED_UNKNOWN = "unknown"
 DROPPED_NOT_ALLOWED = "not_allowed"
 DROPPED_PROMPT_EMPTY = "prompt_empty"
@@ -117,7 +117,7 @@ Payload = dict[str, object]
 
 
 def normalised(agent: str, payload: Payload) -> Payload:
-    """The payload with our names beside the agent's own, where those differ."""
+    """The payload with our field names added where the agent's own differ."""
     if agent != "codex" or "thread-id" not in payload:
         return payload
     messages = payload.get("input-messages")
@@ -131,20 +131,20 @@ def normalised(agent: str, payload: Payload) -> Payload:
 
 
 def name_of(payload: Payload) -> str:
-    """What the agent calls the event; empty where it does not say."""
+    """The agent's own name for the event; empty if it gives none."""
     name = payload.get("hook_event_name") or payload.get("type")
     return name if isinstance(name, str) else ""
 
 
 def type_of(agent: str, name: str, payload: Payload) -> str:
-    """Our name for an event of an agent; names of ours stand for themselves, and unknown ones in our spelling."""
+    """Our type of an agent's event; our own names are kept, and unknown ones are put into our spelling."""
     if name == "AfterTool" and agent == "gemini" and _has_failed(payload):
         return ERROR
     return NAMES[agent].get(name) or spelled(name)
 
 
 def drop_reason(agent: str, name: str, event_type: str, payload: Payload, allowed: frozenset[str]) -> str | None:
-    """Why an event is not stored; None if it is."""
+    """The reason why an event is not stored; None if it is."""
     if event_type not in allowed:
         return DROPPED_NOT_ALLOWED if _is_known(agent, name) else DROPPED_UNKNOWN
     prompt = payload.get("prompt")
@@ -157,15 +157,16 @@ def drop_reason(agent: str, name: str, event_type: str, payload: Payload, allowe
 
 
 def session_of(payload: Payload) -> str:
-    """The agent's own id of the session; empty where it names none."""
+    """The agent's own id of the session; empty if it gives none."""
     session = payload.get("session_id")
     return session if isinstance(session, str) else ""
 
 
 def occurrence_of(event_type: str, payload: Payload) -> str | None:
-    """The id under which an event can happen only once, if it carries one."""
+    """The id under which an event can happen only once; None if it has none."""
+    # An agent that a hook kept from stopping stops again, in the same turn and perhaps in the same words.
     if payload.get("stop_hook_active"):
-        return None  # an agent that was kept from stopping stops again, in the same turn and perhaps in the same words
+        return None
     for name in OCCURRENCE_IDS.get(event_type, ()):
         found = payload.get(name)
         if isinstance(found, str) and found:
@@ -174,7 +175,7 @@ def occurrence_of(event_type: str, payload: Payload) -> str | None:
 
 
 def spelled(name: str) -> str:
-    """A name in our spelling: `BeforeModel` is before_model."""
+    """A name in our spelling: `BeforeModel` becomes `before_model`."""
     parts = [
         f"_{letter.lower()}" if letter.isupper() and place and not name[place - 1].isupper() else letter.lower()
         for place, letter in enumerate(name.replace("-", "_"))

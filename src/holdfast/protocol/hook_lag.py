@@ -8,7 +8,7 @@ SAMPLES_MAX = 2048
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """Of a number of samples, in microseconds."""
+    """Percentiles of the lag, in microseconds, and how many samples they are of."""
 
     samples: int
     p95: int
@@ -16,7 +16,7 @@ class Lag(msgspec.Struct, frozen=True):
 
 
 def lag(samples: Sequence[int]) -> Lag:
-    """Percentiles of some samples; zero of none."""
+    """The percentiles of these samples; zero if there are none."""
     ordered = sorted(samples)
     return Lag(len(ordered), _rank(ordered, 95), _rank(ordered, 99))
 

@@ -1,11 +1,11 @@
 """The bounded queue of one agent session, in memory, between the hook outbox and the handlers.
 
-Critical events are never dropped and never overtake each other: without room they go back to the outbox, and whatever
-comes behind them goes back too. The queue remembers every row that is away, because they become due in any order, and
-takes only the first of them. Bursty ones are worth only their latest: a later one of the same type takes the place of an
-earlier one, as long as no critical event stands between them, and under pressure the oldest goes. A queue is a value;
-each function gives the queue that follows. One with rows away must be kept although it is empty, unless whoever claims keeps
-them in their place by itself.
+Critical events are never dropped and never overtake each other: if there is no room they go back to the outbox, and so
+does everything behind them. The queue remembers every row that went back, because they become due in any order, and
+takes only the first of them. Of bursty events only the latest matters: a later one replaces an earlier one of its type,
+unless a critical event stands between them, and when the queue is full the oldest is dropped. A queue is a value; each
+function returns the next one. An empty queue must be kept while rows of it are back in the outbox, unless the code that
+claims rows keeps their order by itself.
 """
 
 from enum import StrEnum
@@ -15,11 +15,11 @@ import msgspec
 from holdfast.protocol.tables import total
 
 PENDING_MAX = 32  # events waiting in one session
-CRITICAL_RESERVE = 8  # places that bursty events may not take, when guarded
-CLAIM_LOW_DIVISOR = 3  # when guarded, a paused session is claimed from again at a third of the high mark
+CRITICAL_RESERVE = 8  # places that bursty events may not take, with `guarded` settings
+CLAIM_LOW_DIVISOR = 3  # with `guarded` settings a paused session resumes at a third of the high mark
 SENT_BACK_ERROR = "backpressure:session_queue_full"
 SENT_BACK_WAIT_S = 1  # one poll of the outbox; attempts stay as they are, so order has the best chance
-COALESCED_LABEL = "coalesced:"  # and the type of the event that came in, even where another type had to go
+COALESCED_LABEL = "coalesced:"  # then the type of the event that came in, even if one of another type was dropped
 UNKNOWN_TYPE = "unknown"
 
 
@@ -79,7 +79,7 @@ def guarded(
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """What one session has in memory."""
+    """The events of one session that are in memory."""
 
     pending: tuple[Item, ...] = ()
     handling: Item | None = None
@@ -88,13 +88,13 @@ class Queue(msgspec.Struct, frozen=True):
 
 
 class Verdict(StrEnum):
-    """What became of the row that was offered."""
+    """The outcome for the row that was offered."""
 
     QUEUED = "queued"
-    REPLACED = "replaced"  # it took an earlier one's place
-    DROPPED = "dropped"  # bursty, and no room: it is among the coalesced
+    REPLACED = "replaced"  # it replaced an earlier one
+    DROPPED = "dropped"  # bursty, and no room: it is itself coalesced
     SENT_BACK = "sent_back"
-    KNOWN = "known"  # it is here already, claimed a second time
+    KNOWN = "known"  # it is in the queue already: claimed twice
 
 
 # Whether the outbox row stays locked by this worker.
@@ -111,14 +111,14 @@ STAYS = total(
 
 
 class Coalesced(msgspec.Struct, frozen=True):
-    """A row that another stands for; the label is kept as its error."""
+    """A row that is dropped in favour of another; the label is stored as its error."""
 
     row_id: int
     label: str
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What an offer led to."""
+    """The result of an offer: the next queue, what happened to the row, and which rows were coalesced."""
 
     queue: Queue
     verdict: Verdict
@@ -129,7 +129,7 @@ DEFAULT = Settings()
 
 
 def offer(queue: Queue, item: Item, settings: Settings = DEFAULT) -> Outcome:
-    """Take a claimed row into the queue, or say what becomes of it instead."""
+    """Put a claimed row into the queue if it has a place there; the outcome says what happened."""
     if item.row_id in _row_ids(queue):
         return Outcome(queue, Verdict.KNOWN)
     if any(row_id < item.row_id for row_id in queue.away):
@@ -147,12 +147,12 @@ def offer(queue: Queue, item: Item, settings: Settings = DEFAULT) -> Outcome:
 
 
 def must_precede(earlier: Item, later: Item) -> bool:
-    """Whether an open event must have ended before a later one may start: bursts may change places, nothing else may."""
+    """Whether `earlier` must end before `later` may start: only two bursty events may change places."""
     return earlier.row_id < later.row_id and (earlier.is_critical or later.is_critical)
 
 
 def take(queue: Queue) -> Queue:
-    """Hand the first waiting event to a handler; the one before must be finished."""
+    """Move the first waiting event into a handler's hands; the one before must be finished."""
     if queue.handling is not None:
         raise ValueError(f"row {queue.handling.row_id} is still being handled")
     if not queue.pending:
@@ -161,24 +161,24 @@ def take(queue: Queue) -> Queue:
 
 
 def finish(queue: Queue, settings: Settings = DEFAULT) -> Queue:
-    """The handler is done with its event, one way or another."""
+    """Remove the event in hand, however its handling ended."""
     return _settled(msgspec.structs.replace(queue, handling=None), settings)
 
 
 def hold(queue: Queue) -> tuple[tuple[Item, ...], Queue]:
-    """The event in hand must be retried: let go of all that waits behind it, and take nothing later before it is back."""
+    """Return all that waits, and a queue that takes nothing later until the event in hand comes back to be retried."""
     if queue.handling is None:
         raise ValueError("nothing is being handled in this session")
     return queue.pending, Queue(away=queue.away | _row_ids(queue))
 
 
 def forget(queue: Queue, row_id: int, settings: Settings = DEFAULT) -> Queue:
-    """A row that is away or waits here has ended elsewhere, or another worker has it: nothing waits for it any more."""
+    """Remove a row that ended elsewhere or that another worker has, so that nothing waits for it any more."""
     pending = tuple(item for item in queue.pending if item.row_id != row_id)
     return _settled(msgspec.structs.replace(queue, pending=pending, away=queue.away - {row_id}), settings)
 
 
-_Placed = tuple[tuple[Item, ...], tuple[Item, ...], Verdict]  # what waits now, what had to go, what became of it
+_Placed = tuple[tuple[Item, ...], tuple[Item, ...], Verdict]  # what waits now, what was coalesced, the item's verdict
 
 
 def _place_critical(pending: tuple[Item, ...], item: Item, settings: Settings) -> _Placed:
@@ -206,7 +206,7 @@ def _place_bursty(pending: tuple[Item, ...], item: Item, settings: Settings) -> 
 
 
 def _same_in_segment(pending: tuple[Item, ...], event_type: str) -> Item | None:
-    """The waiting event of this type that no critical one follows."""
+    """The waiting event of this type, if no critical one follows it."""
     for row in reversed(pending):
         if row.is_critical:
             return None
@@ -233,7 +233,7 @@ def _sent_back(queue: Queue, item: Item) -> Queue:
 
 
 def _settled(queue: Queue, settings: Settings) -> Queue:
-    """The queue with its pause brought up to date: on at the high mark, off only at the low one."""
+    """The queue with its pause updated: it begins at the high mark and ends only at the low one."""
     if settings.claim_high is None:
         return queue
     depth = len(queue.pending) + (queue.handling is not None)

@@ -1,8 +1,8 @@
 """The life of a row of the hook outbox, and which failures of a handler are worth another try.
 
-Every mark of a worker carries the fencing token of its lock, so a worker that was thought dead cannot mark what another
-has taken over. Whatever ends a row keeps the error that ended it. An attempt is counted, on disk, before the handler
-runs: one that takes the whole process down has counted all the same.
+Every update by a worker carries the fencing token of its lock, so a worker that was thought dead cannot update what another
+has taken over. A row that ends keeps its last error. An attempt is counted, on disk, before the handler
+runs, so that one that takes the whole process down counts too.
 """
 
 import json
@@ -11,14 +11,14 @@ from enum import StrEnum
 from holdfast.protocol.refusal import REFUSALS, Refused
 from holdfast.protocol.tables import total, transitions
 
-ATTEMPTS_MAX = 20  # then the row is poison, and the session goes on without it
+ATTEMPTS_MAX = 20  # after these the row is dead, and its session goes on without it
 
 
 class HookStatus(StrEnum):
-    """Where a hook row stands."""
+    """The status of a hook row."""
 
     PENDING = "pending"
-    LOCKED = "locked"  # claimed by a worker, in whose memory it waits
+    LOCKED = "locked"  # claimed by a worker, and waiting in its memory
     HANDLING = "handling"  # in a handler's hands
     DONE = "done"
     DEAD = "dead"
@@ -26,19 +26,19 @@ class HookStatus(StrEnum):
 
 
 class HookSignal(StrEnum):
-    """What happens to a hook row."""
+    """An event in the life of a hook row."""
 
     CLAIMED = "claimed"
     RENEWED = "renewed"
-    TAKEN_OVER = "taken_over"  # its worker died or stalled while it waited in memory
-    STARTED = "started"  # a handler is about to get it; marked before it does
+    TAKEN_OVER = "taken_over"  # its worker died or stalled while the row waited in memory
+    STARTED = "started"  # a handler is about to get it; written before it does
     HANDLER_LOST = "handler_lost"  # its worker died or stalled with the row in a handler's hands
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     EXHAUSTED = "exhausted"  # failed, or lost its worker, for the last time
-    UNPROCESSABLE = "unprocessable"  # a payload that is not JSON, or a failure that no repetition mends
-    SUPERSEDED = "superseded"  # a later event of its kind stands for it, or there was no room for a bursty one
-    SENT_BACK = "sent_back"  # no room for a critical one
+    UNPROCESSABLE = "unprocessable"  # the payload is not JSON, or the handler failed in a way that no repetition helps
+    SUPERSEDED = "superseded"  # a bursty row: a later one replaced it, or there was no room
+    SENT_BACK = "sent_back"  # a critical row: there was no room
     RELEASED = "released"  # its worker ends, or a row before it in the session waits for a retry
 
 
@@ -50,7 +50,7 @@ TRANSITIONS = transitions(
         (HookStatus.LOCKED, HookSignal.STARTED): HookStatus.HANDLING,
         # A payload that nobody can read never gets as far as a handler.
         (HookStatus.LOCKED, HookSignal.UNPROCESSABLE): HookStatus.DEAD,
-        # Only a queue coalesces, and only what waits is in a queue.
+        # Only rows that wait in a queue can be coalesced.
         (HookStatus.LOCKED, HookSignal.SUPERSEDED): HookStatus.COALESCED,
         (HookStatus.LOCKED, HookSignal.SENT_BACK): HookStatus.PENDING,
         (HookStatus.LOCKED, HookSignal.RELEASED): HookStatus.PENDING,
@@ -63,8 +63,8 @@ TRANSITIONS = transitions(
     }
 )
 
-# Whether it adds one to the attempts. Nothing but the start does: what comes after it may never be marked. A row that only
-# waited must not count, or its neighbours' crashes would kill it.
+# Whether a signal adds one to the attempts. Only the start does, because the end of an attempt may never be written. A row
+# that only waited must not count, or crashes caused by its neighbours would kill it.
 COUNTS = total(
     {
         HookSignal.CLAIMED: False,
@@ -83,7 +83,7 @@ COUNTS = total(
     HookSignal,
 )
 
-# A failure of this type whose text has these words is final: a repetition would meet the very same thing.
+# An error of this type with these words in its text is final: a retry would meet the same error.
 NON_RETRYABLE: tuple[tuple[type[Exception], str], ...] = (
     (ValueError, "not found"),
     (json.JSONDecodeError, "Extra data"),
@@ -98,12 +98,12 @@ def is_retryable(error: Exception) -> bool:
 
 
 def failure(error: Exception, attempts: int) -> HookSignal:
-    """What this failure is to its row; `attempts` counts the one that just failed."""
+    """The signal to a row whose handler failed with this error; `attempts` includes the failed one."""
     if not is_retryable(error):
         return HookSignal.UNPROCESSABLE
     return HookSignal.EXHAUSTED if attempts >= ATTEMPTS_MAX else HookSignal.FAILED
 
 
 def lost(attempts: int) -> HookSignal:
-    """What it is to a row when its worker is gone with the row in a handler's hands; `attempts` counts that one."""
+    """The signal to a row whose worker died while a handler had it; `attempts` includes that one."""
     return HookSignal.EXHAUSTED if attempts >= ATTEMPTS_MAX else HookSignal.HANDLER_LOST

@@ -1,7 +1,7 @@
-"""Who asks over HTTP (NIP-98): an event of kind 27235 in the Authorization header, signed for one request.
+"""Authentication of an HTTP request (NIP-98): an event of kind 27235 in the Authorization header, signed for one request.
 
-The event names the address, the method and, where there is one, the hash of the body. Whether it is fresh, and was not
-used before, is for whoever has a clock and a memory to say.
+The event names the address, the method and the hash of the body, if there is one. Whether it is fresh and was not used
+before is checked by the relay, which has a clock and a memory.
 """
 
 import base64
@@ -18,7 +18,7 @@ NONCE_BYTES = 16
 
 
 def authorization(secret: bytes, url: str, method: str, body: bytes, at_s: int, nonce: bytes, aux: bytes) -> str:
-    """The header for one request: who asks, for what, now. Each is good once, and the nonce keeps any two apart."""
+    """The Authorization header for one request. Each is valid once; the nonce keeps equal requests apart."""
     tags = [("u", url), ("method", method), ("nonce", nonce.hex())]
     if body:
         tags.append(("payload", hashlib.sha256(body).hexdigest()))
@@ -27,7 +27,7 @@ def authorization(secret: bytes, url: str, method: str, body: bytes, at_s: int, 
 
 
 def read(credentials: str, method: str, urls: Collection[str], body: bytes) -> Event:
-    """The event behind the scheme, if somebody signed it for this request; `urls` are all ways to write its address."""
+    """The event in the credentials; refused if not signed for this request. `urls` are all spellings of its address."""
     event = _decoded(credentials)
     _check_tags(event, method, urls, body)
     try:

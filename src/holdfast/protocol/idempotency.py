@@ -1,6 +1,6 @@
-"""What is said to a send whose id was seen before: by the daemon to its caller, and by the relay to a sender.
+"""The answers to a send whose id may have been used before: the daemon's to its caller, and the relay's to a sender.
 
-The daemon knows a repetition by the fingerprint of the request, the relay by the id of the sealed event. Neither ever
+The daemon recognises a repetition by the fingerprint of the request, the relay by the id of the sealed event. Neither ever
 releases an id, so every case has one answer and repeating the question repeats the answer.
 """
 
@@ -14,7 +14,7 @@ from holdfast.protocol.tables import total
 
 
 class Fingerprint(StrEnum):
-    """How the request's fingerprint stands to the one that the row was made with."""
+    """Whether the request's fingerprint is the one that the row was made with."""
 
     NOT_COMPARED = "not_compared"  # there is no row
     MATCHES = "matches"
@@ -22,7 +22,7 @@ class Fingerprint(StrEnum):
 
 
 class Field(StrEnum):
-    """What an answer carries beside its status, and the client_message_id that is in all of them."""
+    """The fields of an answer, beside its status and the client_message_id that all have."""
 
     DUPLICATE = "duplicate"
     BROKER_MESSAGE_ID = "broker_message_id"
@@ -34,11 +34,11 @@ class Field(StrEnum):
     FIRST_SEEN_AT = "first_seen_at"
     SKIPPED = "skipped"
     LOG_ID = "log_id"
-    ANCHOR = "anchor"  # the relay's signature under where its history stood after this commit, or a later one
+    ANCHOR = "anchor"  # the relay's signature under the end of its history after this commit, or after a later one
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the daemon says to POST /v1/send."""
+    """The daemon's answer to POST /v1/send."""
 
     http_status: int
     status: str | None = None  # `queued` or `inflight` of a 202
@@ -81,7 +81,7 @@ ANSWERS = total(
 
 
 class Earlier(StrEnum):
-    """What the relay's dedupe row for this sender and client_message_id says."""
+    """What the relay's dedupe row for this sender and client_message_id holds."""
 
     NOTHING = "nothing"
     SAME_EVENT = "same_event"
@@ -89,7 +89,7 @@ class Earlier(StrEnum):
 
 
 class RelayAnswer(msgspec.Struct, frozen=True):
-    """What the relay says to an event before anything else may refuse it."""
+    """The relay's answer by what its dedupe row holds, decided before anything else may refuse the event."""
 
     http_status: int
     goes_on: bool = False  # the remaining steps of the accept decide; 201 if none of them refuses
@@ -114,7 +114,7 @@ _REUSED = RelayAnswer(
     carries=(Field.BROKER_FINGERPRINT_PREFIX,),
 )
 
-# (earlier, history available): a pruned history changes what a repetition is told, never whether it is one.
+# (earlier, history available): a pruned history changes the answer to a repetition, never whether it is one.
 DUPLICATES = total(
     {
         (Earlier.NOTHING, False): RelayAnswer(201, goes_on=True, carries=_ACCEPTED),

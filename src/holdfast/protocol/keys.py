@@ -17,10 +17,10 @@ DIGEST_BYTES = 32
 SIGNATURE_BYTES = 64
 AUX_BYTES = 32
 POINTS_KEPT = 4_096
-"""Public keys that stay unpacked: that takes a fifth of what a check takes, and who signs once signs again."""
+"""Decompressed public keys in the cache: decompressing takes a fifth of a check, and the same members sign again."""
 
 _ORDER = 0xFFFFFFFF_FFFFFFFF_FFFFFFFF_FFFFFFFE_BAAEDCE6_AF48A03B_BFD25E8C_D0364141
-_EVEN_Y = b"\x02"  # of the two points with one x-coordinate BIP-340 means this one; the shared x is the same
+_EVEN_Y = b"\x02"  # BIP-340 means the point with even y of the two that have an x; the shared x is the same for both
 _CURVE = ec.SECP256K1()
 _ECDH = ec.ECDH()
 
@@ -28,12 +28,12 @@ _BECH32_ALPHABET = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _BECH32_VALUES = {character: value for value, character in enumerate(_BECH32_ALPHABET)}
 _BECH32_GENERATORS = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
 _BECH32_CHECKSUM_CHARACTERS = 6
-_KEY_CHARACTERS = 52  # 256 bits in groups of five, the last one filled up with zeros
+_KEY_CHARACTERS = 52  # 256 bits in groups of five, the last one padded with zeros
 
 
 def public_key(secret: bytes) -> str:
     """The public key of a secret key, in hex."""
-    _scalar(secret)  # the library would fill up one that is too short
+    _scalar(secret)  # the library would silently pad one that is too short
     return PublicKeyXOnly.from_secret(secret).format().hex()
 
 
@@ -43,15 +43,15 @@ def is_public_key(pubkey: str) -> bool:
 
 
 def sign(secret: bytes, digest: bytes, aux: bytes) -> bytes:
-    """The BIP-340 signature of a digest. `aux` is 32 fresh random bytes; the same input signs to the same bytes."""
-    if len(aux) != AUX_BYTES:  # the library would draw its own where none are given
+    """The BIP-340 signature of a digest. `aux` is 32 fresh random bytes; the same input gives the same signature."""
+    if len(aux) != AUX_BYTES:  # the library would make its own if none are given
         raise ValueError(f"signing takes {AUX_BYTES} auxiliary bytes, not {len(aux)}")
     _scalar(secret)
     return PrivateKey(secret).sign_schnorr(digest, aux)
 
 
 def verify(pubkey: str, digest: bytes, signature: bytes) -> bool:
-    """Whether a signature is good. Anything unreadable is not; a message longer or shorter than a digest may be."""
+    """Whether a signature is valid. Unreadable ones are not; `digest` may be of any length."""
     point = _point(pubkey)
     if point is None or len(signature) != SIGNATURE_BYTES:
         return False
@@ -59,7 +59,7 @@ def verify(pubkey: str, digest: bytes, signature: bytes) -> bool:
 
 
 class KeyExchange:
-    """A secret key made ready to meet many public keys: making it so costs as much as two meetings."""
+    """A secret key prepared for many key exchanges: preparing it takes as long as two of them."""
 
     def __init__(self, secret: bytes) -> None:
         self._private = ec.derive_private_key(_scalar(secret), _CURVE)
@@ -67,8 +67,8 @@ class KeyExchange:
     def shared_x(self, pubkey: str) -> bytes:
         """The x-coordinate of the shared point (ECDH), not hashed, in constant time.
 
-        Through `cryptography`: coincurve gives the coordinate only by a multiplication whose time tells about the
-        secret, and a stranger may choose the other factor.
+        Through `cryptography`: coincurve gives the coordinate only by a multiplication whose duration depends on the
+        secret, and a stranger may choose the other key.
         """
         if not _is_hex_key(pubkey):
             raise Refused(Refusal.MALFORMED, "a public key is 64 lower-case hex digits")
@@ -80,7 +80,7 @@ class KeyExchange:
 
 
 def shared_x(secret: bytes, pubkey: str) -> bytes:
-    """The same for one meeting."""
+    """The x-coordinate of the point that a secret and a public key share, for a single exchange."""
     return KeyExchange(secret).shared_x(pubkey)
 
 
@@ -124,7 +124,7 @@ def _scalar(secret: bytes) -> int:
 
 @lru_cache(POINTS_KEPT)
 def _point(pubkey: str) -> PublicKeyXOnly | None:
-    if not _is_hex_key(pubkey):  # the library reads 32 bytes, however many there are
+    if not _is_hex_key(pubkey):  # the library would read the first 32 bytes of any length
         return None
     try:
         return PublicKeyXOnly(bytes.fromhex(pubkey))

@@ -1,10 +1,10 @@
 """Which rows of the outbox the sender offers next.
 
-A lane is what keeps order: one destination, with its receipts apart. A lane has at most one batch in flight, and its
-first unfinished row decides for it: while that one waits, the lane waits, and no other does. Priority decides between
-lanes only; inside a lane, order wins, so an urgent row lifts the rows that stand before it.
+Order is kept within a lane: the messages to one destination, or the receipts to it. A lane has at most one batch in flight.
+While its first unfinished row waits, the lane waits, and no other lane does. Priority decides between lanes only; inside
+a lane order wins, so an urgent row makes the rows before it urgent too.
 
-One look at the whole outbox is needed, because the last row of it may be the most urgent; it is a single pass.
+The whole outbox is read, in a single pass, because its last row may be the most urgent.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ BATCH_ROWS_MAX = 100  # events in one request to the relay
 
 URGENCY = total({Priority.NOW: 0, Priority.NEXT: 1, Priority.LOW: 2}, Priority)  # the lower goes first
 
-# Read once: looking a member up in its enum takes longer than all else that is done with a row.
+# Looked up once: an enum's attribute takes longer than everything else that is done with a row.
 _PENDING, _INFLIGHT = Status.PENDING, Status.INFLIGHT
 
 
@@ -32,7 +32,7 @@ class Lane(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """What the choice needs to know of a row."""
+    """The columns of a row that decide whether it is offered."""
 
     sequence: int
     lane: Lane
@@ -42,14 +42,14 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class _Line:
-    """The rows of one lane that may go now, from its head on, and the urgency of the most urgent of them."""
+    """The rows of one lane that may go now, from the first on, and the priority of the most urgent of them."""
 
     __slots__ = ("due", "is_barred", "is_open", "priority")
 
     def __init__(self, head: Waiting, is_busy: bool) -> None:
         self.due: list[Waiting] = []
         self.priority = head.priority
-        self.is_open = True  # until a row must wait: none behind it may overtake it
+        self.is_open = True  # until a row must wait, because none behind it may overtake it
         self.is_barred = is_busy  # a batch is in flight
 
     def add(self, row: Waiting, at: int, rows_max: int) -> None:

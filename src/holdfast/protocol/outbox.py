@@ -13,7 +13,7 @@ from holdfast.protocol.tables import total, transitions
 
 
 class Status(StrEnum):
-    """Where a row stands. The outbox is what is pending or inflight."""
+    """The status of a row. The outbox is the rows that are pending or inflight."""
 
     PENDING = "pending"
     INFLIGHT = "inflight"
@@ -23,44 +23,44 @@ class Status(StrEnum):
 
 
 class Signal(StrEnum):
-    """What happens to a row."""
+    """An event in the life of a row."""
 
     CLAIMED = "claimed"  # the sender takes it into a batch; its sealed event is on disk from here on
     ACCEPTED = "accepted"  # 201
-    DUPLICATE = "duplicate"  # 200, or the relay's word to a requeue that it has this id
+    DUPLICATE = "duplicate"  # 200, or the relay tells a requeue that it has this id
     CONFLICT = "conflict"  # 409: the relay has other bytes under this id
     REFUSED = "refused"  # permanently
     POSTPONED = "postponed"  # refused temporarily
-    HELD_BACK = "held_back"  # not looked at, because one before it was postponed
-    KEY_STALE = "key_stale"  # refused temporarily for its key or its date: the event is thrown away to be sealed anew
+    HELD_BACK = "held_back"  # not decided, because one before it was postponed
+    KEY_STALE = "key_stale"  # refused temporarily for its key or date: the event is discarded and sealed again
     FAULTED = "faulted"  # no answer, or none that can be understood
     RESTARTED = "restarted"  # the process that had claimed it is gone
     AGED_OUT = "aged_out"  # past the age at which the relay could still recognise a repetition
     REQUEUED = "requeued"  # an operator gives its content to a new row with a new id
-    # The relay was restored to a point before it accepted this row: the relay's ids come off the row.
+    # The relay was restored to a point before it accepted this row: the row loses the relay's ids.
     ROLLED_BACK = "rolled_back"
 
 
-# A late yes is kept wherever it arrives. A late no is not a signal at all: the attempt that it answers is over, and the
-# sender drops it.
+# A late yes is recorded in every status. A late no is not a signal at all: the attempt that it answers is over, and the
+# sender ignores it.
 TRANSITIONS = transitions(
     {
         (Status.PENDING, Signal.CLAIMED): Status.INFLIGHT,
         # An answer that outlived its timeout, or the relay telling a requeue that the id is committed.
         (Status.PENDING, Signal.ACCEPTED): Status.DONE,
         (Status.PENDING, Signal.DUPLICATE): Status.DONE,
-        # Only what waits may age out: a row in flight may be committed this very moment.
+        # Only a waiting row may age out: one in flight may be committed at this very moment.
         (Status.PENDING, Signal.AGED_OUT): Status.DEAD,
         (Status.PENDING, Signal.REQUEUED): Status.ABORTED,
         (Status.INFLIGHT, Signal.ACCEPTED): Status.DONE,
         (Status.INFLIGHT, Signal.DUPLICATE): Status.DONE,
-        # The sealed bytes never change, so a conflict cannot heal: the id was used for something else.
+        # The sealed bytes never change, so a conflict is final: the id was used for something else.
         (Status.INFLIGHT, Signal.CONFLICT): Status.DEAD,
         (Status.INFLIGHT, Signal.REFUSED): Status.DEAD,
         (Status.INFLIGHT, Signal.POSTPONED): Status.PENDING,
         (Status.INFLIGHT, Signal.HELD_BACK): Status.PENDING,
         (Status.INFLIGHT, Signal.KEY_STALE): Status.PENDING,
-        # It may have been committed all the same; the same bytes are offered again and the relay recognises them.
+        # It may have been committed; the same bytes are offered again, and the relay recognises them.
         (Status.INFLIGHT, Signal.FAULTED): Status.PENDING,
         (Status.INFLIGHT, Signal.RESTARTED): Status.PENDING,
         # Two attempts were answered: the first after its timeout, the second in time.
@@ -68,18 +68,18 @@ TRANSITIONS = transitions(
         (Status.DONE, Signal.DUPLICATE): Status.DONE,
         (Status.DONE, Signal.ROLLED_BACK): Status.PENDING,
         (Status.DEAD, Signal.REQUEUED): Status.ABORTED,
-        # Given up is final, because somebody was told so; the relay's ids are kept on the row and a receipt still
+        # Dead is final, because the caller was told so; the row keeps the relay's ids, and a receipt still
         # changes what is shown.
         (Status.DEAD, Signal.ACCEPTED): Status.DEAD,
         (Status.DEAD, Signal.DUPLICATE): Status.DEAD,
-        # The successor is on its way under its own id; that this one arrived too is kept for whoever looks.
+        # The successor is on its way under its own id; the row records that this one arrived too.
         (Status.ABORTED, Signal.ACCEPTED): Status.ABORTED,
         (Status.ABORTED, Signal.DUPLICATE): Status.ABORTED,
     }
 )
 
-# Whether it ends an attempt, which adds one to `attempts` and so to the wait before the next. Only a row in flight is in
-# an attempt: a late yes to any other answers one that was counted when it ended.
+# Whether a signal ends an attempt, which adds one to `attempts` and so lengthens the next wait. Only a row in flight is in
+# an attempt: a late yes to any other answers an attempt that was counted when it ended.
 COUNTS = total(
     {
         Signal.CLAIMED: False,
@@ -88,7 +88,7 @@ COUNTS = total(
         Signal.CONFLICT: True,
         Signal.REFUSED: True,
         Signal.POSTPONED: True,
-        # The relay did not look at the row: it waits for the one before it, and its own schedule must not grow meanwhile.
+        # The relay did not decide on the row: it waits for the one before it, and its own waits must not grow meanwhile.
         Signal.HELD_BACK: False,
         Signal.KEY_STALE: True,
         Signal.FAULTED: True,
@@ -107,10 +107,10 @@ def counts(status: Status, signal: Signal) -> bool:
 
 
 class RelayWord(StrEnum):
-    """What the relay says of an id that an operator wants to retire."""
+    """What is known of the relay about an id that an operator wants to requeue."""
 
     NOT_ASKED = "not_asked"  # it was never offered, or the status alone decides
-    COMMITTED = "committed"  # these very bytes are; other bytes under this id do not count
+    COMMITTED = "committed"  # the relay has these very bytes; other bytes under this id do not count
     NOT_COMMITTED = "not_committed"
     UNREACHABLE = "unreachable"
 
@@ -127,16 +127,16 @@ REQUEUES = total(
     {
         (Status.PENDING, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
         (Status.PENDING, RelayWord.NOT_COMMITTED): Requeue(Signal.REQUEUED),
-        # Nothing is stuck: the answer was lost, and asking has found it.
+        # Nothing is stuck: only the answer was lost, and now it is known.
         (Status.PENDING, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
         (Status.PENDING, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
-        # Given up is not the same as not committed: the last attempt may have been taken without our knowing. A yes is
-        # kept on the row, which stays dead.
+        # Dead does not mean not committed: the relay may have accepted the last attempt without our knowing. The row
+        # records such a yes and stays dead.
         (Status.DEAD, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
         (Status.DEAD, RelayWord.NOT_COMMITTED): Requeue(Signal.REQUEUED),
         (Status.DEAD, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
         (Status.DEAD, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
-        # A forced requeue here could put one content under two ids into the same moment.
+        # A forced requeue here could commit one content under two ids.
         (Status.INFLIGHT, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_INFLIGHT),
         (Status.DONE, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_DONE),
         (Status.ABORTED, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_ABORTED),
@@ -149,10 +149,9 @@ REQUEUES = total(
 
 
 def word_at_hand(status: Status, attempts: int, has_relay_id: bool) -> RelayWord | None:
-    """The word that is known without asking the relay; None if it must be asked.
+    """What is known about the relay without asking it; None if it must be asked.
 
-    A row that waits or was given up, and was offered before, may be committed unknown to us, unless it carries the
-    relay's id: then it is.
+    A pending or dead row that was offered before may be committed without our knowing. If it has the relay's id, it is.
     """
     if status not in (Status.PENDING, Status.DEAD):
         return RelayWord.NOT_ASKED

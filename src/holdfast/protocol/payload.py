@@ -1,4 +1,4 @@
-"""The sealed plaintext of a message: what only sender and recipient read.
+"""The payload: the plaintext of a message, which only sender and recipient read.
 
     version (1 byte, 1) ‖ object_id (32) ‖ previous (8) ‖ meta length (4) ‖ meta ‖ body length (4) ‖ body
 
@@ -25,7 +25,7 @@ _LENGTH_BYTES = 4
 
 
 class Payload(msgspec.Struct, frozen=True, kw_only=True):
-    """A message as its caller gave it, and the sequence that this device used for this destination before."""
+    """A message as its caller gave it, and the sequence of this device's previous message to the destination."""
 
     object_id: bytes = NO_OBJECT
     meta: bytes | None = None  # a JSON object in canonical form; one without members is absent
@@ -63,7 +63,7 @@ def encode(payload: Payload) -> bytes:
 
 
 def decode(data: bytes) -> Payload:
-    """The payload in opened bytes; anything but the one encoding of a value is refused."""
+    """The payload in decrypted bytes; refused unless it is the one encoding of its value."""
     if len(data) > PAYLOAD_BYTES_MAX:
         raise Refused(Refusal.TOO_LARGE, f"payload has {len(data)} bytes, at most {PAYLOAD_BYTES_MAX} allowed")
     if data[:1] and data[0] != PAYLOAD_VERSION:
@@ -84,7 +84,7 @@ def decode(data: bytes) -> Payload:
 
 
 def canonical_meta(meta: Mapping[str, Any] | None) -> bytes | None:
-    """A caller's meta as it stands in a payload; an empty one is none."""
+    """A caller's meta in canonical JSON; None if there is none or it is empty."""
     return canonical_json(dict(meta)) if meta else None
 
 
@@ -93,7 +93,7 @@ def _prefixed(data: bytes) -> bytes:
 
 
 def _read_prefixed(data: bytes, start: int, what: str) -> tuple[bytes, int]:
-    """The bytes behind the length at `start`, and where they end."""
+    """The bytes after the length at `start`, and the position where they end."""
     length_end = start + _LENGTH_BYTES
     if length_end > len(data):
         raise Refused(Refusal.MALFORMED, f"payload ends after {len(data)} bytes, inside the length of its {what}")
@@ -119,6 +119,6 @@ def _check_meta(meta: bytes) -> None:
 
 
 def _number(digits: str) -> int | float:
-    """Whole numbers past the exact range are floats in canonical JSON, and written without exponent up to 1e21."""
+    """The number in these digits; past the exact range a float, as in canonical JSON, which writes it without exponent."""
     number = float(digits)
     return int(digits) if abs(number) <= INTEGER_MAX else number

@@ -1,7 +1,7 @@
-"""When there is too little room: how much of what is used up means what.
+"""Pressure: what a home refuses as its disk or outbox fills up.
 
-Nothing is ever thrown away to make room. First it is said, then new sends are refused while what waits goes out, and in the end
-nothing new is begun at all; what comes from others is still taken, for as long as the disk takes it.
+Nothing is ever deleted to make room. First there is a warning; then new sends are refused while waiting ones go out; in
+the end new event streams are refused too. Incoming messages are taken as long as the disk takes them.
 """
 
 from collections.abc import Iterable
@@ -20,13 +20,13 @@ class Pressure(StrEnum):
     """How close a home is to having no room."""
 
     NORMAL = "normal"
-    HIGH = "high"  # said, nothing else
+    HIGH = "high"  # a warning, nothing else
     FULL = "full"  # no new sends
-    DEGRADED = "degraded"  # nor new event streams
+    DEGRADED = "degraded"  # no new sends and no new event streams
 
 
 class Use(msgspec.Struct, frozen=True):
-    """How much of something is used, and how much there may be of it."""
+    """How much of a limited resource is used, and its limit."""
 
     of: str
     used: int
@@ -46,17 +46,17 @@ TAKES_STREAMS = total(
 
 
 def reserve_use(free_bytes: int, reserved_bytes: int) -> Use:
-    """A reserve that is kept free is used up as the free space falls below it."""
+    """The use of a reserve of free disk space: it counts as used as far as the free space falls below it."""
     return Use("disk.reserved_bytes", max(reserved_bytes - free_bytes, 0), reserved_bytes)
 
 
 def tightest(uses: Iterable[Use]) -> Use:
-    """What there is least left of."""
+    """The use with the highest percentage."""
     return max(uses, key=lambda use: use.percent)
 
 
 def pressure_of(use: Use) -> Pressure:
-    """What a use means."""
+    """The pressure that a use causes."""
     if use.percent >= DEGRADED_PERCENT:
         return Pressure.DEGRADED
     if use.percent >= FULL_PERCENT:

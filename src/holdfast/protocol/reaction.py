@@ -1,6 +1,6 @@
-"""What the sender does with each answer that a batch in flight can get, the lack of one included.
+"""The sender's reaction to each answer to an event in flight, or to the lack of one.
 
-Whether a refusal is final is not listed again: it follows from the table of refusals, and from one rule beside it, that
+Whether a refusal is final is not listed again: it follows from the table of refusals, and from one more rule, that
 only a no to the event itself may end a row. A closed connection or a busy daemon says nothing about the event.
 """
 
@@ -15,7 +15,7 @@ from holdfast.protocol.tables import move, total
 
 
 class Confirmation(StrEnum):
-    """The relay has it."""
+    """An answer that says that the relay has the event."""
 
     CREATED = "created"  # 201
     DUPLICATE = "duplicate"  # 200
@@ -23,7 +23,7 @@ class Confirmation(StrEnum):
 
 
 class FaultKind(StrEnum):
-    """No word of the relay about the event: it may or may not be committed."""
+    """A failure without an answer about the event: it may or may not be committed."""
 
     TIMEOUT = "timeout"
     CONNECTION_LOST = "connection_lost"
@@ -35,14 +35,14 @@ RelaySays = Confirmation | Refusal | FaultKind
 
 
 class Level(StrEnum):
-    """How loudly the log says it."""
+    """The level of the log line."""
 
     INFO = "info"
     WARN = "warn"
 
 
 class Reaction(msgspec.Struct, frozen=True):
-    """What happens to the row, and around it."""
+    """The signal to the row, the log level, whether Retry-After counts, and whether the message is sealed again."""
 
     signal: Signal
     level: Level
@@ -51,7 +51,7 @@ class Reaction(msgspec.Struct, frozen=True):
 
     @property
     def status(self) -> Status:
-        """Where the row, which was in flight, stands now."""
+        """The new status of the row, which was in flight."""
         return move(TRANSITIONS, Status.INFLIGHT, self.signal)
 
     @property
@@ -60,7 +60,7 @@ class Reaction(msgspec.Struct, frozen=True):
         return COUNTS[self.signal]
 
     def wait(self, attempts: int, fraction: float, retry_after_s: int | None = None) -> int:
-        """Microseconds until the row is due again; `attempts` has this one in it, if it counts.
+        """Microseconds until the row is due again; `attempts` includes this one, if it counts.
 
         A row that was held back is due at once: the one before it holds its lane, and they leave together.
         """
@@ -70,12 +70,12 @@ class Reaction(msgspec.Struct, frozen=True):
 
 
 _HELD_BACK = Reaction(Signal.HELD_BACK, Level.INFO)
-# New bytes are safe even after an attempt that timed out: the relay says this only when it has nothing under the id. And
-# Retry-After would only delay what a new seal mends at once.
+# New bytes are safe even after an attempt that timed out: the relay says `stale_key` only if it has nothing under the id.
+# Retry-After is ignored, because sealing again helps at once.
 _STALE_KEY = Reaction(Signal.KEY_STALE, Level.INFO, reseals=True)
 
-# The date is part of what is signed: once the clock is right it is signed anew, for the same reason as above. The old bytes
-# would be refused until their date comes, and administration signed meanwhile would have overtaken their counter.
+# The date is signed too, so the event is signed again once the clock is right; new bytes are safe for the same reason. The
+# old bytes would be refused until their date comes, and administration signed meanwhile would have a higher counter.
 _CLOCK_AHEAD = Reaction(Signal.KEY_STALE, Level.WARN, heeds_retry_after=True, reseals=True)
 
 
@@ -101,7 +101,7 @@ REACTIONS = total(
     {
         Confirmation.CREATED: Reaction(Signal.ACCEPTED, Level.INFO),
         Confirmation.DUPLICATE: Reaction(Signal.DUPLICATE, Level.INFO),
-        # Done all the same, but nobody can look it up at the relay any more: worth a look at its retention.
+        # It is done, but can no longer be looked up at the relay: an operator should look at its retention.
         Confirmation.DUPLICATE_PRUNED: Reaction(Signal.DUPLICATE, Level.WARN),
         FaultKind.TIMEOUT: Reaction(Signal.FAULTED, Level.WARN),
         FaultKind.CONNECTION_LOST: Reaction(Signal.FAULTED, Level.WARN),

@@ -1,8 +1,8 @@
-"""The receipt: a recipient's signed word to one sender about each of its messages, an event of kind 4202.
+"""The receipt: a recipient's signed statement to one sender about each of its messages, an event of kind 4202.
 
-A receipt is not sealed, because the relay must see which deliveries it closes. It is a send of the recipient's device like
-any other, with the head of an envelope, and goes to the sender as a direct message would. A message is named by the id of
-its event: sender, relay and recipient know it alike, and it commits the recipient to the very bytes that it stored.
+A receipt is not sealed, because the relay must see which deliveries it is about. It is a send of the recipient's device
+like any other, with the head of an envelope, and goes to the sender like a direct message. A message is named by the id of
+its event: sender, relay and recipient all know it, and it commits the recipient to the very bytes that it stored.
 """
 
 from enum import StrEnum
@@ -33,7 +33,7 @@ RECEIPT_TAGS = (*HEAD_TAGS, *DESTINATION_TAGS, TagRule("r", least=0, most=None, 
 
 
 class ReceiptStatus(StrEnum):
-    """What became of a message at its recipient. Each is final: a message is receipted once."""
+    """What the recipient did with a message. Each is final: a message gets one receipt."""
 
     STORED = "stored"  # opened, and on the recipient's disk
     UNREADABLE = "unreadable"  # on the recipient's disk, but sealed with a key it lacks, or broken inside
@@ -44,7 +44,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 class Receipted(msgspec.Struct, frozen=True):
-    """One message: its event's id in hex, whether it had waited at the relay, and what became of it."""
+    """One message: its event's id in hex, whether it had waited at the relay, and what the recipient did with it."""
 
     message_id: str
     was_stored: bool
@@ -57,7 +57,7 @@ class Receipted(msgspec.Struct, frozen=True):
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """The word of one recipient to one sender, about 1 to 50 messages in the order it stored them."""
+    """One recipient's statement to one sender about 1 to 50 messages, in the order in which it stored them."""
 
     head: Head
     destination: Destination  # the member who sent the messages
@@ -105,7 +105,7 @@ def from_event(event: Event) -> Receipt:
 
 
 def sign_receipt(secret: bytes, created_at: int, receipt: Receipt, aux: bytes) -> Event:
-    """The event that travels back to the sender."""
+    """The signed event of a receipt."""
     return sign_event(secret, created_at, RECEIPT_KIND, to_tags(receipt), "", aux)
 
 

@@ -1,8 +1,8 @@
-"""Every way in which Holdfast says no: one enum, used on the wire, in the log and in the history, and one table about it.
+"""Refusals: every way in which Holdfast says no. One enum, used on the wire, in the log and in the history, and its table.
 
-A refusal is deliberate; the world failing (a full disk, a lost connection) is a fault and has no place here. Whether it
-helps to offer the same bytes again is decided here and nowhere else: after a `temporary` one it may, after a `permanent`
-one it does not.
+A refusal is deliberate; a failure of the world (a full disk, a lost connection) is a fault and not listed here. Whether
+it helps to offer the same bytes again is decided here and nowhere else: after a `temporary` refusal it may, after a
+`permanent` one it does not.
 """
 
 from enum import StrEnum
@@ -11,11 +11,11 @@ import msgspec
 
 from holdfast.protocol.tables import total
 
-PROBLEM_TYPE = "urn:holdfast:refusal:"  # the `type` of a problem document is this and the code
+PROBLEM_TYPE = "urn:holdfast:refusal:"  # with the code, the `type` of a problem document
 
 
 class Refusal(StrEnum):
-    """A deliberate no. The value is the code that travels."""
+    """A deliberate no. The value is its code on the wire."""
 
     # to an event that somebody publishes
     MALFORMED = "malformed"
@@ -65,7 +65,7 @@ class Refusal(StrEnum):
     ONE_AUTHOR_REQUIRED = "one_author_required"
     LIMIT_WITH_BOOTSTRAP = "limit_with_bootstrap"
     LIMIT_WITH_LIVE = "limit_with_live"
-    CURSOR_EXPIRED = "cursor-expired"  # these two are words of the feed's protocol, hyphens and all
+    CURSOR_EXPIRED = "cursor-expired"  # the feed's protocol spells these two with hyphens
     CURSOR_AHEAD = "cursor-ahead"
     OTHER_LOG = "other_log"
     BOOTSTRAP_EXPIRED = "bootstrap_expired"
@@ -131,7 +131,7 @@ class Refusal(StrEnum):
 
 
 class Subject(StrEnum):
-    """What the no is said to. Only a no to the event itself may end the life of a row that carries one."""
+    """What is refused. Only a refusal of the event itself may end the row that carries it."""
 
     EVENT = "event"
     READ = "read"
@@ -142,7 +142,7 @@ class Subject(StrEnum):
 
 
 class Prefix(StrEnum):
-    """The machine-readable word that opens a NIP-01 message."""
+    """The machine-readable first word of a NIP-01 message."""
 
     INVALID = "invalid"
     BLOCKED = "blocked"
@@ -151,7 +151,7 @@ class Prefix(StrEnum):
     AUTH_REQUIRED = "auth-required"
     UNSUPPORTED = "unsupported"
     ERROR = "error"
-    DUPLICATE = "duplicate"  # said with a yes; a no must not use it, for clients read it as success
+    DUPLICATE = "duplicate"  # only with a yes: clients read it as success
 
 
 class Lasting(StrEnum):
@@ -162,14 +162,14 @@ class Lasting(StrEnum):
 
 
 class RefusalRow(msgspec.Struct, frozen=True):
-    """How one refusal is said: over HTTP, in a NIP-01 message, in a WebSocket close, and to a person."""
+    """How one refusal is sent over HTTP, in a NIP-01 message and in a WebSocket close, and what it tells a person."""
 
     subject: Subject
     lasting: Lasting
     http_status: int
     prefix: Prefix
     sentence: str
-    close_code: int | None = None  # only of a refusal that ends the connection
+    close_code: int | None = None  # only if it ends the connection
 
     @property
     def is_permanent(self) -> bool:
@@ -177,7 +177,7 @@ class RefusalRow(msgspec.Struct, frozen=True):
 
 
 class Refused(Exception):
-    """Raised where a request is refused; says which refusal, and what exactly was wrong and where."""
+    """Raised to refuse a request: which refusal, and in `detail` what exactly was wrong and where."""
 
     def __init__(self, refusal: Refusal, detail: str) -> None:
         super().__init__(f"{refusal}: {detail}")
@@ -185,7 +185,7 @@ class Refused(Exception):
         self.detail = detail
 
     def __reduce__(self) -> tuple[type["Refused"], tuple[Refusal, str]]:
-        return type(self), (self.refusal, self.detail)  # so that it crosses a process border whole
+        return type(self), (self.refusal, self.detail)  # so that it can be pickled for another process
 
 
 _EVENT, _READ, _CALL = Subject.EVENT, Subject.READ, Subject.CALL
@@ -211,7 +211,7 @@ REFUSALS = total({
     Refusal.DESTINATION_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "The mesh has no such member or topic. Check the name, or create the topic."),
     Refusal.MAY_NOT_POST: RefusalRow(_EVENT, _PERMANENT, 403, _RESTRICTED, "Only who holds a topic's key may post to it. Subscribe, and wait until the key is granted."),
     Refusal.RATE_LIMITED: RefusalRow(_EVENT, _TEMPORARY, 429, _RATE_LIMITED, "Too many events in a short time. Wait as long as Retry-After says; the daemon does so by itself."),
-    # 429 and not 5xx: the relay is in good health, and a full recipient should not wake its operator
+    # 429 and not 5xx: the relay is healthy, and a full recipient should not wake its operator
     Refusal.QUEUE_FULL: RefusalRow(_EVENT, _TEMPORARY, 429, _ERROR, "The recipient has too much waiting. It is offered again until there is room."),
     Refusal.HELD_BACK: RefusalRow(_EVENT, _TEMPORARY, 424, _ERROR, "Nothing to do: an earlier message to this destination goes first, and this one follows by itself."),
     Refusal.STALE_KEY: RefusalRow(_EVENT, _TEMPORARY, 412, _ERROR, "Nothing to do: a key was replaced, and the daemon seals the message again with the new one."),
@@ -234,7 +234,7 @@ REFUSALS = total({
     Refusal.SUBJECT_UNKNOWN: RefusalRow(_EVENT, _PERMANENT, 404, _INVALID, "There is no such member, topic, author or consumer. Check the name that the detail quotes."),
     # Temporary: once a member has admitted the author the same snapshot is taken, and until then no edit may be given up.
     Refusal.AUTHOR_NOT_ADMITTED: RefusalRow(_EVENT, _TEMPORARY, 403, _RESTRICTED, "This relay does not keep this author's documents. Ask a member to admit the author."),
-    # Neither silently the first nor both: the relay cannot know whether they say the same.
+    # The relay may neither drop the second nor take both: it cannot know whether they say the same.
     Refusal.CLOCK_REUSED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Another snapshot has the same clock. Fetch it, compare, and publish with a counter of your own."),
     Refusal.TOO_MANY_CONFLICTS: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Too many edits of this document conflict. Resolve them with a snapshot that follows them all."),
 
@@ -317,7 +317,7 @@ _REFUSAL_OF = {refusal.value: refusal for refusal in Refusal}
 
 
 def problem(refusal: Refusal, detail: str = "", **members: object) -> dict[str, object]:
-    """The refusal as an RFC 9457 problem document; `members` are what else this answer carries."""
+    """The refusal as an RFC 9457 problem document; `members` are added to it."""
     row = REFUSALS[refusal]
     document: dict[str, object] = {
         "type": PROBLEM_TYPE + refusal.value,
@@ -340,7 +340,7 @@ def ok_message(refusal: Refusal, detail: str = "") -> str:
 
 
 def refusal_in(message: str) -> Refusal | None:
-    """The refusal that such a text carries; None if it is not one of ours, as from another relay or a newer one."""
+    """The refusal in a text of `ok_message`; None if it is not one of ours, as from another or newer relay."""
     prefix, _, rest = message.partition(": ")
     refusal = _REFUSAL_OF.get(rest.partition(": ")[0])
     return refusal if refusal and REFUSALS[refusal].prefix == prefix else None

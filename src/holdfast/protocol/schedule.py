@@ -1,7 +1,7 @@
-"""When to try again, and when it is too late to: waits between attempts, the age limit of the outbox, the relay's clock rules.
+"""Times: waits between attempts, the age limit of the outbox, and the relay's rules about an event's date.
 
-Times are whole microseconds, `at` and the like; a wait is counted from the end of the attempt. The arithmetic is in
-whole numbers, because a tenth of a day is not one in floating point.
+Times are whole microseconds; a wait is counted from the end of the attempt. The arithmetic is in whole numbers, because
+floating point cannot hold a tenth of a day exactly.
 """
 
 from enum import StrEnum
@@ -14,8 +14,8 @@ DAY = 24 * HOUR
 
 SEND_WAIT_FIRST = SECOND // 2  # after the first attempt; doubles from there
 SEND_WAIT_MAX = 30 * SECOND
-SEND_JITTER_PERCENT = 25  # taken off, at most, so that the cap stays one
-RETRY_AFTER_S_MAX = 3600  # a relay that asks for more is asked again after this, so no typo strands an outbox
+SEND_JITTER_PERCENT = 25  # subtracted, at most, so that the cap is never exceeded
+RETRY_AFTER_S_MAX = 3600  # a longer Retry-After is cut to this, so that no typo at a relay strands an outbox
 HOOK_WAIT_FIRST = SECOND
 HOOK_WAIT_MAX = 60 * SECOND
 
@@ -26,7 +26,7 @@ MAX_AGE_HOURS_DEFAULT = 168  # where the relay remembers ids for ever
 MAX_AGE_HOURS_CAP = 720
 
 CLOCK_AHEAD_MAX = 15 * 60 * SECOND
-# An event may be dated this side of CLOCK_AHEAD_MAX after its dedupe row was made, so the row must outlive the window.
+# An event may be dated up to CLOCK_AHEAD_MAX after its dedupe row was made, so the row must outlive the window.
 DEDUPE_KEPT_BEYOND_WINDOW = HOUR
 
 
@@ -40,7 +40,7 @@ class DedupeMode(StrEnum):
 def send_wait(attempts: int, fraction: float, retry_after_s: int | None = None) -> int:
     """Microseconds to wait after that many attempts; `fraction`, from 0 up to 1, is the caller's random number.
 
-    A row without an attempt that counted, as one that was held back, has nothing to wait for but a Retry-After.
+    A row without a counted attempt, such as one that was held back, waits only for a Retry-After.
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"a random fraction lies from 0 up to 1, not at {fraction}")
@@ -50,7 +50,7 @@ def send_wait(attempts: int, fraction: float, retry_after_s: int | None = None) 
 
 
 def hook_wait(attempts: int) -> int:
-    """Microseconds to wait before a hook row is handled again; sessions are apart, so there is no herd to spread."""
+    """Microseconds to wait before a hook row is handled again; no jitter, because sessions do not compete."""
     return _doubled(HOOK_WAIT_FIRST, HOOK_WAIT_MAX, attempts)
 
 
@@ -61,7 +61,7 @@ def _doubled(first: int, most: int, attempts: int) -> int:
 
 
 def margin_hours(dedupe_retention_days: int) -> int:
-    """How long before the relay forgets an id a row is no longer offered."""
+    """Hours before the relay forgets an id from which on its row is no longer offered."""
     return max(MARGIN_HOURS_MIN, -(-dedupe_retention_days * 24 * MARGIN_PERCENT // 100))  # rounded up
 
 
@@ -79,7 +79,7 @@ def max_age_hours(
     """After how many hours a row dies unsent, given what the relay remembers and what the user set."""
     if override is not None and override < 1:
         raise Refused(Refusal.MALFORMED, f"max_age_hours_override is {override}, it must be at least 1")
-    if mode is DedupeMode.PERMANENT:  # no window, so nothing that an override could be above
+    if mode is DedupeMode.PERMANENT:  # no window, so no override can be too long
         return override or min(default, MAX_AGE_HOURS_CAP)
     days = _checked_days(dedupe_retention_days)
     if override is None:
@@ -114,7 +114,7 @@ def dedupe_expires_at(first_seen_at: int, window_days: int) -> int:
 
 
 def clock_refusal(created_at_s: int, at: int, window_days: int | None) -> Refusal | None:
-    """What the relay says of an event's date, which is in seconds; without a window nothing is too old."""
+    """The relay's refusal of an event's date (in seconds), if it is wrong; without a window nothing is too old."""
     created_at = created_at_s * SECOND
     if created_at - at > CLOCK_AHEAD_MAX:
         return Refusal.CLOCK_AHEAD

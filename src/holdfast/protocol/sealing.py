@@ -86,7 +86,7 @@ def open_sealed(key: bytes, payload: str) -> bytes:
 
 
 def padded_length(length: int) -> int:
-    """The length to which a plaintext is filled up: eight steps between powers of two, never under 32 bytes."""
+    """The length to which a plaintext is padded: eight steps between powers of two, never under 32 bytes."""
     if length <= _PADDED_BYTES_MIN:
         return _PADDED_BYTES_MIN
     step = max(_PADDED_BYTES_MIN, (1 << (length - 1).bit_length()) // 8)
@@ -100,18 +100,18 @@ def payload_characters(length: int) -> int:
 
 
 def is_payload(text: str) -> bool:
-    """Whether a text can be a sealed payload, so far as that shows from outside: its version, spelling and length."""
+    """Whether a text can be a sealed payload, as far as its version, spelling and length show without the key."""
     digits = text.rstrip("=")
     if len(text) % 4 or not _is_possible(len(text) // 4 * 3 - (len(text) - len(digits))):
         return False
-    if not digits.isascii() or digits.encode().translate(None, _BASE64):  # what is left over is not base64
+    if not digits.isascii() or digits.encode().translate(None, _BASE64):  # characters remain that are not base64
         return False
-    first, last = text[:4], text[-4:]  # the version, and the bits that stand for nothing and must be zero
+    first, last = text[:4], text[-4:]  # the version, and the unused bits, which must be zero
     return b64decode(first)[0] == _VERSION and b64encode(b64decode(last)).decode() == last
 
 
 def _is_possible(length: int) -> bool:
-    """Whether some plaintext that is not too long makes a payload of so many bytes, before base64."""
+    """Whether some plaintext of an allowed length makes a payload of so many bytes, before base64."""
     padded = length - 1 - NONCE_BYTES - _MAC_BYTES
     is_long = padded - _LONG_PREFIX_BYTES >= _LONG_PLAINTEXT_BYTES
     filled = padded - (_LONG_PREFIX_BYTES if is_long else _SHORT_PREFIX_BYTES)
@@ -125,8 +125,8 @@ def _conversation_key(exchange: KeyExchange, pubkey: str) -> bytes:
 
 
 def _unwrapped(payload: str) -> bytes:
-    """The bytes of a payload of a version and a length that we know, spelled in the one way of base64."""
-    if len(payload) > PAYLOAD_CHARACTERS_MAX:  # before anything is done with it
+    """The bytes of a payload; refused unless version and length are known and the base64 is canonical."""
+    if len(payload) > PAYLOAD_CHARACTERS_MAX:  # before spending any work on it
         raise _unreadable(f"{len(payload)} characters, at most {PAYLOAD_CHARACTERS_MAX} are read")
     if payload.startswith("#"):
         raise _unreadable("its version is not known here (it starts with #)")
@@ -136,7 +136,7 @@ def _unwrapped(payload: str) -> bytes:
         data = b64decode(payload)
     except ValueError as error:
         raise _unreadable("it is not base64") from error
-    if b64encode(data).decode() != payload:  # the reader skips foreign characters and ignores spare bits
+    if b64encode(data).decode() != payload:  # the decoder skips foreign characters and ignores unused bits
         raise _unreadable("it is not base64 in its one spelling")
     if data[0] != _VERSION:
         raise _unreadable(f"version {data[0]} is not known here")
@@ -176,7 +176,7 @@ def _unpadded(padded: bytes) -> bytes:
     length = int.from_bytes(padded[:_SHORT_PREFIX_BYTES], "big")
     if length == 0:
         length = int.from_bytes(padded[_SHORT_PREFIX_BYTES:_LONG_PREFIX_BYTES], "big")
-        if length < _LONG_PLAINTEXT_BYTES:  # a short one has the short prefix and no other
+        if length < _LONG_PLAINTEXT_BYTES:  # a short plaintext must have the short prefix
             raise _unreadable("its padding is wrong: a long prefix before a short plaintext")
     start = _prefix_bytes(length)
     if length > PLAINTEXT_BYTES_MAX or len(padded) != start + padded_length(length):

@@ -1,8 +1,8 @@
-"""Causal snapshots: what an event of the sync range says of a document, and how it stands to what is known of it.
+"""Causal snapshots: reading an event of the sync range, and comparing it with the document's known snapshots.
 
 A document is an author and a name `d`. Its snapshots carry vector clocks, and a newer one that knew of an older one
-dominates it. What no other dominates is current; several current ones are a conflict that only the author can resolve.
-Whatever is not in the one canonical form is refused, never mended.
+dominates it. A snapshot that no other dominates is current; several current ones are a conflict that only the author can
+resolve. A snapshot that is not in the one canonical form is refused, never corrected.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class Operation(StrEnum):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the relay may know of a snapshot; its content is the author's own matter."""
+    """The part of a snapshot that the relay reads; its content is sealed."""
 
     author: str
     kind: int
@@ -42,7 +42,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(StrEnum):
-    """How a snapshot stands to what its relay had when it came."""
+    """Whether the relay already had a dominating snapshot when this one came."""
 
     CURRENT = "current"
     DOMINATED = "dominated"
@@ -65,7 +65,7 @@ def from_event(event: Event) -> Snapshot:
 
 
 def detail(snapshot: Snapshot) -> bytes:
-    """What the history keeps of a snapshot: its causal tags, in canonical JSON."""
+    """The detail of a snapshot's history entry: its causal tags, in canonical JSON."""
     return rfc8785.dumps(
         {
             "author": snapshot.author,
@@ -80,7 +80,7 @@ def detail(snapshot: Snapshot) -> bytes:
 
 
 def standing(arriving: VectorClock, current: Iterable[VectorClock]) -> Standing:
-    """Whether a known snapshot dominates the arriving one."""
+    """The standing of an arriving snapshot: whether a current one dominates it."""
     is_dominated = any(dominates(known, arriving) for known in current)
     return Standing.DOMINATED if is_dominated else Standing.CURRENT
 
@@ -94,7 +94,7 @@ def _named(event: Event, name: str) -> str:
     value = _one(event, name)
     if not value:
         raise Refused(Refusal.MALFORMED, f"tag '{name}' is empty")
-    if "\0" in value:  # PostgreSQL has no text with it
+    if "\0" in value:  # PostgreSQL cannot store it in a text
         raise Refused(Refusal.MALFORMED, f"tag '{name}' has a NUL character")
     if len(value) > DOCUMENT_CHARACTERS_MAX:
         raise Refused(

@@ -1,7 +1,7 @@
-"""The engine under every table: a decision table has an answer for every case, a transition table only for what can happen.
+"""Tables: a decision table has an answer for every case, a transition table only for what can happen.
 
-A table is data, written once and read-only. A decision table with a case too few or too many fails when its module is
-imported, so a new member of an enum cannot be forgotten anywhere. An absent transition raises when it is met.
+A table is data, written once and read-only. A decision table with a missing or surplus case fails when its module is
+imported, so a new member of an enum cannot be forgotten anywhere. An absent transition raises when it is tried.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ Signal = TypeVar("Signal")
 
 
 class NoTransition(Exception):
-    """A signal met a state in which it cannot happen: a bug of the caller, not a no to anybody."""
+    """A signal that cannot happen in this state: a bug of the caller, not a refusal."""
 
     def __init__(self, state: object, signal: object) -> None:
         super().__init__(f"{signal!s} cannot happen to a row that is {state!s}")
@@ -23,11 +23,11 @@ class NoTransition(Exception):
         self.signal = signal
 
     def __reduce__(self) -> tuple[type["NoTransition"], tuple[object, object]]:
-        return type(self), (self.state, self.signal)  # so that it crosses a process border whole
+        return type(self), (self.state, self.signal)  # so that it can be pickled for another process
 
 
 def total(table: Mapping[Case, Decision], cases: Iterable[Case]) -> Mapping[Case, Decision]:
-    """The table, read-only, after making sure that it decides exactly these cases."""
+    """The table, read-only; raises unless it decides exactly these cases."""
     expected = frozenset(cases)
     missing, unexpected = expected - table.keys(), table.keys() - expected
     if missing or unexpected:
@@ -41,7 +41,7 @@ def transitions(table: Mapping[tuple[State, Signal], State]) -> Mapping[tuple[St
 
 
 def move(table: Mapping[tuple[State, Signal], State], state: State, signal: Signal) -> State:
-    """The state after this signal."""
+    """The state after this signal; raises if the table has no such transition."""
     try:
         return table[state, signal]
     except KeyError:

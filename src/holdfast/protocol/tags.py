@@ -1,4 +1,4 @@
-"""Reading the tags of an event strictly: which there are, how many values each has, in which order they stand.
+"""Strict reading of an event's tags: which there are, how many values each has, and in which order.
 
 The tags of a kind are a table of rules. The order of the table is the order on the wire and is checked: a value then has
 exactly one spelling, so an event can be rebuilt from its columns byte for byte, and a tag that is unknown, repeated or
@@ -26,28 +26,28 @@ _DIGITS = re.compile(r"[0-9]+", re.ASCII)
 
 
 class TagRule(msgspec.Struct, frozen=True):
-    """How often a tag may stand, and how many values follow its name."""
+    """How often a tag may occur, and how many values follow its name."""
 
     name: str
     least: int = 1
-    most: int | None = 1  # None where the value that is read counts them itself
+    most: int | None = 1  # None if the struct that is built from the tags limits them
     values: int = 1
 
 
 class TextRule(msgspec.Struct, frozen=True):
-    """Which texts are allowed: a first character, further ones, and at most so many in all."""
+    """Which texts are allowed: the first character, the further ones, and the greatest length."""
 
     first: str
     further: str
     characters_max: int
-    allowed: str  # the two classes in words
+    allowed: str  # both classes of characters, in words
 
     @property
     def pattern(self) -> str:
         return rf"\A[{self.first}][{self.further}]{{0,{self.characters_max - 1}}}\Z"
 
     def check(self, text: str, what: str) -> None:
-        """Refuse a text that breaks this rule, saying which part of it."""
+        """Refuse a text that breaks this rule; the refusal says how."""
         if type(text) is str and _compiled(self)(text):
             return
         check_type(text, str, what)
@@ -80,7 +80,7 @@ TOPIC = TextRule(
     characters_max=64,
     allowed="letters, digits, '.', '_', '-' and '/', and start with a letter or digit",
 )
-# A caller's own id: any visible ASCII that JSON writes as one byte, so that the length of an event can be known.
+# A caller's own id: any visible ASCII that JSON writes as one byte, so that the length of an event is predictable.
 REFERENCE = TextRule(
     first=r"!#-\[\]-~",
     further=r"!#-\[\]-~",
@@ -126,7 +126,7 @@ def read_integer(text: str, what: str) -> int:
         raise Refused(Refusal.MALFORMED, f"{what} {shown(text)} is not plain base-10 digits")
     if text[0] == "0" and text != "0":
         raise Refused(Refusal.MALFORMED, f"{what} {shown(text)} has a leading zero")
-    if len(text) > len(str(INTEGER_MAX)):  # before it becomes a number, which takes time in its length
+    if len(text) > len(str(INTEGER_MAX)):  # before converting it, which takes long for a long text
         raise Refused(Refusal.MALFORMED, f"{what} {shown(text)} is over {INTEGER_MAX}")
     return int(text)
 
@@ -141,7 +141,7 @@ def read_choice(choices: type[Choice], text: str, what: str) -> Choice:
 
 
 def check_type(value: object, expected: type, what: str) -> None:
-    """Refuse a value of another type; a truth value is no number."""
+    """Refuse a value of another type; a bool does not pass as an int."""
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise Refused(Refusal.MALFORMED, f"{what} is of type {type(value).__name__}, not {expected.__name__}")
 

@@ -1,7 +1,7 @@
-"""The keys of topics: what names one, how each sender seals with it, and how one is granted.
+"""Topic keys: the id of a key, the key that each sender derives from it, and how a grant is opened.
 
-The id of a key commits to the key, its mesh, its topic and its epoch. So nobody can hand out two keys under one id, and a
-grant of one topic cannot be passed off as another's: whoever opens a grant compares.
+The id of a key commits to the key, its mesh, its topic and its epoch, and is compared when a grant is opened. So nobody can
+hand out two keys under one id, or pass off a grant of one topic as another's.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ def key_id(mesh: str, topic: str, key_epoch: int, key: bytes) -> str:
 
 
 def sealing_key(key: bytes, sender: str) -> bytes:
-    """What one sender's messages to a topic are sealed with: another's cannot be published as one's own."""
+    """The key that seals one sender's messages to a topic, so that nobody can publish another's message as their own."""
     mac = HMAC(key, SHA256())
     mac.update(_SENDER + bytes.fromhex(sender))
     return mac.finalize()
 
 
 def open_grant(conversation_key: bytes, sealed: str, mesh: str, topic: str, key_epoch: int, named: str) -> bytes:
-    """The key in a grant, or a refusal if it is not the one that the grant names."""
+    """The key in a grant; refused if it is not the one that the grant names."""
     key = open_sealed(conversation_key, sealed)
     if len(key) != CONVERSATION_KEY_BYTES:
         raise Refused(Refusal.UNREADABLE, f"a topic's key has {CONVERSATION_KEY_BYTES} bytes, this one {len(key)}")

@@ -1,7 +1,7 @@
-"""What an agent says in its transcript: the words meant for a person, out of everything else that stands there.
+"""Reading an agent's transcript: the agent's words to a person, without everything else in the file.
 
-A line is one JSON value; an agent may change what it writes at any time, so what is not understood says nothing. Some
-versions of Gemini keep one document instead, with a list of messages; each of these is as good as a line.
+A line is one JSON value. An agent may change its format at any time, so an entry that is not understood counts as empty.
+Some versions of Gemini keep one document with a list of messages instead; each message is then read like a line.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 
 
 def said(agent: str, line: bytes) -> str:
-    """The agent's words in a line of its transcript; empty where there are none."""
+    """The agent's words in a line of its transcript; empty if there are none."""
     try:
         entry = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -19,12 +19,12 @@ def said(agent: str, line: bytes) -> str:
 
 
 def said_in(agent: str, entry: Any) -> str:
-    """The same of an entry that was read already."""
+    """The agent's words in a decoded entry of its transcript; empty if there are none."""
     return _SAID[agent](entry) if isinstance(entry, dict) else ""
 
 
 def messages(document: bytes) -> list[Any] | None:
-    """The entries of a transcript that is one document; None while it is none, as when it is just being written."""
+    """The entries of a transcript that is one document; None if it cannot be read, as while it is being written."""
     try:
         found = msgspec.json.decode(document)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -41,7 +41,7 @@ def _claude(entry: dict[str, Any]) -> str:
 
 
 def _codex(entry: dict[str, Any]) -> str:
-    """Each message stands there twice, once as an event; this is the one that earlier versions have, too."""
+    """The words of a Codex entry. Each message is there twice, once as an event; earlier versions have only this one."""
     payload = entry.get("payload") if entry.get("type") == "response_item" else entry
     if not isinstance(payload, dict) or payload.get("type") != "message" or payload.get("role") != "assistant":
         return ""

@@ -1,7 +1,7 @@
 """ULIDs: ids that sort by the millisecond they were minted in.
 
-One id has one spelling here: 26 upper-case Crockford characters. Two ids of one millisecond sort by their random part, in
-no particular order; whoever needs order has a sequence.
+One id has one spelling here: 26 upper-case Crockford characters. Two ids of the same millisecond sort by their random part,
+in no particular order; where order matters there is a sequence.
 """
 
 from holdfast.protocol.refusal import Refusal, Refused
@@ -48,5 +48,5 @@ def is_ulid(text: str) -> bool:
 
 
 def minted_at(text: str) -> int:
-    """The time inside a ULID, in microseconds at the start of its millisecond."""
+    """The time in a ULID: the start of its millisecond, in microseconds."""
     return int.from_bytes(parse(text)[:TIME_BYTES], "big") * MICROSECONDS_PER_MILLISECOND

@@ -128,9 +128,8 @@ class Send(msgspec.Struct):
 class Moderation(msgspec.Struct, forbid_unknown_fields=True):
     """Why a message is taken down."""
 
-    reason: Annotated[
-        str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")
-    ]  # no NUL: PostgreSQL has no text with it
+    # No NUL: PostgreSQL cannot store it in a text.
+    reason: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class Moderated(msgspec.Struct):

@@ -1,1 +1,1 @@
-"""What survives a crash: engines, the single writer, the history, migrations and checks. The only folder that knows a driver."""
+"""Durable storage: engines, the single writer, the history, migrations and checks. Only this folder knows database drivers."""

@@ -1,7 +1,7 @@
-"""The rules that a database of ours always keeps, as queries that find whatever breaks them.
+"""The rules that every database of ours keeps, as queries that return the rows that break them.
 
-What no query can say, such as a hash, is a walk over the rows. The same rules serve tests, crash tests and operators:
-`holdfast check` is this module with a command line.
+A rule that no query can express, such as a hash, is a walk over the rows. The same rules serve tests, crash tests and
+operators: `holdfast check` is this module with a command line.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The seam between our programs and a database: a transaction, not a list of operations.
+"""The interface between our programs and a database: a transaction, not a list of operations.
 
 Programs bring their own SQL, as named statements with `:name` parameters in the part of the language that SQLite and
 PostgreSQL share. What differs between the two is here and nowhere else.
@@ -22,7 +22,7 @@ class Transaction(Protocol):
     where: str
 
     def rows(self, statement: str, parameters: Mapping[str, Value] = ...) -> list[Row]:
-        """Run a statement and return what it selects, or what `RETURNING` names."""
+        """Run a statement and return the rows that it selects or that `RETURNING` names."""
 
     def run(self, statement: str, parameters: Mapping[str, Value] = ...) -> int:
         """Run a statement and return how many rows it changed."""
@@ -36,24 +36,24 @@ class Transaction(Protocol):
     def script(self, statements: str) -> None:
         """Run the statements of a migration, which are written in SQLite's names for types.
 
-        Another engine reads INTEGER as 64 bits wide, BLOB as its own word for bytes, and passes over STRICT and WITHOUT ROWID.
+        Another engine reads INTEGER as 64 bits wide and BLOB as its own type of bytes, and ignores STRICT and WITHOUT ROWID.
         """
 
     def tables(self) -> set[str]:
-        """The names of the tables there are: each database keeps its own catalogue."""
+        """The names of all tables; each engine reads its own catalogue."""
 
     def size_bytes(self) -> int:
         """The bytes that the rows take. On PostgreSQL this includes the free room that deleted rows left in the files."""
 
 
 class Watch(Protocol):
-    """Hears when other processes write to a database, and says whether the shared duty (the sweeps) is ours."""
+    """Tells when other processes write to a database, and whether this process has the shared duty (the sweeps)."""
 
     has_duty: bool
-    """Whether that work is ours to do just now. Two may think so for a moment, so it must bear being done twice."""
+    """Whether this process has the duty now. Two may think so for a moment, so the work must bear being done twice."""
 
     def wait_for_duty(self) -> bool:
-        """Wait a moment for the duty; says whether it is ours."""
+        """Wait a moment for the duty, and return whether this process has it."""
 
     def close(self) -> None:
         """Stop listening, and give up the duty."""
@@ -88,13 +88,13 @@ class Engine(Protocol):
         """
 
     def read(self) -> AbstractContextManager[Transaction]:
-        """A consistent view. Keep it short: it holds back the clean-up of what writers replaced."""
+        """A consistent view to read from. Keep it short: it holds back the clean-up of what writers replaced."""
 
     def watch(self, told: Callable[[], None]) -> Watch:
-        """Have `told` called, on any thread, soon after another process has written."""
+        """Watch the database: `told` is called, on any thread, soon after another process has written."""
 
     def damage(self) -> list[str]:
-        """What the database itself finds wrong with its files. Reads everything."""
+        """The damage that the database itself finds in its files. Reads everything."""
 
     def close(self) -> None:
-        """Let go of the files. Closing twice is fine."""
+        """Close the files or connections. Closing twice is fine."""

@@ -1,7 +1,7 @@
-"""The ways in which the world fails a store. Each says what happened, where, and what to do.
+"""Faults: failures of a store's disk, file, server or process. Each says what happened, where, and what to do.
 
-A fault is not a refusal: nobody decided it. `temporary` faults may pass when tried again as they are. After a `fatal` one
-nobody knows what the disk holds, so the store that met it takes nothing more until it is opened anew.
+A fault is not a refusal: nobody decided it. After a `temporary` fault the same attempt may succeed later. After a `fatal`
+one nobody knows what the disk holds, so the store takes nothing more until it is opened again.
 """
 
 from typing import ClassVar, Self
@@ -21,13 +21,13 @@ class Fault(Exception):
         super().__init__(f"{where}: {self.what}{f' ({detail})' if detail else ''}. {self.remedy}")
 
     def again(self) -> Self:
-        """The same fault for the next one who asks, pointing at the first."""
+        """A new fault equal to this one, for the next caller, with this one as its cause."""
         fault = type(self)(self.where, self.detail)
         fault.__cause__ = self
         return fault
 
     def __reduce__(self) -> tuple[type["Fault"], tuple[str, str]]:
-        return type(self), (self.where, self.detail)  # so that it crosses a process border whole
+        return type(self), (self.where, self.detail)  # so that it can be pickled for another process
 
 
 class DirectoryMissing(Fault):

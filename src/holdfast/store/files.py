@@ -1,8 +1,8 @@
-"""Files as names in a directory: made whole and durable, found, and databases remembered across a fork.
+"""Files: making them whole and durable, finding them, and keeping a forked child away from open databases.
 
-A forked child inherits SQLite's table of locks but none of the locks. Opening the file anew in the child would trust that
-table, and closing what was inherited could remove the journal of whoever uses the file now; both lose commits. So what a
-process had open when it forked is neither closed nor opened again in the child.
+A forked child inherits SQLite's table of locks but none of the locks. Opening the file again in the child would trust that
+table, and closing an inherited connection could remove the journal of the process that uses the file now; both lose
+commits. So a child neither closes nor opens the databases that its parent had open.
 """
 
 import ctypes
@@ -39,7 +39,7 @@ _inherited: set[tuple[int, int]] = set()
 
 
 def find(path: Path, *, create: bool) -> None:
-    """Tell a wrong path apart from a broken file before SQLite, which calls both 'unable to open'."""
+    """Raise a fault for a wrong path before SQLite opens it, which would call it 'unable to open' like a broken file."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -62,9 +62,9 @@ def find(path: Path, *, create: bool) -> None:
 
 
 def create(path: Path) -> None:
-    """Make an empty file that only its owner can read, its name durable; the journal takes over its mode.
+    """Make an empty file that only its owner can read, with a durable name; the journal gets the same mode.
 
-    It gets its name after it was closed: a descriptor of ours that closes later would drop somebody's locks on it.
+    It is closed before it gets its name: closing a descriptor later would drop this process's locks on the file.
     """
     nameless = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
@@ -89,7 +89,7 @@ def write_new(path: Path, content: bytes) -> None:
 
 
 def replace(path: Path, content: bytes, mode: int = _MODE) -> None:
-    """Give a small file another content. A crash leaves the one or the other, whole."""
+    """Replace the content of a small file. A crash leaves the old or the new content, whole."""
     partial = _written(path, content, mode)
     try:
         partial.rename(path)
@@ -112,20 +112,20 @@ def make_directory(path: Path) -> None:
 
 
 def give_name(made: Path, path: Path) -> None:
-    """Let a finished file appear under its name, durably, and never in the place of another."""
+    """Give a finished file its name, durably; never over an existing file."""
     try:
         if _linked(made, path):
             made.unlink()
         else:
             _claim(path)
-            made.rename(path)  # over the empty file that nobody else can have made
+            made.rename(path)  # over the empty file that only we can have made
         sync_directory(path.parent)
     except OSError as error:
         raise meaning(error, path) from error
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory as durable as the files' contents."""
+    """Sync a directory, which makes the names in it durable."""
     sync_file(directory)
 
 
@@ -139,7 +139,7 @@ def sync_file(path: Path) -> None:
 
 
 def remember(path: str, connection: apsw.Connection) -> None:
-    """Note that this process has the file open."""
+    """Remember that this process has the file open."""
     status = os.stat(path)
     _open[connection] = (status.st_dev, status.st_ino)
 
@@ -152,7 +152,7 @@ def _create_or_find(path: Path) -> None:
 
 
 def _tighten(path: Path) -> None:
-    """Restrict the mode of an empty file that somebody else made and that we fill."""
+    """Make an empty file that somebody else created readable by its owner only, before it is filled."""
     try:
         path.chmod(_MODE)
     except OSError as error:
@@ -175,7 +175,7 @@ def _linked(source: Path, path: Path) -> bool:
 
 
 def _written(path: Path, content: bytes, mode: int = _MODE) -> Path:
-    """A file with this content beside `path`, on disk, ready to take that name."""
+    """Write a file with this content beside `path`, synced, and return its path."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, _MODE)
@@ -200,7 +200,7 @@ def meaning(error: OSError, path: Path) -> faults.Fault:
 
 
 def _keep_from_child() -> None:
-    """In a forked child: never open these files again, and never close them, not even when the interpreter ends."""
+    """In a forked child: mark the inherited files as never to be opened or closed, not even when the interpreter ends."""
     for connection, inode in list(_open.items()):
         _inherited.add(inode)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

@@ -1,10 +1,10 @@
-"""What a check reports."""
+"""The result of a check."""
 
 import msgspec
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A rule, and something that breaks it."""
+    """A rule, and a row or file that breaks it."""
 
     check: str
     rule: str

@@ -1,7 +1,7 @@
-"""The history of a database: entries appended in the transaction of the change they tell of, and never altered.
+"""The history of a database: entries appended in the same transaction as the change they record, and never altered.
 
 Positions are dense and in the order of commit, because every writer takes the head row first. Old entries leave only as
-a prefix; the anchor keeps the chain of the last one that went, so what remains can still be proved.
+a prefix; the anchor keeps the chain of the last one removed, so the rest can still be verified.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +41,7 @@ BREAKS_SHOWN_MAX = 20
 
 
 class HistoryPruned(Exception):
-    """The entries asked for were pruned: a reader that went on would have a gap without knowing."""
+    """The wanted entries were pruned: a reader that went on would have a gap without knowing."""
 
     def __init__(self, after: int, anchor_seq: int) -> None:
         super().__init__(f"entries up to {anchor_seq} were pruned, so reading cannot start after {after}")
@@ -49,11 +49,11 @@ class HistoryPruned(Exception):
         self.anchor_seq = anchor_seq
 
     def __reduce__(self) -> tuple[type["HistoryPruned"], tuple[int, int]]:
-        return type(self), (self.after, self.anchor_seq)  # so that it crosses a process border whole
+        return type(self), (self.after, self.anchor_seq)  # so that it can be pickled for another process
 
 
 class EntryDamaged(Exception):
-    """An entry holds something that was never written there."""
+    """An entry holds values that were never written there."""
 
     def __init__(self, seq: int, detail: str) -> None:
         super().__init__(f"entry {seq}: {detail}")
@@ -76,7 +76,7 @@ class Head(msgspec.Struct, frozen=True):
 
 
 def create(transaction: Transaction, log_id: bytes) -> None:
-    """Begin a history in a new database; in one that has a history, nothing happens."""
+    """Begin a history in a new database; nothing happens if there is one."""
     transaction.run(_SQL["create_head"], {"log_id": log_id, "chain": genesis(log_id)})
 
 
@@ -85,7 +85,7 @@ def head(transaction: Transaction) -> Head:
 
 
 def append(transaction: Transaction, now: int, drafts: Sequence[Draft]) -> list[Entry]:
-    """Give the drafts the next positions. Time never goes back, whatever the clock does."""
+    """Append the drafts at the next positions. Times never go back, whatever the clock does."""
     last = lock(transaction)
     seq, chain, at = last.seq, last.chain, max(now, last.at)
     entries = []
@@ -110,7 +110,7 @@ def read(transaction: Transaction, after: int, until: int, limit: int = PAGE_ROW
 
 
 def prune(transaction: Transaction, now: int, through: int, signature: bytes = b"") -> None:
-    """Drop the entries up to `through`, leaving an anchor, signed if somebody can, and say so in the history."""
+    """Delete the entries up to `through`, keep their end as the anchor, and append a `pruned` entry with the signature."""
     last = lock(transaction)
     if not last.anchor_seq < through <= last.seq:
         raise ValueError(f"cannot prune through {through}: the history has {last.anchor_seq + 1} to {last.seq}")
@@ -121,7 +121,7 @@ def prune(transaction: Transaction, now: int, through: int, signature: bytes = b
 
 
 def fork(transaction: Transaction, now: int, log_id: bytes, epoch: bytes | None = None) -> None:
-    """Go on under a new log id: this database is a copy, and the original may have gone another way."""
+    """Continue the history under a new log id: this database is a copy, and the original may have continued differently."""
     last = lock(transaction)
     transaction.run(_SQL["rename"], {"log_id": log_id})
     detail = Restored(last.log_id, log_id, last.seq, last.chain).encode()
@@ -129,7 +129,7 @@ def fork(transaction: Transaction, now: int, log_id: bytes, epoch: bytes | None 
 
 
 def walk(engine: Engine, page_rows: int = PAGE_ROWS) -> Iterator[Entry]:
-    """Every entry from anchor to head, in short transactions, so that writers are not held up."""
+    """Every entry from anchor to head, read in short transactions so that writers do not wait."""
     with engine.read() as transaction:
         found = head(transaction)
     after = found.anchor_seq
@@ -148,7 +148,7 @@ def verify(engine: Engine) -> Iterator[Finding]:
         try:
             breaks = list(_breaks(engine))
         except HistoryPruned:
-            continue  # somebody pruned while we walked: begin again at the new anchor
+            continue  # entries were pruned meanwhile: start again at the new anchor
         for seq, wrong in breaks[:BREAKS_SHOWN_MAX]:
             yield Finding("chain", verify.__doc__ or "", f"entry {seq} {wrong}")
         return
@@ -178,7 +178,7 @@ def _noting_forks(entries: Iterator[Entry], forks: list[Restored]) -> Iterator[E
 
 
 def lock(transaction: Transaction) -> Head:
-    """Lock the head row and return it: writers decide one after another."""
+    """Lock the head row and return it, so that writers go one after another."""
     return Head(*transaction.rows(_SQL["lock_head"])[0])
 
 

@@ -1,4 +1,4 @@
-"""Schemas move forward only, one transaction a step, and a database from the future is refused."""
+"""Migrations: a schema only moves forward, one transaction per step, and a database of a newer version is refused."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ def owner(engine: Engine) -> str:
 
 
 def current(engine: Engine, schema: Schema) -> bool:
-    """Whether the database has every step; a newer one raises."""
+    """Whether the database has all migrations; a newer database raises."""
     found = version(engine, schema.program)
     if found > len(schema.migrations):
         raise faults.NewerStore(engine.where, f"schema {found}, this one knows {len(schema.migrations)}")
@@ -64,12 +64,12 @@ def current(engine: Engine, schema: Schema) -> bool:
 
 
 def open_to_read(path: str | os.PathLike[str], schema: Schema) -> SqliteEngine:
-    """Open a program's file without the power to change it."""
+    """Open a program's file for reading only."""
     return readable(SqliteEngine(path, read_only=True), schema)
 
 
 def readable(engine: E, schema: Schema) -> E:
-    """A database that was opened to be read, if it is the program's and up to date; else it is closed."""
+    """The engine itself, if its database is the program's and up to date; otherwise it is closed and a fault raised."""
     try:
         if not current(engine, schema):
             if version(engine, schema.program) == 0:
@@ -82,12 +82,12 @@ def readable(engine: E, schema: Schema) -> E:
 
 
 def migrate(engine: Engine, schema: Schema, clock: Clock) -> None:
-    """Bring the database up to date. A crash leaves the steps before the one it hit."""
+    """Bring the database up to date. A crash keeps the steps that were finished."""
     while not current(engine, schema):
         with engine.write() as transaction:
             found = _version(transaction, engine.where, schema.program)
             if found >= len(schema.migrations):
-                return  # another process took the last step while we waited
+                return  # another process finished the last step while we waited
             _take_step(transaction, schema, found + 1, clock())
 
 

@@ -1,4 +1,4 @@
-"""Small files that programs write for themselves: JSON with a digest of what it says, so that a changed letter does not pass for it."""
+"""Small files that programs write for themselves: JSON with a digest of its content, so that damage is noticed."""
 
 import hashlib
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ def write(said: Any) -> bytes:
 
 
 def read(raw: bytes, shape: type[T]) -> T:
-    """What a file holds, or msgspec.DecodeError; one that was written before there were digests is taken as it is."""
+    """The struct in a file's bytes; raises msgspec.DecodeError if it is damaged. A file without a digest is not checked."""
     try:
         content = msgspec.json.decode(raw, type=dict[str, Any])
     except RecursionError:

@@ -1,9 +1,9 @@
 """PostgreSQL as an engine, through `psycopg`: one database that several relays write to.
 
-Whoever writes has the database to itself until it commits, as on SQLite: a transaction begins with a lock that all writers
-take. So positions are given in the order of commit, and two writers never wait for each other in a circle. A writer that
-stalls in the middle, because its process was stopped or its machine is gone, loses its turn after a while and everything
-it did in it.
+One writer at a time has the database to itself until it commits, as on SQLite: a transaction begins with a lock that all
+writers take. So positions are given in the order of commit, and writers never deadlock. A writer that stalls in its
+transaction, because its process was stopped or its machine is gone, loses its turn after a while, and its transaction is
+undone.
 """
 
 import os
@@ -27,15 +27,15 @@ from holdfast.store.statements import Statement
 READERS_IDLE_MAX = 4
 """How many connections for reading are kept open while nobody reads."""
 
-# Whatever the database has as its default: with any other level it would see what was there before its turn came.
+# Not the database's default level: at any other the transaction would see the state from before its turn came.
 _BEGIN_WRITE = f"BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
-_COMMIT_WRITE = f"NOTIFY {WRITERS_CHANNEL}; COMMIT"  # told iff it is committed; all of one commit are one
+_COMMIT_WRITE = f"NOTIFY {WRITERS_CHANNEL}; COMMIT"  # sent only if the commit succeeds, and once per commit
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
 _PARAMETER = re.compile(r"(?<!:):([a-z_]\w*)")
-_TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "TEXT": 'text COLLATE "C"'}  # texts compare by their bytes on both
+_TYPES = {"INTEGER": "bigint", "BLOB": "bytea", "TEXT": 'text COLLATE "C"'}  # texts compare by bytes, as on SQLite
 _TYPE = re.compile(rf"\b({'|'.join(_TYPES)})\b")
-_HINT = re.compile(r" INDEXED BY \w+")  # PostgreSQL knows its tables better than we do
+_HINT = re.compile(r" INDEXED BY \w+")  # PostgreSQL has no such hints and plans by itself
 _OPTIONS = re.compile(r"\)\s*STRICT\b(,\s*WITHOUT ROWID\b)?")
 
 
@@ -53,10 +53,10 @@ class PostgresEngine:
         self._write_turn = threading.RLock()
         self._writer: psycopg.Connection[Row] | None = None
         self._idle: list[psycopg.Connection[Row]] = []
-        self._columns: dict[str, dict[str, str]] = {}  # of each table: its columns' types
+        self._columns: dict[str, dict[str, str]] = {}  # by table: the types of its columns
         try:
             with self._read():
-                pass  # it can be reached, and lets us in
+                pass  # only to see that the server can be reached and lets us in
         except BaseException:
             self.close()
             raise
@@ -77,7 +77,7 @@ class PostgresEngine:
         return PostgresWatch(self._url, told, lambda: self.writer_pid)
 
     def damage(self) -> list[str]:
-        """Read every row: the server checks its pages as it does, and says what it cannot read."""
+        """Read every row: the server checks its pages on the way and reports what it cannot read."""
         found = []
         with self.read() as transaction:
             tables = sorted(transaction.tables())
@@ -101,7 +101,7 @@ class PostgresEngine:
 
     @property
     def writer_pid(self) -> int | None:
-        """The server's number for the connection that writes."""
+        """The server's process id of the writing connection; None without one."""
         writer = self._writer
         return None if writer is None or writer.closed else writer.info.backend_pid
 
@@ -147,9 +147,9 @@ class PostgresEngine:
         return connect(self._url, by_key=not self._read_only)
 
     def _begun(self, take: "Callable[[], psycopg.Connection[Row]]", begin: str) -> "psycopg.Connection[Row]":
-        """A connection in a new transaction. One that died while it lay idle is replaced, as often as there are such.
+        """A connection in a new transaction. Connections that died while idle are replaced.
 
-        A writer whose turn does not come looks whether the one before it has stopped in the middle.
+        A writer that waits too long for its turn ends the session of a writer that has stalled.
         """
         while True:
             is_new = self._writer is None if begin == _BEGIN_WRITE else not self._idle
@@ -176,8 +176,8 @@ class PostgresEngine:
                 if _is_open(connection):
                     connection.execute("ROLLBACK")
             if _is_open(connection):
-                connection.close()  # or what comes next would be part of what was to be undone
-            self._columns.clear()  # a table that was made in it is gone again
+                connection.close()  # otherwise the next statements would join the transaction that was to be undone
+            self._columns.clear()  # tables created in the transaction are gone
             raise
         finally:
             transaction.end()
@@ -191,7 +191,7 @@ class PostgresEngine:
             raise meaning(error, self.where) from error
 
     def _stay_in_process(self) -> None:
-        if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
+        if self._process != os.getpid():  # before any lock: a thread of the parent may have held it at the fork
             raise faults.Forked(self.where)
 
 
@@ -233,7 +233,7 @@ class _PostgresTransaction:
         return {str(name) for (name,) in found}
 
     def size_bytes(self) -> int:
-        # Of the files, which keep the room of rows that went for rows to come: what is free in them only the server knows.
+        # The size of the files, with the free room of deleted rows in them: only the server knows how much that is.
         return int(
             self.rows(
                 "SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_catalog.pg_class"
@@ -269,7 +269,7 @@ class _PostgresTransaction:
 
 @lru_cache(maxsize=1024)
 def _numbered(statement: str | Statement) -> tuple[str, tuple[str, ...]]:
-    """A statement with numbers for its parameters, and the names that they had, in that order."""
+    """A statement with numbered parameters, and their names in that order."""
     names: dict[str, int] = {}
     text = _PARAMETER.sub(lambda found: f"${names.setdefault(found[1], len(names) + 1)}", _HINT.sub("", statement))
     return text, tuple(names)

@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL as we want it: values as on SQLite, limits for those who stall, and only a server that keeps its word."""
+"""Connections to PostgreSQL: values as on SQLite, timeouts for stalled sessions, and only servers that are durable."""
 
 from enum import Enum
 from typing import Any
@@ -13,25 +13,25 @@ from holdfast.store.address import shown
 from holdfast.store.engine import ConstraintViolated, Row
 
 CONNECT_TIMEOUT_S = 5
-"""How long the server may take to let us in."""
+"""How long connecting may take."""
 
 TURN_TIMEOUT_S = 25
 """How long a writer waits for its turn."""
 
 STALL_TIMEOUT_S = 10
-"""How long a writer that has its turn may be silent in it: then it is over, so that one stopped process stops no other."""
+"""How long a writer may be silent during its turn before the server ends it, so that a stopped process stops no other."""
 
 READ_STALL_TIMEOUT_S = 60
-"""The same of a reader, who only keeps the server from cleaning up."""
+"""How long a reader may be silent in its transaction; it only keeps the server from cleaning up."""
 
 VERSION_MIN = 140_000
-"""Of the server, as it writes it: the first with all that is used here."""
+"""The first server version with all features that are used here, in the server's own notation."""
 
-WRITE_LOCK = 0x686F6C64_66617374  # "holdfast": what all writers of a database take, and nobody else in it
-DUTY_LOCK = WRITE_LOCK + 1  # what the one holds that does the work of all
+WRITE_LOCK = 0x686F6C64_66617374  # "holdfast" in ASCII; the advisory lock that all writers of a database take
+DUTY_LOCK = WRITE_LOCK + 1  # held by the relay that has the duty
 WRITERS_CHANNEL = "holdfast"
 
-# Who has its turn at writing and does not read what the server sends it. To the server that one is not silent, but busy.
+# Ends a session that holds the write lock and does not read the server's answers: no timeout of the server covers that.
 _END_DEAF = f"""
 SELECT count(*) FROM (
     SELECT pg_terminate_backend(activity.pid, {1000 * CONNECT_TIMEOUT_S}) AS is_ended
@@ -49,34 +49,34 @@ _DURABLE = {
     "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
 }
 
-# Each error of PostgreSQL, by the beginning of its code, as what it means for whoever asked. The first match counts.
+# Errors of PostgreSQL, by the beginning of their code, and our faults for them. The first match counts.
 _FAULTS: tuple[tuple[str, type[faults.Fault]], ...] = (
     ("53100", faults.DiskFull),
     ("58030", faults.DiskFailed),
     ("XX001", faults.Corrupt),
     ("XX002", faults.Corrupt),
-    ("25006", faults.NoAccess),  # a transaction that only reads
+    ("25006", faults.NoAccess),  # the transaction is read-only
     ("28", faults.NotLetIn),
     ("3D", faults.NotLetIn),
     ("42501", faults.NotLetIn),
     ("42", faults.NotUnderstood),
-    ("40", faults.Busy),  # undone in favour of another
+    ("40", faults.Busy),  # rolled back in favour of another
     ("55P03", faults.Busy),  # waited too long for its turn
     ("57014", faults.Busy),  # cancelled
     ("53200", faults.Busy),  # out of memory
     ("53", faults.ServerGone),  # too many connections
     ("08", faults.ServerGone),
     ("57P", faults.ServerGone),  # shut down, crashed, or starting
-    ("25P03", faults.ServerGone),  # silent for too long in a transaction
+    ("25P03", faults.ServerGone),  # idle for too long in a transaction
 )
 
 _BY_KEY = " -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
-"""For whoever serves: it asks for a few rows by their key. The server plans a statement once, when its tables are young and it
-has no figures about them, and would go on reading the whole of tables that have grown since."""
+"""For a serving relay, which reads few rows by key. The server plans a statement once, while its tables are small and it has
+no statistics, and would otherwise keep scanning whole tables after they have grown."""
 
 
 def connect(url: str, *, durable: bool = False, by_key: bool = False) -> "psycopg.Connection[Row]":
-    """A connection. A `durable` one, for writing, is refused if the server's settings may lose commits."""
+    """Open a connection. A `durable` one, for writing, is refused if the server's settings may lose commits."""
     where = shown(url)
     stall_s = STALL_TIMEOUT_S if durable else READ_STALL_TIMEOUT_S
     settings = {
@@ -95,7 +95,7 @@ def connect(url: str, *, durable: bool = False, by_key: bool = False) -> "psycop
             cursor_factory=psycopg.RawCursor,
             **settings,  # type: ignore[arg-type]  # stubs know one type of value
         )
-    except psycopg.ProgrammingError:  # what it says may quote a password
+    except psycopg.ProgrammingError:  # not chained: its text may quote a password
         raise faults.NotLetIn(where, "the URL cannot be read: write % in it as %25, a space as %20") from None
     except psycopg.Error as error:
         raise meaning(error, where) from error
@@ -133,25 +133,25 @@ def _check(connection: "psycopg.Connection[Row]", where: str, durable: bool) -> 
 
 
 def end_deaf(connection: "psycopg.Connection[Row]") -> bool:
-    """End a writer's session that holds the write lock and does not read the server's answers; says whether there was one."""
+    """End the session of a writer that does not read the server's answers; returns whether there was one."""
     try:
         connection.execute("ROLLBACK")
         ((ended,),) = connection.execute(_END_DEAF, [STALL_TIMEOUT_S]).fetchall()
-    except psycopg.Error:  # the one that brought us here is told
+    except psycopg.Error:  # the caller reports the error that led here
         return False
     return bool(ended)
 
 
 def meaning(error: psycopg.Error, where: str) -> Exception:
-    """The exception of ours for an error of PostgreSQL."""
-    # A value that no column can hold is the fault of whoever brought it, as a row that breaks a rule is.
+    """Our exception for an error of PostgreSQL."""
+    # A value that no column can hold is the caller's mistake, like a row that breaks a constraint.
     if isinstance(error, psycopg.IntegrityError | psycopg.DataError | psycopg.errors.ProgramLimitExceeded):
         return ConstraintViolated(str(error))
     return _fault(error)(where, str(error).strip().partition("\n")[0])
 
 
 def _fault(error: psycopg.Error) -> type[faults.Fault]:
-    if error.sqlstate is None:  # the connection itself
+    if error.sqlstate is None:  # the connection itself failed
         is_lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
         return faults.ServerGone if is_lost else faults.Unexpected
     return next((fault for beginning, fault in _FAULTS if error.sqlstate.startswith(beginning)), faults.Unexpected)
@@ -178,7 +178,7 @@ class _Word(StrDumper):
 
 def _adapt(connection: "psycopg.Connection[Row]") -> None:
     adapters = connection.adapters
-    adapters.register_dumper(int, Int8Dumper)  # one type whatever the number, so that a statement stays prepared
+    adapters.register_dumper(int, Int8Dumper)  # one type for all numbers, so that a statement stays prepared
     adapters.register_dumper(bool, Int8Dumper)
     adapters.register_dumper(Enum, _Word)
     adapters.register_loader("numeric", _Whole)

@@ -1,8 +1,9 @@
-"""What relays on one PostgreSQL hear of each other: that something was written, and whose turn it is to do the work of all.
+"""The watch of relays that share one PostgreSQL: it tells that another has written, and which relay has the duty (sweeps).
 
-One connection listens and holds the duty. The server lets go of both when it ends, however it ends, and also when its
-process is silent for too long: then the next one takes the duty. Nothing rests on it but how soon and how often things are
-done: what is heard late is found by looking, and work that two do at once is decided row by row.
+One connection listens and holds the duty's lock. The server releases the lock when the connection ends, however it ends,
+and ends it when its process is silent for too long; then another relay takes the duty. Correctness does not depend on it,
+only how soon and how often work is done: a missed notice is made up by polling, and work done twice is harmless, because
+every row is changed by compare-and-set.
 """
 
 import threading
@@ -17,10 +18,10 @@ from holdfast.store.engine import Row
 from holdfast.store.postgres_session import DUTY_LOCK, WRITERS_CHANNEL, connect, meaning
 
 LISTEN_S = 0.25
-"""How long it listens before it shows that it lives, and asks for the duty."""
+"""How long it listens before it sends a sign of life and asks for the duty."""
 
 DUTY_WAIT_S = 3.0
-"""How long somebody waits for the duty who cannot do without it."""
+"""How long `wait_for_duty` waits."""
 
 RECONNECT_S = 1.0
 """How long it waits before it connects again."""
@@ -30,7 +31,7 @@ SILENCE_MAX_S = 20
 
 
 class PostgresWatch:
-    """Listens until it is closed; a connection that is lost is made anew."""
+    """Listens until it is closed; a lost connection is replaced."""
 
     def __init__(self, url: str, told: Callable[[], None], own_pid: Callable[[], int | None]) -> None:
         self.has_duty = False
@@ -51,7 +52,7 @@ class PostgresWatch:
 
     def _listen(self) -> None:
         while not self._ended.is_set():
-            with suppress(faults.Fault):  # whoever reads or writes meets it too, and tells
+            with suppress(faults.Fault):  # the next read or write meets the same fault and reports it
                 self._hear()
             self.has_duty = False
             self._took.clear()
@@ -62,7 +63,7 @@ class PostgresWatch:
         try:
             connection.execute(f"SET idle_session_timeout = '{SILENCE_MAX_S}s'")
             connection.execute(f"LISTEN {WRITERS_CHANNEL}")
-            self._told()  # of what was written before
+            self._told()  # something may have been written before
             while not self._ended.is_set():
                 if not self.has_duty and _took_duty(connection):
                     self.has_duty = True

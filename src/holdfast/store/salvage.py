@@ -1,4 +1,4 @@
-"""Rows out of a damaged database: whatever can still be read, from both ends of every table, into a sound one.
+"""Salvage: copying the readable rows of a damaged database, from both ends of every table, into a sound one.
 
 Nothing is guessed: a row is read whole or it is lost, and a row that the sound database's own rules refuse is lost too.
 """
@@ -16,7 +16,7 @@ _OWN = frozenset({"holdfast_migration"})  # the sound database has its own
 
 
 class Salvaged(msgspec.Struct, frozen=True):
-    """What could be had of one table; `is_whole` if nothing stood in the way of reading it to its end."""
+    """The result for one table; `is_whole` if it could be read from beginning to end."""
 
     table: str
     rows: int
@@ -24,11 +24,11 @@ class Salvaged(msgspec.Struct, frozen=True):
 
 
 def salvage(source: Path, target: SqliteEngine) -> list[Salvaged]:
-    """Fill the tables of a sound database with what can be read of a damaged one's."""
+    """Copy all readable rows of a damaged database into a sound one."""
     try:
         damaged = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
     except apsw.Error:
-        damaged = apsw.Connection(":memory:")  # nothing can be read, not even that there is nothing
+        damaged = apsw.Connection(":memory:")  # nothing at all can be read: go on with an empty database
     try:
         with target.write() as transaction:
             return [_table(damaged, transaction, table) for table in sorted(transaction.tables() - _OWN)]
@@ -50,7 +50,7 @@ def _table(damaged: apsw.Connection, transaction: Transaction, table: str) -> Sa
             is_whole = True
             continue
         if not kept:
-            transaction.run(f"DELETE FROM {table}")  # noqa: S608 - a table of ours; what a new database begins with
+            transaction.run(f"DELETE FROM {table}")  # noqa: S608 - a table of ours; removes the rows of a new database
         kept += _insert(transaction, table, columns, row)
     return Salvaged(table, kept, is_whole)
 
@@ -65,7 +65,7 @@ def _insert(transaction: Transaction, table: str, columns: list[str], row: Row) 
 
 
 def _readable(damaged: apsw.Connection, table: str, columns: list[str]) -> Iterator[Row | None]:
-    """Rows from the beginning; where that stops, rows from the end. None stands for having come to the end."""
+    """Rows from the beginning and, after the first unreadable one, rows from the end. None if the end was reached."""
     wanted = f"SELECT rowid, {', '.join(columns)} FROM {table} ORDER BY rowid"  # noqa: S608 - names of ours
     reached = None
     try:

@@ -1,6 +1,6 @@
-"""Settings of a program, from a TOML file, then the environment: each in its type and range, and unknown ones are refused.
+"""Settings of a program, from a TOML file and then the environment: type and range are checked, unknown ones refused.
 
-A program's settings are a struct, with a struct for each table; every field has a default. What is wrong is named with the
+A program's settings are a struct, with a struct for each table; every field has a default. An error names the setting, the
 place where it was found, and what to do.
 """
 
@@ -16,11 +16,11 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class SettingsInvalid(Exception):
-    """A setting that a program cannot run with: says which, where it was found, and what to do."""
+    """An invalid setting: which one, where it was found, and what to do."""
 
 
 class _Known(msgspec.Struct, frozen=True):
-    """A setting that there is."""
+    """The type and default of an existing setting."""
 
     type: Any
     default: object
@@ -30,13 +30,13 @@ class SettingsReader(Generic[T]):
     """Reads the settings of one program."""
 
     def __init__(self, shape: type[T], environment: str) -> None:
-        """`environment` begins the variables of the program: then comes the name in capitals, with two underscores for a dot."""
+        """`environment` is the prefix of the program's variables; the name follows in capitals, with two underscores for a dot."""
         self._shape = shape
         self._environment = environment
         self._known = dict(_known(shape))
 
     def load(self, file: Path | None, environment: Mapping[str, str]) -> T:
-        """The settings of a file, if one is given, changed by those of the environment."""
+        """The settings of a file, if one is given, overridden by those of the environment."""
         given: dict[str, object] = {}
         if file is not None:
             for name, value in _leaves(_read(file)):
@@ -48,7 +48,7 @@ class SettingsReader(Generic[T]):
         return _built(self._shape, given)
 
     def _checked(self, name: str, value: object, where: str, *, strict: bool) -> object:
-        """A value in its type and range; one from the environment is a text of it."""
+        """The value, converted and checked for type and range; one from the environment is text."""
         known = self._known.get(name)
         if known is None:
             near = difflib.get_close_matches(name, self._known, n=1)

@@ -1,8 +1,8 @@
-"""SQLite as an engine, through `apsw`, whose SQLite is current and is the only one that our processes load.
+"""SQLite as an engine, through `apsw`, which brings a current SQLite, the only one that our processes load.
 
 A commit has returned only when the write-ahead log is synced (`synchronous` FULL or stricter). Nothing here opens the
 database file except SQLite: POSIX drops all of a process's locks on a file when *any* of its descriptors closes, so one
-stray `open()` would let another process take the journal away from under us.
+stray `open()` would let another process remove the journal while we use it.
 """
 
 import os
@@ -21,38 +21,38 @@ from holdfast.store import faults, files, wal
 from holdfast.store.engine import Alone, ConstraintViolated, Row, Transaction, Value, Watch
 
 BUSY_TIMEOUT_S = 10.0
-"""How long a transaction waits for another process's, in seconds."""
+"""How long a transaction waits for another process's transaction, in seconds."""
 
 BUSY_PAUSE_S = 0.002
-"""How long, at most, it waits between two looks: SQLite's own growing pauses let one process starve another."""
+"""The longest pause between two tries; SQLite's own growing pauses let one process starve another."""
 
 QUICK_CHECK_BYTES_MAX = 268_435_456
-"""Up to this size a file is looked through whenever it is opened to be written; `holdfast check` does it at any size."""
+"""Up to this size a file is checked whenever it is opened for writing; `holdfast check` does it at any size."""
 
 JOURNAL_CHECK_BYTES_MAX = 33_554_432
-"""The same of a write-ahead log that somebody who died has left; it is usually an eighth of this at most."""
+"""Up to this size the write-ahead log of a dead process is checked; it is usually an eighth of this at most."""
 
 JOURNAL_LOOKS = 3
 JOURNAL_PAUSE_S = 0.1
-"""How often a journal must look damaged, and how long apart, to be so: somebody may be writing to it."""
+"""How often, and at which interval, a journal must look damaged to count as such: another process may be writing to it."""
 
 LOOKUP_ROWS = 512
-"""How many keys one statement looks up; SQLite takes a bounded number of values in one."""
+"""How many keys one statement looks up; SQLite limits the values in a statement."""
 
 INSERT_ROWS = 32
-"""How many rows one statement inserts at most. Each statement lets other threads run, and waits for its turn afterwards."""
+"""How many rows one statement inserts at most. More per statement is faster: after each, other threads get their turn."""
 
 STATEMENTS_KEPT = 512
-"""How many prepared statements a connection keeps; every use of one moves it to the newest place."""
+"""How many prepared statements a connection keeps, the most recently used ones."""
 
 LOG_PAGES = 1_000
-"""After how many pages (of 4 KiB) the write-ahead log is copied into the file, unless whoever opens it says otherwise."""
+"""After how many pages (of 4 KiB) the write-ahead log is copied into the file, by default."""
 
 MEMORY = ":memory:"
 
 _ROLLBACK_HEADER = b"\x01\x01"  # bytes 18 and 19 of a file whose last writer used no write-ahead log
 
-# Each error of SQLite by what it means for whoever asked. Order matters: the first match counts.
+# Errors of SQLite and our faults for them. The first match counts.
 _FAULTS: tuple[tuple[type[apsw.Error], type[faults.Fault]], ...] = (
     (apsw.BusyError, faults.Busy),
     (apsw.LockedError, faults.Busy),
@@ -74,7 +74,7 @@ _FAULTS: tuple[tuple[type[apsw.Error], type[faults.Fault]], ...] = (
 class SqliteEngine:
     """One SQLite file. Writes go through one connection, reads through another, each by one thread at a time."""
 
-    is_shared = False  # a program has its file to itself; the few that share one look for themselves
+    is_shared = False  # a program has its file to itself; the few programs that share one poll it themselves
 
     def __init__(
         self,
@@ -88,9 +88,9 @@ class SqliteEngine:
         beside: tuple[str, str] | None = None,
         log_pages: int = LOG_PAGES,
     ) -> None:
-        """`beside` is another file that can be read together with this one, and its name in SQL, if there is such a file.
+        """`beside` is the path of a second file, attached for reading if it exists, and its schema name in SQL.
 
-        `exclusive` keeps the lock and needs no shared memory: for a `vfs` that has none.
+        `exclusive` keeps the lock all the time and needs no shared memory; for a `vfs` that has none.
 
         Every connection to a file must use the same kind of journal: `wal`, or a rollback journal such as `truncate`.
         """
@@ -106,7 +106,7 @@ class SqliteEngine:
         self._scratch = "DEFAULT"
         self._write_turn = threading.RLock()
         self._read_turn = threading.RLock()
-        # A memory database and an exclusive lock belong to one connection, which then serves readers too.
+        # A memory database or an exclusive lock belongs to one connection, which then serves readers too.
         self._alone = exclusive or self.where == MEMORY
         self._reader: apsw.Connection | None = None
         if self._is_file:
@@ -145,7 +145,7 @@ class SqliteEngine:
         return [*([] if found is None else [found]), *self._damage("PRAGMA integrity_check")]
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the database, as one moment saw it, into a new file. Readers and writers go on meanwhile."""
+        """Copy a consistent state of the database into a new file, while readers and writers go on."""
         self._stay_in_process()
         target_path = os.path.abspath(path)
         files.create(Path(target_path))
@@ -155,7 +155,7 @@ class SqliteEngine:
             try:
                 with target.backup("main", source, "main") as copying:
                     copying.step()
-                self._execute(target, "PRAGMA journal_mode=DELETE")  # one file that can be carried away
+                self._execute(target, "PRAGMA journal_mode=DELETE")  # so that the copy is a single file
             finally:
                 target.close()
         except apsw.Error as error:
@@ -186,14 +186,14 @@ class SqliteEngine:
             connection.set_busy_handler(_BusyHandler(self._busy_timeout_s))
             connection.execute("PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON")
             if self._beside is not None:
-                with suppress(apsw.Error):  # whoever asks for what is in it is told then; nobody else is concerned
+                with suppress(apsw.Error):  # a statement that needs the attached file reports it; others can go on
                     connection.execute(f"ATTACH ? AS {self._beside[1]}", (self._beside[0],))
         except apsw.Error as error:
             raise _meaning(error, self.where) from error
         return connection
 
     def _look(self, read_only: bool, exclusive: bool) -> None:
-        """Read before anything is set: a file that is no database must be refused unchanged."""
+        """Read before setting anything: a file that is no database must be refused unchanged."""
         if self._is_file:
             self._check_journal()
         if exclusive:
@@ -203,13 +203,13 @@ class SqliteEngine:
             raise faults.NoAccess(self.where)
 
     def _check_journal(self) -> None:
-        """Refuse a journal that belongs to another file: SQLite would play it into this one without a word."""
+        """Refuse a journal that belongs to another file: SQLite would silently play it into this one."""
         with suppress(OSError):
             if os.stat(f"{self.where}-wal").st_size > 0 and self._header()[18:20] == _ROLLBACK_HEADER:
                 raise faults.StaleJournal(self.where)
 
     def _header(self) -> bytes:
-        """The file's first bytes, read through SQLite's own layer, which knows which locks a close would drop."""
+        """The file's first bytes, read through SQLite's own file layer, so that closing it drops no locks."""
         try:
             file = apsw.VFSFile("", self.where, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
             try:
@@ -220,7 +220,7 @@ class SqliteEngine:
             raise _meaning(error, self.where) from error
 
     def _look_at_journal(self) -> None:
-        """Refuse a file of which SQLite would drop commits in silence."""
+        """Refuse a file whose damaged journal would make SQLite silently drop commits."""
         found = self._journal_damage(JOURNAL_CHECK_BYTES_MAX)
         if found is not None:
             raise faults.Corrupt(self.where, found)
@@ -228,13 +228,13 @@ class SqliteEngine:
     def _begin_journal(self) -> None:
         """Checkpoint the write-ahead log that a dead process left, so that no half transaction stays in it."""
         if self._journal_mode == "wal":
-            self._writer.set_busy_handler(None)  # if others are at work nobody has died, or they have done it
-            with suppress(faults.Busy, faults.DiskFull):  # with a full disk it is done when there is room again
+            self._writer.set_busy_handler(None)  # no waiting: if others use the file, they have done this already
+            with suppress(faults.Busy, faults.DiskFull):  # on a full disk it is done later, when there is room
                 self._execute(self._writer, "PRAGMA wal_checkpoint(TRUNCATE)")
             self._writer.set_busy_handler(_BusyHandler(self._busy_timeout_s))
 
     def _journal_damage(self, bytes_max: int | None) -> str | None:
-        """Damage of the write-ahead log that shows at every look, not only while somebody writes to it."""
+        """The damage of the write-ahead log, if it shows at every look and not only while another process writes to it."""
         found = None
         for look in range(JOURNAL_LOOKS):
             time.sleep(JOURNAL_PAUSE_S if look else 0)
@@ -284,7 +284,7 @@ class SqliteEngine:
                 yield transaction
 
     def _keep_scratch_in(self, scratch: str) -> None:
-        """Choose where statement journals go: a batch's fit into memory and need no file."""
+        """Choose where statement journals go: those of a brief transaction fit into memory and need no file."""
         if self._scratch != scratch:
             self._execute(self._writer, f"PRAGMA temp_store={scratch}")
             self._scratch = scratch
@@ -300,9 +300,9 @@ class SqliteEngine:
 
     @contextmanager
     def _looking(self) -> Iterator[Transaction]:
-        """For a look at the file as such: on a connection that may not write SQLite forgets what columns are checked for.
+        """A read transaction to check the file itself, on a connection that could write but is set to query_only.
 
-        So this one may write if we may, and is told not to.
+        On a read-only connection SQLite does not check the constraints of columns.
         """
         self._stay_in_process()
         if self._alone or self._has_rollback_journal():
@@ -318,7 +318,7 @@ class SqliteEngine:
             connection.close()
 
     def _has_rollback_journal(self) -> bool:
-        """Whether somebody's transaction is under way, or was when it died: whoever may write would undo it."""
+        """Whether a transaction is under way or was left by a dead process; a connection that may write would undo it."""
         try:
             return os.stat(f"{self.where}-journal").st_size > 0
         except FileNotFoundError:
@@ -326,7 +326,7 @@ class SqliteEngine:
 
     @contextmanager
     def _remembering(self) -> Iterator[None]:
-        """Remember a fatal fault, after which nothing more is written."""
+        """Remember a fatal fault raised in the block, after which nothing more is written."""
         try:
             yield
         except faults.Fault as fault:
@@ -357,7 +357,7 @@ class SqliteEngine:
             raise _meaning(error, self.where) from error
 
     def _stay_in_process(self) -> None:
-        if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
+        if self._process != os.getpid():  # before any lock: a thread of the parent may have held it at the fork
             raise faults.Forked(self.where)
 
 
@@ -380,7 +380,7 @@ class _SqliteTransaction:
     def run(self, statement: str, parameters: Mapping[str, Value] | None = None) -> int:
         before = self._connection.total_changes()
         self.rows(statement, parameters)
-        # `changes` leaves out what triggers did, but still speaks of an earlier statement if this one changed nothing.
+        # `changes` leaves out what triggers did, but still has the count of an earlier statement if this one changed nothing.
         return self._connection.changes() if self._connection.total_changes() != before else 0
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Value]]) -> None:
@@ -402,7 +402,7 @@ class _SqliteTransaction:
         return found
 
     def _lookup(self, statement: str, columns: Sequence[str], wanted: Sequence[Sequence[Value]]) -> list[Row]:
-        # Filled up to a power of two, so that a few statements serve every size and stay prepared.
+        # Padded to a power of two, so that a few statements serve every size and stay prepared.
         size = 1 << (len(wanted) - 1).bit_length()
         rows = [*wanted, *[wanted[-1]] * (size - len(wanted))]
         return self._rows(_looking_up(statement, tuple(columns), size), [value for row in rows for value in row])
@@ -416,7 +416,7 @@ class _SqliteTransaction:
     def size_bytes(self) -> int:
         pragmas = ("page_count", "freelist_count", "page_size")
         pages, free, page_bytes = (int(self.rows(f"PRAGMA {name}")[0][0]) for name in pragmas)
-        return (pages - free) * page_bytes  # a file does not shrink when rows go
+        return (pages - free) * page_bytes  # not the file's size: it does not shrink when rows are deleted
 
     def end(self) -> None:
         self._open = None
@@ -428,14 +428,14 @@ class _SqliteTransaction:
         return self._open
 
 
-@cache  # as many as there are tables, six times
+@cache  # at most six per table
 def _inserting(table: str, columns: tuple[str, ...], size: int) -> str:
     places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
-    # OR FAIL: whoever meets a constraint gives up the transaction, so that nothing of this statement alone has to be undone.
+    # OR FAIL: a broken constraint ends the whole transaction anyway, so SQLite need not prepare to undo this statement alone.
     return f"INSERT OR FAIL INTO {table} ({', '.join(columns)}) VALUES {places}"  # noqa: S608 - names of ours
 
 
-@cache  # as many as there are statements, ten times
+@cache  # at most ten per statement
 def _looking_up(statement: str, columns: tuple[str, ...], size: int) -> str:
     places = ", ".join([f"({', '.join('?' * len(columns))})"] * size)
     keys = f"WITH wanted ({', '.join(columns)}) AS (SELECT DISTINCT * FROM (VALUES {places}))"  # noqa: S608 - names of ours
@@ -443,7 +443,7 @@ def _looking_up(statement: str, columns: tuple[str, ...], size: int) -> str:
 
 
 class _BusyHandler:
-    """Waits for another process's transaction in short pauses of random length, so that nobody starves."""
+    """Waits for another process's transaction in short random pauses, so that no process starves."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -460,10 +460,10 @@ class _BusyHandler:
 
 
 def _meaning(error: apsw.Error, where: str) -> Exception:
-    """The exception of ours for an error of SQLite."""
+    """Our exception for an error of SQLite."""
     if isinstance(error, apsw.ConstraintError):
         return ConstraintViolated(str(error))
     fault = next(fault for kind, fault in _FAULTS if isinstance(error, kind))
-    # This says more, such as at which call the disk failed.
+    # The extended code says more, such as at which call the disk failed.
     exact = apsw.mapping_extended_result_codes.get(getattr(error, "extendedresult", 0))
     return fault(where, f"{error}, {exact}" if isinstance(exact, str) else str(error))

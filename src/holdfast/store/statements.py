@@ -8,7 +8,7 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 class Statement(str):
-    """SQL text that knows its name and the reason written above it."""
+    """SQL text with its name and the reason written above it."""
 
     __slots__ = ("name", "why")
     name: str

@@ -1,27 +1,27 @@
-"""Is a write-ahead log whole? SQLite reads it up to the first frame whose checksum is wrong, and drops what follows without a word.
+"""Damage of a write-ahead log. SQLite reads it up to the first frame with a wrong checksum, and silently drops the rest.
 
-That is right for what a power cut left half written, which is one transaction at most: each is synced before the next
-begins. Where more than one commit stands behind the broken frame, synced ones would be dropped: the file is damaged.
+That is right after a power cut, which leaves at most one transaction half written: each is synced before the next begins.
+If more than one commit follows the broken frame, SQLite would drop synced ones: then the file counts as damaged.
 """
 
 import struct
 from collections.abc import Callable
 
 Read = Callable[[int, int], bytes]
-"""So many bytes from there on."""
+"""Reads (size, offset) of the log."""
 
 HEADER_BYTES = 32
 FRAME_HEADER_BYTES = 24
 UNSYNCED_COMMITS_MAX = 1
 
-_MAGIC = {0x377F0682: "<", 0x377F0683: ">"}  # the order of the bytes in what is summed up
+_MAGIC = {0x377F0682: "<", 0x377F0683: ">"}  # the byte order of the checksums
 _MASK = 0xFFFFFFFF
 
 Sums = tuple[int, int]
 
 
 def damage(read: Read, size: int) -> str | None:
-    """What is wrong with a write-ahead log of this size, beyond what a power cut leaves."""
+    """The damage of a write-ahead log of this size, beyond what a power cut leaves; None if there is none."""
     if size <= HEADER_BYTES:
         return None
     header = read(HEADER_BYTES, 0)

@@ -1,4 +1,4 @@
-"""The world as arguments: what every program is given instead of reaching for it, so that a simulation can give another."""
+"""Clock and random bytes, passed to every program as arguments, so that a simulation can replace them."""
 
 import time
 from collections.abc import Callable
@@ -14,8 +14,8 @@ def wall_clock() -> int:
 
 
 def iso_time(at: int) -> str:
-    """Microseconds since 1970 as a person reads them, in UTC."""
+    """Microseconds since 1970 as ISO 8601 text, in UTC."""
     try:
         return datetime.fromtimestamp(at / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (OverflowError, ValueError):  # no time of any calendar: a damaged file, or somebody's joke
+    except (OverflowError, ValueError):  # outside the calendar: a damaged file, or a bad sender
         return str(at)

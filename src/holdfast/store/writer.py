@@ -1,11 +1,11 @@
-"""The single writer: takes every request that waits, runs them in one transaction, commits once, answers all.
+"""The single writer: takes all waiting requests, runs them in one transaction, commits once, answers all.
 
-One sync then serves many requests, and nobody is answered before it: an answer leaves only after the commit that holds
-its effects, and a commit that failed answers nobody with success.
+One sync then serves many requests. An answer leaves only after the commit that holds its effects; if a commit fails, none
+of its requests is answered with success.
 
-It runs on a thread of its own, or inline: then one of those who ask runs the batch for all who wait, and the next of them
-the next batch. The inline form needs no thread and costs one caller no more than a plain transaction. A third form has
-`later` run batches: on the caller's own event loop, a moment from now, as long as a simulation says that its disk takes.
+It runs on a thread of its own, or inline: then one of the waiting callers runs the batch for all, and another one the next
+batch. The inline form needs no thread and costs a lone caller no more than a plain transaction. In a third form, for
+simulations, `later` schedules the batches on the caller's event loop, delayed by the time that the simulated disk takes.
 """
 
 import asyncio
@@ -22,29 +22,29 @@ from holdfast.store import faults
 from holdfast.store.engine import Engine, Transaction
 
 INBOX_MAX = 1_000
-"""How many requests of threads, and as many of each event loop, may be under way; the next caller waits for its turn."""
+"""How many requests of all threads, and of each event loop, may be under way; further callers wait."""
 
 BATCH_MAX = 1_000
-"""How many requests share one commit at most, so that a caller's wait is bounded."""
+"""How many requests share one commit at most, which bounds a caller's wait."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 Apply = Callable[[Transaction, Sequence[Q]], Sequence[A]]
-"""Carries out requests inside a transaction and answers each, in order. After it raised it is called again, one by one."""
+"""Carries out requests inside a transaction and answers each, in order. If it raises, it is called again with one at a time."""
 
 Outcome = tuple[A] | BaseException
-"""The answer to a request, or why there is none."""
+"""The answer to a request, or the exception that it failed with."""
 
 Told = Callable[[tuple[A] | BaseException], None]
-"""Hears the outcome of a request, on the event loop of whoever asked."""
+"""Called with the outcome of a request, on the caller's event loop."""
 
 Later = Callable[[Callable[[], None]], None]
-"""Has something done a moment from now, on the event loop of whoever asks."""
+"""Schedules a call for later on the caller's event loop."""
 
 
 class Writer(Generic[Q, A]):
-    """Everything that changes one store goes through its writer."""
+    """The writer of one store; every change goes through it."""
 
     def __init__(
         self,
@@ -57,24 +57,25 @@ class Writer(Generic[Q, A]):
         inbox_max: int = INBOX_MAX,
         batch_max: int = BATCH_MAX,
     ) -> None:
-        """`begin` is done first in every transaction: what comes while it waits for another process's turn is in the batch, too."""
+        """`begin` runs first in every transaction. Requests that arrive while it waits for another process join the batch."""
         self._engine = engine
         self._begin = begin
         self._apply = apply
         self._inbox_max = inbox_max
         self._batch_max = batch_max
         self._process = os.getpid()
-        self._thread_slots: SimpleQueue[None] = SimpleQueue()  # a semaphore, but of the interpreter's own making
+        # Used as a semaphore; it is implemented in C, and so faster than one.
+        self._thread_slots: SimpleQueue[None] = SimpleQueue()
         for _ in range(inbox_max):
             self._thread_slots.put(None)
         self._loop_slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
         self._inbox: deque[_Item[Q, A]] = deque()
-        self._guard = threading.Lock()  # of the inbox, _closed and _busy
+        self._guard = threading.Lock()  # guards the inbox, _closed and _busy
         self._bell = _Bell()  # wakes our thread
         self._closed = False
-        self._busy = False  # somebody runs a batch
+        self._busy = False  # a batch is running
         self._later = later
-        self._is_due = False  # a batch is to run later
+        self._is_due = False  # a batch is scheduled
         is_threaded = not inline and later is None
         self._thread = (
             threading.Thread(target=self._serve, name="holdfast-writer", daemon=True) if is_threaded else None
@@ -83,7 +84,7 @@ class Writer(Generic[Q, A]):
             self._thread.start()
 
     def ask(self, request: Q) -> A:
-        """Have a request carried out: returns when its effects are on disk, raises when they are not."""
+        """Carry out a request: returns its answer when the effects are on disk, and raises if they are not."""
         self._stay_in_process()
         self._thread_slots.get()
         try:
@@ -94,27 +95,26 @@ class Writer(Generic[Q, A]):
             self._thread_slots.put(None)
 
     async def ask_soon(self, request: Q) -> A:
-        """The same for an event loop. A caller that stops waiting does not undo its request."""
+        """`ask` for an event loop. Cancelling the wait does not undo the request."""
         self._stay_in_process()
         loop = asyncio.get_running_loop()
         slots = self._loop_slots.get(loop) or self._loop_slots.setdefault(loop, asyncio.Semaphore(self._inbox_max))
         await slots.acquire()
         reply: asyncio.Future[A] = loop.create_future()
 
-        def told(outcome: "Outcome[A]") -> None:  # in quotes, or the type would be put together anew for every request
-            # The slot is free when the request is answered, not when its caller loses patience: else memory is not bounded.
+        def told(outcome: "Outcome[A]") -> None:  # in quotes: the type would be built again for every request
+            # The slot is freed by the answer, not when the caller gives up; otherwise the inbox would not be bounded.
             slots.release()
-            if not reply.done():  # whoever asked may have left
+            if not reply.done():  # the caller may have been cancelled
                 _settle(reply, outcome)
 
         self.put([(request, told)])
         return await reply
 
     def put(self, requests: "Sequence[tuple[Q, Told[A]]]") -> None:
-        """Queue requests without waiting; each `told` is called with the outcome. The caller bounds how many are in
-        flight.
+        """Queue requests without waiting; each `told` is called with its outcome. The caller limits how many are in flight.
 
-        They go into one batch, unless it is full, and all are told in one turn of the loop.
+        They go into one batch, unless it is full, and all outcomes are told in one turn of the loop.
         """
         self._stay_in_process()
         loop = asyncio.get_running_loop()
@@ -125,7 +125,7 @@ class Writer(Generic[Q, A]):
             _answer(items, [fault.again() for _ in items])
 
     def close(self) -> None:
-        """Take nothing new, finish what waits, stop. Everyone who was let in is answered."""
+        """Refuse new requests, finish those that wait, and stop. Every accepted request is answered."""
         with self._guard:
             self._closed = True
             self._bell.ring()
@@ -135,7 +135,7 @@ class Writer(Generic[Q, A]):
             self._run_batch()
 
     def _put(self, items: "Sequence[_Item[Q, A]]", *, now: bool = False) -> None:
-        """Let requests in. One that waits for its answer `now` would keep the loop from running what is to run later."""
+        """Queue requests. `now` runs the batch at once: its caller blocks the loop on which a scheduled batch would run."""
         with self._guard:
             if self._closed:
                 raise faults.Closed(self._engine.where)
@@ -144,7 +144,7 @@ class Writer(Generic[Q, A]):
                 self._bell.ring()
                 return
         if self._later is None or now:
-            self._lead_until_taken(items[-1])  # the others are before it
+            self._lead_until_taken(items[-1])  # the others are taken before it
         else:
             self._run_later(self._later)
 
@@ -163,12 +163,12 @@ class Writer(Generic[Q, A]):
         try:
             while self._something_to_do():
                 self._run_batch()
-        finally:  # whatever ended this thread, nobody may wait for it
+        finally:  # whatever ended this thread, no caller may wait for ever
             self._abandon()
 
     def _something_to_do(self) -> bool:
         while True:
-            is_closed = self._closed  # looked at first: once it is, nothing more comes into the inbox
+            is_closed = self._closed  # read first: once closed, the inbox takes nothing more
             if self._inbox:
                 return True
             if is_closed:
@@ -183,7 +183,7 @@ class Writer(Generic[Q, A]):
         _answer(left, [faults.Closed(self._engine.where) for _ in left])
 
     def _lead_until_taken(self, item: "_Item[Q, A]") -> None:
-        """Run the next batch, or wait while somebody else runs one: until ours was in it, or it is our turn to run one."""
+        """Run batches, or wait while another caller runs one, until this item was taken into a batch."""
         try:
             item.waits = True
             while not item.taken:
@@ -193,24 +193,24 @@ class Writer(Generic[Q, A]):
         except BaseException:
             with self._guard:
                 item.waits = False
-                self._give_turn()  # it may have been ours, and the others wait for it
+                self._give_turn()  # we may have been given the turn, and the others wait for it
             raise
 
     def _give_turn(self) -> None:
-        """Let one waiting caller run the next batch. Only one: the others would wake for nothing."""
+        """Let one waiting caller run the next batch; only one, because the others would wake for nothing."""
         if not self._busy:
             next_ = next((item for item in self._inbox if item.waits), None)
             if next_ is not None:
                 next_.wake()
 
     def _run_batch(self) -> None:
-        """Run what waits as one batch, unless somebody else is at it."""
-        batch: list[_Item[Q, A]] = []  # filled before the right to run is taken, so that an interrupt loses neither
+        """Run the waiting requests as one batch, unless another caller runs one."""
+        batch: list[_Item[Q, A]] = []  # `_take` fills it before it sets _busy: an interrupt in between loses neither
         outcomes: list[Outcome[A]] | None = None
         try:
             if self._take(batch):
                 outcomes = self._carry_out(batch, joins=True)
-        finally:  # an interrupt must not leave the other callers of this batch waiting for ever
+        finally:  # after an interrupt, the other callers of this batch must not wait for ever
             if batch:
                 lost = [faults.Unanswered(self._engine.where) for _ in batch]
                 _answer(batch, lost if outcomes is None else outcomes)
@@ -219,7 +219,7 @@ class Writer(Generic[Q, A]):
                     self._give_turn()
 
     def _take(self, batch: "list[_Item[Q, A]]") -> bool:
-        """Fill the next batch and claim the right to run it; False while somebody else runs one, or nothing waits."""
+        """Fill the next batch and claim the right to run it; False if another caller runs one or nothing waits."""
         with self._guard:
             if self._busy or not self._inbox:
                 return False
@@ -233,16 +233,16 @@ class Writer(Generic[Q, A]):
             batch[-1].taken = True
 
     def _carry_out(self, batch: "list[_Item[Q, A]]", *, joins: bool = False) -> "list[Outcome[A]]":
-        """All in one transaction; if one of them fails, each in its own, so that it fails alone."""
+        """Carry out a batch in one transaction; if a request fails, each in its own, so that only that one fails."""
         try:
             with self._engine.write(brief=True) as transaction:
                 self._begin_batch(transaction, batch, joins)
                 answers = self._apply(transaction, [item.request for item in batch])
                 if len(answers) != len(batch):
                     raise RuntimeError(f"{len(answers)} answers to {len(batch)} requests")
-        except faults.Fault as fault:  # the store's trouble, not one request's: nothing of the batch is on disk
+        except faults.Fault as fault:  # the store failed, not one request: nothing of the batch is on disk
             return [fault.again() for _ in batch]
-        except Exception as error:  # handed to the one who asked
+        except Exception as error:  # raised to the caller of the request
             if len(batch) == 1:
                 return [error]
             return [outcome for item in batch for outcome in self._carry_out([item])]
@@ -256,15 +256,15 @@ class Writer(Generic[Q, A]):
                     self._fill(batch)
 
     def _stay_in_process(self) -> None:
-        if self._process != os.getpid():  # before any lock, which a thread of the parent may have held
+        if self._process != os.getpid():  # before any lock: a thread of the parent may have held it at the fork
             raise faults.Forked(self._engine.where)
 
 
 class _Bell:
-    """Wakes the writer's thread; a ring while it does not wait is kept for the next wait. Ring it only with the guard held."""
+    """Wakes the writer's thread; a ring while it is not waiting counts for the next wait. Ring only with the guard held."""
 
     def __init__(self) -> None:
-        # Held until it rings; a condition takes several turns of the interpreter to do this.
+        # Held until it rings. A lock, because a condition takes several lock operations for this.
         self._silent = threading.Lock()
         self._silent.acquire()
 
@@ -277,26 +277,26 @@ class _Bell:
 
 
 class _Item(Generic[Q, A]):
-    """A request on its way: who waits for it, and whether it is in a batch yet."""
+    """A queued request: who waits for it, and whether it is in a batch yet."""
 
     __slots__ = ("loop", "outcome", "request", "taken", "told", "turn", "waits")
 
     def __init__(self, request: Q, told: Told[A] | None = None, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.request = request
-        self.told = told  # on this event loop; a thread waits for its turn
+        self.told = told  # called on `loop`; a thread waits for `turn` instead
         self.loop = loop
         self.outcome: Outcome[A] | None = None
         self.taken = False
-        self.waits = False  # somebody waits who can run a batch; not any more, if that was interrupted
-        self.turn = threading.Lock()  # to be had when there is an outcome, or a batch to run
+        self.waits = False  # its caller waits and can run a batch; False again if the caller was interrupted
+        self.turn = threading.Lock()  # released when there is an outcome, or a batch to run
         self.turn.acquire()
 
     def wake(self) -> None:
-        with suppress(RuntimeError):  # it was woken before, and has not noticed yet
+        with suppress(RuntimeError):  # it was woken already
             self.turn.release()
 
     def result(self) -> A:
-        """Wait for the outcome and return or raise it; for threads."""
+        """Wait for the outcome and return or raise it; for threads only."""
         while self.outcome is None:
             self.turn.acquire()
         if isinstance(self.outcome, BaseException):
@@ -322,13 +322,13 @@ def _tell_in(loop: asyncio.AbstractEventLoop, pairs: "list[tuple[Told[A], Outcom
         for told, outcome in pairs:
             try:
                 told(outcome)
-            except Exception as error:  # the others have to hear theirs
+            except Exception as error:  # the others must still be told theirs
                 loop.call_exception_handler({"message": "told an outcome", "exception": error})
 
     if loop is _running_loop():
         tell_all()
     else:
-        with suppress(RuntimeError):  # the loop has ended, and with it everyone who waited there
+        with suppress(RuntimeError):  # the loop has ended, and so have all its callers
             loop.call_soon_threadsafe(tell_all)
 
 

@@ -1,1 +1,1 @@
-"""Bytes on sockets: HTTP and WebSocket servers and clients, given a network to listen and connect on. Decides nothing."""
+"""HTTP and WebSocket servers and clients, on a network that is passed to them. Nothing here decides what is allowed."""

@@ -1,11 +1,11 @@
-"""How many bytes may be held at once for everybody together, so that many who each keep their limit cannot fill memory."""
+"""A budget of bytes for all connections together, so that many within their own limits cannot fill the memory."""
 
 import asyncio
 from collections import deque
 
 
 class Budget:
-    """Bytes that are taken and given back. Whoever waits for some gets them in turn."""
+    """Bytes that are taken and given back; those who wait are served in order."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -13,14 +13,14 @@ class Budget:
         self.taken = 0
 
     def take_now(self, size: int) -> bool:
-        """Take the bytes if they are there."""
+        """Take the bytes if they are free; returns whether they were."""
         if self._waiting or not self._fits(size):
             return False
         self.taken += size
         return True
 
     async def take(self, size: int) -> None:
-        """Take the bytes when they are there."""
+        """Take the bytes, waiting until they are free."""
         if self.take_now(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -28,7 +28,7 @@ class Budget:
         try:
             await turn
         except asyncio.CancelledError:
-            self.give(0 if turn.cancelled() else size)  # and let those behind us have their turn
+            self.give(0 if turn.cancelled() else size)  # and serve those who wait behind us
             raise
 
     def give(self, size: int) -> None:
@@ -44,5 +44,5 @@ class Budget:
             self._waiting.popleft()
 
     def _fits(self, size: int) -> bool:
-        # One that is larger than everything still passes when it is alone, or it would wait for ever.
+        # A size above the whole budget passes when nothing else is taken; otherwise it would wait for ever.
         return self.taken == 0 or self.taken + size <= self._bytes_max

@@ -1,7 +1,7 @@
-"""An HTTP client of one relay: what it answers becomes a yes, a refusal or a fault, and nothing it sends can hurt.
+"""An HTTP client of one relay: every answer becomes a yes, a refusal or a fault.
 
-Every wait has its limit, a response its size, a redirect is not followed: a relay says what it is asked for under the
-address that its users were given, or it is not the relay they mean.
+A hostile relay can do no harm: every wait has a timeout, every response a size limit, and redirects are not followed,
+because a relay must answer under the address that its users were given.
 """
 
 import os
@@ -29,11 +29,11 @@ from holdfast.wire.network import is_loopback
 from holdfast.wire.request import MET_LOG
 
 CONNECT_TIMEOUT_S = 10.0
-READ_TIMEOUT_S = 15.0  # without a byte of the answer, which comes after a commit
+READ_TIMEOUT_S = 15.0  # without a byte of the answer, which the relay sends after a commit
 WRITE_TIMEOUT_S = 15.0
 RESPONSE_BYTES_MAX = 8_388_608
-QUEUE_TTL_DAYS = 7  # of a relay that does not say how long it keeps what waits
-DETAIL_CHARACTERS_MAX = 300  # of somebody else's words in a message of ours
+QUEUE_TTL_DAYS = 7  # assumed of a relay that does not say how long messages wait
+DETAIL_CHARACTERS_MAX = 300  # of the relay's words quoted in an error of ours
 
 _TIMEOUT = httpx.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
 
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class Unreachable(Exception):
-    """The relay said nothing that decides the matter: it may have done what it was asked, or not."""
+    """No usable answer of the relay: it may have done what it was asked, or not."""
 
     def __init__(self, url: str, fault: FaultKind, detail: str, retry_after_s: int | None = None) -> None:
         super().__init__(f"{url}: {detail}")
@@ -52,11 +52,11 @@ class Unreachable(Exception):
 
 
 class InvalidUrl(ValueError):
-    """An address that cannot be a relay's."""
+    """A text that is not the address of a relay."""
 
 
 class Yes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a relay says of an event that it has."""
+    """A relay's answer about an event that it has."""
 
     broker_message_id: str
     client_message_id: str
@@ -70,7 +70,7 @@ class Yes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SnapshotYes(Yes, frozen=True, kw_only=True):
-    """The same of a snapshot, which goes by its event's id: how it stands to what the relay has."""
+    """A relay's answer about a snapshot that it has, with its standing to the other snapshots there."""
 
     broker_message_id: str = ""
     client_message_id: str = ""
@@ -79,7 +79,7 @@ class SnapshotYes(Yes, frozen=True, kw_only=True):
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A relay's answer to one event, the lack of one included."""
+    """The relay's answer to one event: a yes, a refusal, or a fault if there was none."""
 
     says: RelaySays
     detail: str = ""
@@ -96,7 +96,7 @@ class MemberKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of a mesh; one that was revoked has no key. `keys` are all that it ever had."""
+    """A member of a mesh; a revoked one has no current key. `keys` are all that it ever had."""
 
     member: str
     pubkey: str | None
@@ -124,7 +124,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     key_epoch: int
     created_by: str
     subscribers: tuple[Subscriber, ...]
-    left: tuple[str, ...]  # who have the current key and should not: it has to change
+    left: tuple[str, ...]  # members who have the current key and should not: it has to be rotated
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic's key as somebody sealed it to us: `key` is ours that it was sealed to."""
+    """A topic's key, sealed to us; `key` is the public key of ours that it was sealed to."""
 
     key_epoch: int
     key_id: str
@@ -168,14 +168,14 @@ class QueuePromise(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
-    """What the relay promises to its senders; one that says nothing of it promises the least that is safe."""
+    """The relay's promises to senders; the defaults are the least that is safe."""
 
     dedupe: Dedupe = Dedupe(mode=DedupeMode.RETENTION_SCOPED, days=DEDUPE_DAYS_MIN)
     queue: QueuePromise = QueuePromise()
 
 
 class Information(msgspec.Struct, frozen=True, kw_only=True):
-    """As much of the relay's NIP-11 document as a device looks at."""
+    """The parts of the relay's NIP-11 document that a device reads."""
 
     pubkey: Key
     name: str = ""
@@ -185,7 +185,7 @@ class Information(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one of our sends at one recipient, and where the relay's history says so."""
+    """The fate of one of our sends at one recipient, and its position in the relay's history."""
 
     seq: Position
     at: int
@@ -217,7 +217,7 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Moderated(msgspec.Struct, frozen=True, kw_only=True):
-    """What a moderation did: how many deliveries it closed, and where the relay's history has the decision."""
+    """The result of a moderation: how many deliveries it closed, and its position in the relay's history."""
 
     message_id: str
     closed: int
@@ -225,14 +225,14 @@ class Moderated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleLink(msgspec.Struct, frozen=True, kw_only=True):
-    """What signs somebody in to the console, once; `role` is what they may do there."""
+    """A link that signs somebody in to the console once; `role` is what they may do there."""
 
     path: str
     role: str
 
 
 class RelayClient:
-    """Asks one relay, as the holder of one key."""
+    """A client of one relay that signs its requests with one key."""
 
     def __init__(
         self,
@@ -247,8 +247,8 @@ class RelayClient:
         self._secret = secret
         self._clock = clock
         self._random = random
-        self._seen: dict[str, tuple[str, Mesh]] = {}  # by mesh: as it was told last, and the tag it had
-        # A proxy of the environment is for the world outside; this machine's own relay is not behind it.
+        self._seen: dict[str, tuple[str, Mesh]] = {}  # by mesh: the last answer and its entity tag
+        # The environment's proxy is for the outside world; a relay on this machine is not behind it.
         trust_env = not is_loopback(urlsplit(self.url).hostname or "")
         self._http = httpx.AsyncClient(
             transport=transport, timeout=_TIMEOUT, follow_redirects=False, trust_env=trust_env
@@ -263,11 +263,11 @@ class RelayClient:
         await self._http.aclose()
 
     def use(self, secret: bytes) -> None:
-        """Ask as the holder of another key from now on."""
+        """Sign further requests with another key."""
         self._secret = secret
 
     async def publish(self, event: bytes) -> Said:
-        """Offer one event. Never raises for what the relay or the network does: that is the answer."""
+        """Offer one event. Failures of the relay or the network are answers too; they do not raise."""
         try:
             answer = await self._ask("POST", "/v1/messages", body=event)
             yes = _read(answer, Yes, self.url)
@@ -280,9 +280,9 @@ class RelayClient:
     async def publish_all(
         self, events: Sequence[bytes], shape: type[Yes] = Yes, *, log_id: bytes | None = None
     ) -> list[Said]:
-        """Offer events together, in this order; an answer each, a yes in this shape. Raises nothing, like `publish`.
+        """Offer events together, in this order; returns an answer for each, a yes as `shape`. Like `publish`, it does not raise.
 
-        With a `log_id` they are taken only by a relay that still writes this log.
+        With a `log_id` the relay takes them only if it still writes this log.
         """
         met = {} if log_id is None else {MET_LOG: log_id.hex()}
         try:
@@ -298,13 +298,13 @@ class RelayClient:
         return [self._heeded(_said(answer, self.url, shape)) for answer in answers]
 
     def _heeded(self, said: Said) -> Said:
-        """The answer itself. After `stale_key` the known mesh is wrong, so it is fetched whole next time."""
+        """The answer itself. After `stale_key` the cached mesh is wrong, so it is fetched in full next time."""
         if said.says is Refusal.STALE_KEY:
             self._seen.clear()
         return said
 
     async def fates(self, mesh: str, after: int) -> Fates:
-        """What became of our own sends after a position of the relay's history."""
+        """The fates of our own sends after a position of the relay's history."""
         return await self._get(f"/v1/meshes/{quote(mesh, safe='')}/fates?after={after}", Fates)
 
     async def committed(self, mesh: str, client_message_id: str) -> Committed:
@@ -313,7 +313,7 @@ class RelayClient:
         return await self._get(path, Committed)
 
     async def mesh(self, mesh: str) -> Mesh:
-        """The mesh with its members and topics; the very object of the last time, if nothing has changed since."""
+        """The mesh with its members and topics; the same object as last time, if nothing has changed."""
         path, seen = f"/v1/meshes/{quote(mesh, safe='')}", self._seen.get(mesh)
         known = {} if seen is None else {"if-none-match": seen[0]}
         response, body = await self._exchange("GET", path, headers=self._signature("GET", path) | known)
@@ -330,12 +330,12 @@ class RelayClient:
         return await self._get(f"/v1/meshes/{quote(mesh, safe='')}/grants?topic={quote(topic, safe='')}", Grants)
 
     async def information(self) -> Information:
-        """Who the relay is; the one question that needs no key."""
+        """The relay's information document; the one request that is not signed."""
         answer = await self._ask("GET", "/", headers={"accept": "application/nostr+json"})
         return _read(answer, Information, self.url)
 
     async def date(self) -> int | None:
-        """What time it is at the relay, in microseconds, to the second; None if it does not say."""
+        """The relay's time in microseconds, exact to the second; None if it does not tell."""
         response, said = await self._exchange("GET", "/livez")
         _judge(response, said, self.url)
         try:
@@ -344,7 +344,7 @@ class RelayClient:
             return None
 
     async def moderate(self, message_id: str, reason: str) -> Moderated:
-        """Have a message closed for everybody who does not have it yet; for operators."""
+        """Close a message for all recipients who do not have it yet; for operators."""
         path, body = f"/v1/messages/{quote(message_id, safe='')}/moderation", msgspec.json.encode({"reason": reason})
         return await self._signed("POST", path, Moderated, body)
 
@@ -368,14 +368,14 @@ class RelayClient:
         }
 
     async def _ask(self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b"") -> bytes:
-        """The body of a yes; anything else raises."""
+        """The body of a successful answer; anything else raises."""
         response, said = await self._exchange(method, path, headers=headers, body=body)
         return _judge(response, said, self.url)
 
     async def _exchange(
         self, method: str, path: str, *, headers: dict[str, str] | None = None, body: bytes = b""
     ) -> tuple[httpx.Response, bytes]:
-        """Whatever is answered, and its body; no answer raises."""
+        """The response, whatever its status, and its body; raises if there is none."""
         sent = {"accept": "application/json", "accept-encoding": "identity", **(headers or {})}
         if body:
             sent["content-type"] = "application/json"
@@ -393,7 +393,7 @@ class RelayClient:
             raise Unreachable(self.url, FaultKind.CONNECTION_LOST, detail) from error
 
     async def _body(self, response: httpx.Response) -> bytes:
-        if response.headers.get("content-encoding", "identity") != "identity":  # nobody knows how large it would get
+        if response.headers.get("content-encoding", "identity") != "identity":  # it could unpack to any size
             raise Unreachable(self.url, FaultKind.NOT_UNDERSTOOD, "its answer is compressed, which was not asked for")
         parts, size = [], 0
         async for part in response.aiter_bytes():
@@ -406,7 +406,7 @@ class RelayClient:
 
 
 def relay_url(text: str) -> str:
-    """A relay's address in its one spelling: http or https, a host, perhaps a path; no slash at the end."""
+    """A relay's address in its one spelling: http or https, a host, perhaps a path; no final slash."""
     try:
         parts = urlsplit(text.strip())
         port = parts.port
@@ -437,13 +437,13 @@ class _Answers(msgspec.Struct):
 
 
 class _RefusedForNow(Refused):
-    """A refusal that says when to come back."""
+    """A refusal with a Retry-After."""
 
     retry_after_s: int | None = None
 
 
 def _said(answer: bytes, url: str, shape: type[Yes]) -> Said:
-    """What one answer of several says."""
+    """One of several answers in a response."""
     try:
         status = _read(answer, _Status, url)
         if status.status in (200, 201):
@@ -493,7 +493,7 @@ def _problem(body: bytes) -> _Problem:
 
 
 def _refusal(problem: _Problem) -> Refusal | None:
-    """The refusal of a document that is ours; a proxy's own pages, and what a newer relay says, are none."""
+    """The refusal in a problem document; None for a proxy's own pages and for codes of a newer relay."""
     try:
         return Refusal(problem.code) if problem.type == PROBLEM_TYPE + problem.code else None
     except ValueError:
@@ -527,8 +527,8 @@ def _cause(error: BaseException) -> str:
     """The innermost reason, which says most: connection refused, name not known."""
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__  # type: ignore[assignment]
-    if isinstance(error, ssl.SSLError):  # its numbers are not the system's
+    if isinstance(error, ssl.SSLError):  # its errno is not the system's
         return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)  # asyncio's own words name the call and not the reason
+        return os.strerror(error.errno)  # asyncio's own text names the call and not the reason
     return str(error) or type(error).__name__

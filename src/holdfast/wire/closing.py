@@ -1,9 +1,8 @@
-"""How a connection writes and ends: what is said in one moment leaves together, the last words arrive, and nobody can
-keep it from ending.
+"""A transport that joins small writes, delivers its last bytes before it closes, and always ends in time.
 
-A socket that is closed while bytes of the other side lie unread answers them with a reset, and the reset can overtake the
-answer that explains it. So a close here is a half-close: the other side reads our end, ends its own, and whatever it
-sends meanwhile is read and forgotten. One that does not end is cut off.
+A socket that is closed while bytes of the other side are unread answers with a reset, and the reset can overtake the
+answer that explains it. So a close here is a half-close: the other side sees our end and ends its own side, and what it
+sends meanwhile is read and ignored. A connection that the other side does not end is aborted.
 """
 
 import asyncio
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 LINGER_S = 2.0  # for the other side to end a connection that we have ended
-TOGETHER_BYTES_MAX = 65_536  # that wait for the end of the moment in which they were written
+TOGETHER_BYTES_MAX = 65_536  # that wait for the end of the loop's turn in which they were written
 
 
 class LingeringTransport(asyncio.Transport):
@@ -23,11 +22,11 @@ class LingeringTransport(asyncio.Transport):
         self._loop = loop
         self._send_timeout_s = send_timeout_s
         self._closing = False
-        self._said: list[bytes] = []  # in this turn of the loop: a head and its body, many small frames
+        self._said: list[bytes] = []  # written in this turn of the loop: a head and its body, many small frames
         self._said_bytes = 0
 
     def close(self) -> None:
-        """End our side; what was written before is still sent, within the time that sending may take."""
+        """End our side; what was written before is still sent, within the send timeout."""
         self._flush()
         waiting = self._inner.get_write_buffer_size() > 0
         self.close_within(self._send_timeout_s if waiting else LINGER_S)
@@ -64,7 +63,7 @@ class LingeringTransport(asyncio.Transport):
             self._flush()
 
     def _flush(self) -> None:
-        """Write what was said in this turn of the loop with one system call."""
+        """Send what was written in this turn of the loop with one system call."""
         if self._said:
             data = b"".join(self._said)
             self._said, self._said_bytes = [], 0
@@ -118,7 +117,7 @@ class _Ending(asyncio.Protocol):
         self._cancel = cancel
 
     def data_received(self, data: bytes) -> None:
-        pass  # said to somebody who no longer listens
+        pass  # nobody reads it any more
 
     def eof_received(self) -> None:
         pass  # both sides have ended: the transport closes

@@ -1,6 +1,6 @@
-"""A conversation with one relay about an author's documents: a WebSocket on which they come, and HTTP on which they are offered.
+"""A connection to one relay for an author's documents: snapshots arrive on a WebSocket and are offered over HTTP.
 
-HTTP, because there a refusal says when to come back.
+They are offered over HTTP, because there a refusal has a Retry-After.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -16,30 +16,30 @@ from holdfast.wire.transport import NetworkTransport
 
 
 class FeedConversation:
-    """A connection that has shown the author's key."""
+    """A connection that is authenticated with the author's key."""
 
     def __init__(self, socket: FeedSocket, client: RelayClient) -> None:
         self._socket = socket
         self._client = client
 
     async def information(self) -> Information:
-        """Who the relay is."""
+        """The relay's information document."""
         return await self._client.information()
 
     async def ask_state(self, author: str, kind: int) -> None:
-        """Ask for what is current."""
+        """Ask for the current snapshots (bootstrap)."""
         await self._socket.ask_state(author, kind)
 
     async def ask_changes(self, author: str, kind: int, since: int) -> None:
-        """Ask for what was accepted behind a position, and for what follows."""
+        """Ask for the snapshots accepted after a position, and for new ones (tail)."""
         await self._socket.ask_changes(author, kind, since)
 
     async def receive(self, most: int) -> list[Frame]:
-        """What has come, at least one frame."""
+        """The frames that have arrived, at least one; waits for it."""
         return await self._socket.receive(most)
 
     async def publish(self, events: Sequence[bytes]) -> list[Said]:
-        """Offer snapshots; an answer each."""
+        """Offer snapshots; returns an answer for each."""
         return await self._client.publish_all(events, SnapshotYes)
 
 
@@ -47,7 +47,7 @@ class FeedConversation:
 async def conversing(
     relay: str, secret: bytes, *, network: Network, clock: Clock, random: Random
 ) -> AsyncIterator[FeedConversation]:
-    """Connect to a relay as the holder of a key."""
+    """Connect to a relay and authenticate with a key."""
     transport = NetworkTransport(network)
     async with (
         relay_socket.opened(FeedSocket, relay, secret, network=network, clock=clock, random=random) as socket,

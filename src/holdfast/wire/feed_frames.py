@@ -1,4 +1,4 @@
-"""The frames of a CHANGES subscription as the relay sends them, read strictly: what is not one of them is not understood."""
+"""The relay's frames of a CHANGES subscription, read strictly: anything else is an error."""
 
 from collections.abc import Callable, Mapping
 
@@ -9,13 +9,13 @@ from holdfast.protocol.action import Position
 
 
 class State(msgspec.Struct, frozen=True):
-    """What follows is the state at this position."""
+    """The state follows, as of this position."""
 
     snapshot_seq: int
 
 
 class Held(msgspec.Struct, frozen=True):
-    """A snapshot of the state, in the event's bytes."""
+    """A snapshot of the state, as the event's bytes."""
 
     event: bytes
 
@@ -28,7 +28,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """Here stood a snapshot whose payload is gone."""
+    """A position whose snapshot was compacted: its payload is gone."""
 
     seq: int
 
@@ -40,7 +40,7 @@ class CaughtUp(msgspec.Struct, frozen=True):
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The subscription is refused, or over."""
+    """The subscription was refused or ended."""
 
     detail: str
 
@@ -138,7 +138,7 @@ _READERS: Mapping[str, Callable[[bytes], Frame]] = {
 
 
 def read(raw: bytes) -> Frame | None:
-    """A frame of a subscription; None if its word is not known here. Raises `msgspec.DecodeError` if it is none."""
+    """The frame in these bytes; None if its type is unknown. Raises `msgspec.DecodeError` if it is not a frame."""
     verb = msgspec.json.decode(raw, type=_Head).verb
     if verb == "EVENT-STATUS":
         return Compacted(msgspec.json.decode(raw, type=_GoneFrame).about.seq)

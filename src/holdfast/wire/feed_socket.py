@@ -1,4 +1,4 @@
-"""A WebSocket to one relay on which an author's documents come: their state, and what changes it."""
+"""A WebSocket to one relay that brings an author's documents: their current state, and changes."""
 
 import asyncio
 from typing import Any
@@ -17,11 +17,11 @@ class FeedSocket(FrameSocket[Frame]):
     """A connection with one subscription; the next one replaces it."""
 
     async def ask_state(self, author: str, kind: int) -> None:
-        """Ask for what is current of an author's documents; from here on `receive` brings it."""
+        """Ask for the current snapshots of an author's documents; from then on `receive` returns them."""
         await self._ask({"mode": Mode.BOOTSTRAP.value, "authors": [author], "kinds": [kind]})
 
     async def ask_changes(self, author: str, kind: int, since: int) -> None:
-        """Ask for what was accepted behind a position, and for what follows."""
+        """Ask for the snapshots accepted after a position, and for new ones."""
         asked = {"mode": Mode.TAIL.value, "authors": [author], "kinds": [kind], "since": since, "live": True}
         await self._ask(asked)
 
@@ -34,7 +34,7 @@ class FeedSocket(FrameSocket[Frame]):
         try:
             frame = feed_frames.read(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._list(raw)  # a notice says more than a decoder
+            self._list(raw)  # raises with the relay's own words if it is a notice
             raise self._not_understood(str(error)) from error
         if frame is None:
             raise self._not_understood("it uses a word of the feed that is not known here")

@@ -1,7 +1,7 @@
-"""HTTP/1.1 from uvicorn, with the limits that uvicorn leaves to others: time, size of the head and of the body, slow readers.
+"""uvicorn's HTTP/1.1 with limits that uvicorn does not have: on time, the size of head and body, and slow readers.
 
-A request that breaks a limit is answered and the connection ended. What is wrong behind a request that is still being
-answered is not told: the answer to the one must not be taken for the answer to the other.
+A request that breaks a limit is answered, and the connection ended. If an earlier request on the connection is still being
+answered, the connection ends without an answer to the bad one: the client could take it for the answer to the earlier one.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from holdfast.wire.problem import Problem, http_problem, refusal_problem
 from holdfast.wire.state import ServerState
 
 HEAD_BYTES_MAX = 32_768  # of a request line and its headers
-PIPELINED_MAX = 16  # requests that may wait behind one that is being answered
-REFUSED_MAX = 128  # connections over the limit that are told so at one time; further ones are cut off
+PIPELINED_MAX = 16  # requests that may wait on a connection while one is answered
+REFUSED_MAX = 128  # connections over the limit that are being told so; further ones are aborted
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection that speaks HTTP."""
+    """One HTTP connection."""
 
     server_state: ServerState
 
@@ -38,8 +38,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._limits = server_state.limits
         self.timeout_keep_alive = self._limits.idle_timeout_s  # type: ignore[assignment]  # a timer takes fractions
         self._lean_routes: LeanRoutes = server_state.lean_routes
-        self._deadline: asyncio.TimerHandle | None = None  # for the request that is being read to be complete
-        self._slow: asyncio.TimerHandle | None = None  # for the other side to take what was written
+        self._deadline: asyncio.TimerHandle | None = None  # until which the request must be complete
+        self._slow: asyncio.TimerHandle | None = None  # until which the other side must take what was written
         self._deaf = False  # nothing more is read; the connection ends after the answer under way
         self._in_head = True
         self._head_bytes = 0
@@ -95,7 +95,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._begin_lean(handler)
         if len(self.pipeline) >= PIPELINED_MAX:
-            self.cycle.keep_alive = False  # the last one that is answered; what comes behind it is not read
+            self.cycle.keep_alive = False  # the last request that is answered; later ones are not read
 
     def on_body(self, body: bytes) -> None:
         if self._deaf or self.transport.is_closing():
@@ -107,7 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._held_bytes += len(body)
             cycle: Any = self.cycle
             if isinstance(cycle, LeanCycle):
-                cycle.parts.append(body)  # all of it is read before anything else, within the limits above
+                cycle.parts.append(body)  # the whole body is read first, within the limits above
             else:
                 super().on_body(body)
         else:
@@ -138,7 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _begin_lean(self, handler: LeanHandler) -> None:
         before, cycle = self.cycle, LeanCycle(handler, self.headers, self.parser.should_keep_alive())
-        self.cycle = cycle  # type: ignore[assignment]  # it has of uvicorn's what its protocol looks at
+        self.cycle = cycle  # type: ignore[assignment]  # it has the attributes that uvicorn's protocol uses
         if before is None or before.response_complete:
             cycle.has_turn = True
         else:
@@ -154,7 +154,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_lean(cycle)
 
     def _start_lean(self, cycle: LeanCycle) -> None:
-        promised: Any = cycle.ask(self.client)  # waited for as a task would be
+        promised: Any = cycle.ask(self.client)  # a future, kept with uvicorn's tasks
         self.tasks.add(promised)
         promised.add_done_callback(lambda done: self._end_lean(cycle, done))
 
@@ -169,14 +169,14 @@ class HttpProtocol(HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def _unsupported_upgrade_warning(self) -> None:
-        pass  # whoever asks for another protocol may be answered in this one
+        pass  # a request to upgrade to an unknown protocol is answered in HTTP
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(http_problem(HTTPStatus.BAD_REQUEST, msg))
 
     def timeout_keep_alive_handler(self) -> None:
         if self.transport.get_write_buffer_size():
-            self.transport.abort()  # it did not even take its last answer
+            self.transport.abort()  # the other side did not even take its last answer
         else:
             super().timeout_keep_alive_handler()
 
@@ -208,12 +208,12 @@ class HttpProtocol(HttpToolsProtocol):
         self._deaf = True
         self._stop_deadline()
         if busy and not cycle.more_body:
-            cycle.keep_alive = False  # the fault lies behind a request whose answer is still to come
+            cycle.keep_alive = False  # an earlier request is still being answered
             return
         if busy:
-            cycle.disconnected = True  # the application reads no more, and what it still says is dropped
+            cycle.disconnected = True  # the application reads no more, and what it still sends is dropped
             cycle.message_event.set()
-            self._give_back()  # at once, or one that is refused for want of room would cost the next one its room, too
+            self._give_back()  # at once: the next request may need the bytes that this one was refused for
         if not (busy and (cycle.response_started or self.pipeline)):
             self.transport.write(_response(problem))
         self.transport.close()
@@ -230,7 +230,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _too_slow(self) -> None:
         self._deadline = None
         if self.flow.read_paused:
-            self._start_deadline()  # it is us who do not read
+            self._start_deadline()  # again: we are the ones who paused reading
             return
         detail = f"the request was not complete within {self._limits.request_timeout_s:g} seconds"
         self._refuse(http_problem(HTTPStatus.REQUEST_TIMEOUT, detail))
@@ -257,7 +257,7 @@ def _head_too_large() -> Problem:
 
 
 def _response(problem: Problem) -> bytes:
-    """A whole answer, the last one of its connection."""
+    """The bytes of a whole answer, the last one of its connection."""
     headers = [*problem.all_headers(), (b"connection", b"close")]
     lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
     return STATUS_LINE[problem.status] + lines + b"\r\n" + problem.body

@@ -1,7 +1,7 @@
-"""A request on a hot route: read whole, handed over, answered in one piece, with nothing in between.
+"""Lean requests: a fast path for busy routes that bypasses ASGI.
 
-A route of this kind takes a body and gives a reply, and needs no part of ASGI: no messages to and fro, no event to wait on, no
-task before all is there. The rest, limits and deadlines and order among pipelined requests, is the connection's as for any other.
+A lean route takes a whole body and gives a whole reply, so it needs none of ASGI's messages, events and tasks. Limits,
+deadlines and the order of pipelined requests are the connection's, as for any other request.
 """
 
 import asyncio
@@ -16,15 +16,15 @@ RawHeaders = list[tuple[bytes, bytes]]
 Client = tuple[str, int] | None
 
 LeanHandler = Callable[[RawHeaders, Client, bytes], Awaitable[Reply]]
-"""Answers a request by its headers, whoever sent it, and its body. It does not raise: every no is a reply. One that promises
-its answer by a future needs no task."""
+"""Answers a request from its headers, the client's address and its body. It does not raise: every refusal is a reply. If it
+returns a future, no task is needed."""
 
 LeanRoutes = Mapping[tuple[bytes, bytes], LeanHandler]
-"""By method and by the URL as it is written, which has no query."""
+"""Handlers by method and by URL, as written in the request and without a query."""
 
 
 class LeanCycle:
-    """One request and its answer, in the place where uvicorn's protocol keeps its own."""
+    """One request and its answer; it takes the place of uvicorn's own cycle."""
 
     def __init__(self, handler: LeanHandler, headers: RawHeaders, keep_alive: bool) -> None:
         self.handler = handler
@@ -32,7 +32,7 @@ class LeanCycle:
         self.keep_alive = keep_alive
         self.parts: list[bytes] = []
         self.more_body = True
-        self.has_turn = False  # nothing before it on its connection is still to be answered
+        self.has_turn = False  # whether all earlier requests on the connection have been answered
         self.disconnected = False
         self.response_started = False
         self.response_complete = False
@@ -59,7 +59,7 @@ class LeanCycle:
 
 
 def response(reply: Reply, date: Iterable[tuple[bytes, bytes]], keep_alive: bool) -> bytes:
-    """A whole answer."""
+    """The bytes of a whole answer."""
     lines = [STATUS_LINE[reply.status]]
     lines += [b"%s: %s\r\n" % header for header in date]
     if reply.content_type:

@@ -1,4 +1,4 @@
-"""What a program counts, for Prometheus: a registry of its own, names that begin with holdfast_."""
+"""Metrics of a program for Prometheus: in a registry of its own, with names that begin with holdfast_."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,10 +14,11 @@ _STATM = Path("/proc/self/statm")
 
 
 class Counts:
-    """Counts of one program: its requests, its trouble, and whatever it watches."""
+    """The metrics of one program: its requests, its errors, and the gauges that it adds."""
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # or every count would have a second line, with the time of its birth
+        # Otherwise every counter would have a second line with the time of its creation.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self._requests = Tally("holdfast_requests", "HTTP requests by route and status.", ("route", "status"))
         self.registry.register(self._requests)
@@ -29,11 +30,11 @@ class Counts:
         self._requests.add((route, status))
 
     def watch(self, name: str, documentation: str, read: Callable[[], float]) -> None:
-        """A gauge that is read when somebody looks."""
+        """Add a gauge that is read at each scrape."""
         Gauge(f"holdfast_{name}", documentation, registry=self.registry).set_function(read)
 
     def watch_counts(self, read: Callable[[], Mapping[str, int]]) -> None:
-        """What the program holds, read once when somebody looks."""
+        """Add several gauges that are read together, once per scrape."""
         self.registry.register(_Counts(read))
 
     def text(self) -> bytes:
@@ -41,7 +42,7 @@ class Counts:
 
 
 class Tally(Collector):
-    """A counter with labels for what happens with every request: plain numbers, added up on one thread, read by any."""
+    """A counter with labels, cheap enough for every request: plain numbers, added on one thread and read by any."""
 
     def __init__(self, name: str, documentation: str, labels: tuple[str, ...]) -> None:
         self._name = name
@@ -70,7 +71,7 @@ class _Counts(Collector):
         self._read = read
 
     def describe(self) -> Iterable[Metric]:
-        return ()  # or the registry would ask the database for the names while it is being set up
+        return ()  # otherwise the registry would read the database when this is registered, for the names
 
     def collect(self) -> Iterable[Metric]:
         for name, count in self._read().items():
@@ -78,7 +79,7 @@ class _Counts(Collector):
 
 
 def resident_memory_bytes() -> float:
-    """How much memory this process has; not a number where the system does not tell."""
+    """The resident memory of this process; NaN if the system does not tell."""
     try:
         return int(_STATM.read_text().split()[1]) * float(os.sysconf("SC_PAGE_SIZE"))
     except OSError:

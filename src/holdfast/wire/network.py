@@ -1,6 +1,6 @@
-"""The network as an argument: where to listen and how to connect. Nothing else in Holdfast makes a socket.
+"""The network, passed as an argument: listening and connecting. Nothing else in Holdfast makes a socket.
 
-A simulation gives a network of its own, on a loop of its own; servers and clients cannot tell.
+A simulation passes a network of its own, on its own event loop; servers and clients cannot tell the difference.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from holdfast.store.faults import Fault
 
 BACKLOG = 512  # connections that may wait to be accepted
 SOCKET_MODE = 0o600
-SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # what the system has room for
+SOCKET_PATH_BYTES_MAX = 103 if sys.platform == "darwin" else 107  # the system's limit
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -39,7 +39,7 @@ class PathTooLong(CannotListen):
 
 
 class Listener(Protocol):
-    """A place where connections come in; of one in the file system the path is the host, and the port 0."""
+    """A listening socket; of a Unix socket `host` is the path and `port` is 0."""
 
     host: str
     port: int
@@ -52,7 +52,7 @@ class Network(Protocol):
     """Makes connections, in both directions."""
 
     async def listen(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Listener:
-        """Give every connection that comes in a protocol. Port 0 takes any that is free."""
+        """Listen, with a protocol from `factory` for every connection. Port 0 takes any free one."""
 
     async def listen_unix(self, factory: Callable[[], asyncio.Protocol], path: str) -> Listener:
         """Listen on a Unix socket at a path, for its owner only. A socket file that a dead program left there is removed."""
@@ -92,7 +92,7 @@ class SystemNetwork:
 
 
 def is_too_long(path: str) -> bool:
-    """Whether no socket can have this path, whatever the file system says."""
+    """Whether a path is too long for a Unix socket."""
     return len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX
 
 
@@ -117,11 +117,11 @@ class _UnixListener(_SystemListener):
 
 
 def address(host: str, port: int) -> str:
-    """Host and port as they stand in a URL."""
+    """Host and port as written in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-@lru_cache(maxsize=1024)  # asked of every request, and of few hosts
+@lru_cache(maxsize=1024)  # called for every request, with few different hosts
 def is_loopback(host: str) -> bool:
     """Whether a host is a loopback address or `localhost`."""
     with suppress(ValueError):

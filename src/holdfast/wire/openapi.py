@@ -1,4 +1,4 @@
-"""The description of an HTTP interface for those who write clients, made from the very routes that answer."""
+"""The OpenAPI description of an HTTP interface, made from the same routes that answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ _REFERENCE = "#/components/schemas/{name}"
 
 
 class RefusalDocument(msgspec.Struct, kw_only=True):
-    """A no (RFC 9457); further members depend on the code."""
+    """A refusal (RFC 9457); further members depend on the code."""
 
     type: str
     title: str
@@ -23,10 +23,10 @@ class RefusalDocument(msgspec.Struct, kw_only=True):
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
-    """How callers prove who they are: the schemes, and which of them satisfies what a route asks for."""
+    """How callers authenticate: the schemes, and which of them a route's `auth` accepts."""
 
     schemes: Mapping[str, Mapping[str, str]]
-    accepted: Mapping[Any, Sequence[str]]  # a route's `auth` -> any one of these; none where nothing is asked
+    accepted: Mapping[Any, Sequence[str]]  # a route's `auth` -> schemes, any one of which is enough; empty for none
 
 
 def openapi(

@@ -1,4 +1,4 @@
-"""A no over HTTP: RFC 9457 problem documents, of our refusals and of what HTTP itself has a status for."""
+"""RFC 9457 problem documents, for our refusals and for errors of HTTP itself."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,7 +13,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A document with its status and further headers."""
+    """A problem document with its status and further headers."""
 
     status: int
     document: Mapping[str, object]
@@ -24,13 +24,13 @@ class Problem(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self.document)
 
     def all_headers(self) -> Headers:
-        """The headers of an answer with this problem and nothing else."""
+        """The headers of an answer that consists of this problem."""
         headers = {"content-type": PROBLEM_JSON, "content-length": str(len(self.body)), **self.headers}
         return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
 
 
 def refusal_problem(refusal: Refusal, detail: str = "", **members: object) -> Problem:
-    """A refusal of ours; `retry_after_s` among the members becomes the header."""
+    """The problem of a refusal; a member `retry_after_s` also becomes the header Retry-After."""
     retry_after_s = members.pop("retry_after_s", None)
     headers = {} if retry_after_s is None else {"retry-after": str(retry_after_s)}
     return Problem(REFUSALS[refusal].http_status, problem(refusal, detail, **members), headers)
@@ -39,7 +39,7 @@ def refusal_problem(refusal: Refusal, detail: str = "", **members: object) -> Pr
 def http_problem(
     status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None, **members: object
 ) -> Problem:
-    """A no for which HTTP has a status and we have no refusal: it is about the request, not about what is asked."""
+    """A problem with an HTTP status and no refusal of ours: it is about the request's form, not its meaning."""
     document = {
         "type": "about:blank",
         "title": status.phrase,

@@ -1,4 +1,4 @@
-"""The frames of a queue as the relay sends them, read strictly: what is not one of them is not understood."""
+"""The relay's frames of a queue, read strictly: anything else is an error."""
 
 from collections.abc import Callable, Mapping
 
@@ -16,7 +16,7 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What the relay says when a queue is opened."""
+    """The relay's first answer when a queue is opened."""
 
     pending_count: int
     log_id: LogId
@@ -34,7 +34,7 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Queued(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of the queue: its place in the relay's history, what the relay says of it, and the event's bytes."""
+    """A message of the queue: its position in the relay's history, the relay's facts about it, and the event's bytes."""
 
     seq: int
     message_id: str
@@ -46,19 +46,19 @@ class Queued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Live(msgspec.Struct, frozen=True):
-    """Everything up to this position was sent; what follows comes as it is accepted."""
+    """Everything up to this position was sent; further messages come as they are accepted."""
 
     seq: int
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """These are closed at the relay, on its disk."""
+    """These positions are closed at the relay, durably."""
 
     seqs: tuple[int, ...]
 
 
 class AckUnknown(msgspec.Struct, frozen=True):
-    """The relay does not know some of what was acknowledged as ours."""
+    """Some acknowledged positions are not in our queue, says the relay."""
 
     detail: str
 
@@ -136,11 +136,11 @@ _READERS: Mapping[str, Callable[[bytes], Frame]] = {
 
 
 def word_of(raw: bytes) -> str:
-    """The word that says what a frame of a queue is about; raises `msgspec.DecodeError` if it is none."""
+    """The type of a queue's frame; raises `msgspec.DecodeError` if it is not a frame of a queue."""
     return _head_decoder.decode(raw).word
 
 
 def read(raw: bytes) -> Frame | None:
-    """A frame of a queue; None if its word is not known here."""
+    """The frame in these bytes; None if its type is unknown."""
     reader = _READERS.get(word_of(raw))
     return None if reader is None else reader(raw)

@@ -1,7 +1,7 @@
-"""A WebSocket to one relay: who we are is proven, then our queue is streamed and acknowledged, or something else is.
+"""A WebSocket to one relay: it authenticates, then receives one kind of frames, such as those of our queue.
 
-Every wait has its limit, every frame its size, and no more frames are held than a window has. Whatever ends the
-connection is one exception that says why: a refusal with its code where the relay gave one, a fault where it did not.
+Every wait has a timeout, every frame a size limit, and the number of unread frames is limited. However the connection ends,
+one exception says why: with the relay's refusal if it gave one, else with a fault.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ from holdfast.wire.client import CONNECT_TIMEOUT_S, DETAIL_CHARACTERS_MAX
 from holdfast.wire.network import Network
 from holdfast.wire.queue_frames import AckUnknown, Frame, QueueStatus
 
-ANSWER_TIMEOUT_S = 15.0  # for the relay's next word to something that was asked
-PING_INTERVAL_S = 20.0  # of a connection on which nothing else moves
+ANSWER_TIMEOUT_S = 15.0  # for the relay's answer to a request
+PING_INTERVAL_S = 20.0  # on an otherwise idle connection
 PING_TIMEOUT_S = 20.0
 CLOSE_TIMEOUT_S = 2.0
-FRAME_BYTES_MAX = 262_144  # of one message; one with an event takes half of it at most
-FRAMES_MAX = 512  # that are held unread; a window has 200 messages
+FRAME_BYTES_MAX = 262_144  # of one message; one with the largest event takes half of it
+FRAMES_MAX = 512  # held unread; a window has 200 messages
 ACK_SEQS_MAX = 1_000  # in one acknowledgement
 
 _SUBSCRIPTION = "queue"
@@ -50,7 +50,7 @@ S = TypeVar("S", bound="FrameSocket[Any]")
 
 
 class SocketClosed(Exception):
-    """The connection is over, or never came to be. `refusal` is the relay's reason, if it gave one that we know."""
+    """The connection ended or could not be opened. `refusal` is the relay's reason, if it gave one that we know."""
 
     def __init__(self, url: str, fault: FaultKind, detail: str, refusal: Refusal | None = None) -> None:
         super().__init__(f"{url}: {detail}")
@@ -61,17 +61,17 @@ class SocketClosed(Exception):
 
 
 class FrameSocket(ABC, Generic[F]):
-    """An authenticated connection on which frames of one sort come. One reader at a time."""
+    """An authenticated connection that receives one kind of frames. One reader at a time."""
 
     def __init__(self, url: str, connection: ClientConnection) -> None:
         self.url = url
         self._connection = connection
-        self._frames: asyncio.Queue[F | None] = asyncio.Queue(FRAMES_MAX)  # None: the end, with its reason beside it
+        self._frames: asyncio.Queue[F | None] = asyncio.Queue(FRAMES_MAX)  # None: the connection ended
         self._reader: asyncio.Task[None] | None = None
         self._end: SocketClosed | None = None
 
     async def authenticate(self, secret: bytes, clock: Clock, random: Random) -> None:
-        """Answer the challenge with which the relay greets."""
+        """Answer the challenge that the relay sends first."""
         challenge = _text(await self._next(), "AUTH", 1, self.url)
         event = sign_connection_auth(secret, self.url, challenge, clock() // SECOND, random(keys.AUX_BYTES))
         await self._send(b'["AUTH",' + encode(event) + b"]")
@@ -82,12 +82,12 @@ class FrameSocket(ABC, Generic[F]):
             raise self._refused(str(said[3]))
 
     async def receive(self, most: int) -> list[F]:
-        """What has come, at least one frame; waits for it as long as the connection lasts."""
+        """The frames that have arrived, at least one and at most `most`; waits as long as the connection lasts."""
         found: list[F] = []
         while len(found) < most and not (found and self._frames.empty()):
             frame = await self._frames.get()
             if frame is None:
-                self._frames.put_nowait(None)  # for the next who asks
+                self._frames.put_nowait(None)  # for the next call
                 if found or self._end is None:
                     break
                 raise self._end
@@ -95,7 +95,7 @@ class FrameSocket(ABC, Generic[F]):
         return found
 
     async def close(self) -> None:
-        """End the connection politely, within a moment; at once if nobody can wait for that."""
+        """End the connection with a closing handshake, within a moment; at once if this is cancelled."""
         try:
             if self._reader is not None:
                 self._reader.cancel()
@@ -149,7 +149,7 @@ class FrameSocket(ABC, Generic[F]):
 
     @abstractmethod
     def _read(self, raw: bytes) -> F:
-        """A frame of the sort that was asked for; anything else raises."""
+        """The frame in these bytes; raises if it is not of this socket's kind."""
 
     def _refused(self, text: str) -> SocketClosed:
         return SocketClosed(self.url, FaultKind.NOT_UNDERSTOOD, text[:DETAIL_CHARACTERS_MAX], refusal_in(text))
@@ -168,10 +168,10 @@ class FrameSocket(ABC, Generic[F]):
 
 
 class RelaySocket(FrameSocket[Frame]):
-    """A connection on which a member's queue comes."""
+    """A connection that receives a member's queue."""
 
     async def negotiate(self) -> Negotiated:
-        """Find out whether the relay is fit. One that is not is left with the code that says why, and `Refused` is raised."""
+        """The features usable with this relay. An unfit relay is left with a close code that says why, and `Refused` is raised."""
         asked = {"require": features.wanted(required=True), "optional": features.wanted(required=False)}
         await self._send(msgspec.json.encode(("FEATURES", asked)))
         said = await self._features()
@@ -195,7 +195,7 @@ class RelaySocket(FrameSocket[Frame]):
             raise Refused(Refusal.FEATURE_UNAVAILABLE, "the relay does not say which features it has") from error
 
     def _check_lasting(self, raw: bytes) -> None:
-        """Raise a temporary refusal as it is: a relay that is busy for a moment does not lack a feature."""
+        """Raise a temporary refusal as it is: a relay that is only busy does not lack a feature."""
         try:
             self._list(raw)
         except SocketClosed as closed:
@@ -203,7 +203,7 @@ class RelaySocket(FrameSocket[Frame]):
                 raise
 
     async def open_queue(self, mesh: str, epoch: bytes, *, replay: bool = False) -> QueueStatus:
-        """Ask for what waits for us in a mesh; from here on `receive` brings it."""
+        """Open our queue in a mesh; from then on `receive` returns its messages."""
         asked: dict[str, Any] = {"mesh": mesh, "epoch": epoch.hex()}
         if replay:
             asked["replay"] = True
@@ -215,19 +215,19 @@ class RelaySocket(FrameSocket[Frame]):
         return status
 
     async def acknowledge(self, seqs: Sequence[int]) -> None:
-        """Tell the relay what is on our disk; its word that it has noted that comes as a frame."""
+        """Acknowledge messages that are on our disk; the relay confirms with an `Acknowledged` frame."""
         for start in range(0, len(seqs), ACK_SEQS_MAX):
             part = list(seqs[start : start + ACK_SEQS_MAX])
             await self._send(msgspec.json.encode(("QUEUE", _SUBSCRIPTION, "ACK", part)))
 
     def _read(self, raw: bytes) -> Frame:
-        """A frame of our queue; anything else ends the connection, for it was not asked for."""
+        """The queue frame in these bytes; anything else ends the connection, because it was not asked for."""
         try:
             if queue_frames.word_of(raw) == "ERR":
                 return self._told(raw)
             frame = queue_frames.read(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._list(raw)  # a notice says more than a decoder
+            self._list(raw)  # raises with the relay's own words if it is a notice
             raise self._not_understood(str(error)) from error
         if frame is None:
             raise self._not_understood("it uses a word of a queue that is not known here")
@@ -252,7 +252,7 @@ class _FeaturesFrame(msgspec.Struct, array_like=True, tag="FEATURES"):
 async def connected(
     url: str, secret: bytes, *, network: Network, clock: Clock, random: Random
 ) -> AsyncIterator[RelaySocket]:
-    """Connect to the relay of this address (http or https) and authenticate, for a queue."""
+    """Connect to the relay at this address (http or https) and authenticate, for a queue."""
     async with opened(RelaySocket, url, secret, network=network, clock=clock, random=random) as socket:
         yield socket
 
@@ -267,7 +267,7 @@ async def opened(
     clock: Clock,
     random: Random,
 ) -> AsyncIterator[S]:
-    """Connect and authenticate, for frames of this sort."""
+    """Connect and authenticate, with a socket of this class."""
     connection = await _open(url, network)
     socket = kind(url, connection)
     try:
@@ -291,7 +291,7 @@ async def _open(url: str, network: Network) -> ClientConnection:
     except TimeoutError as error:
         detail = f"no connection within {CONNECT_TIMEOUT_S:g} s"
         raise SocketClosed(url, FaultKind.TIMEOUT, detail) from error
-    except (OSError, ConnectionClosed) as error:  # the latter where it breaks before we have said a word
+    except (OSError, ConnectionClosed) as error:  # ConnectionClosed if it breaks before the handshake
         detail = f"no connection ({getattr(error, 'strerror', None) or error})"
         raise SocketClosed(url, FaultKind.CONNECTION_LOST, detail) from error
     except (InvalidHandshake, EOFError) as error:
@@ -326,7 +326,7 @@ async def _connect(url: str, network: Network) -> ClientConnection:
 
 
 def _refusal_of(code: int, reason: str) -> Refusal | None:
-    """The refusal behind a close: its reason names it, else its code does, if only one refusal has that."""
+    """The refusal behind a close: named by its reason, else by its code if only one refusal has that code."""
     with contextlib.suppress(ValueError):
         named = Refusal(reason)
         if REFUSALS[named].close_code == code:

@@ -1,4 +1,4 @@
-"""What a request is when it arrives over ASGI: its body whole, its headers by name."""
+"""Reading a request from ASGI: its whole body, and its headers by name."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 from holdfast.wire.response import Receive
 
-MET_LOG = "holdfast-log"  # the log by which the sender of a request knows this relay
+MET_LOG = "holdfast-log"  # a header: the log id that the sender expects of this relay
 
 Headers = dict[str, str]
 
 
 async def read_body(receive: Receive) -> bytes | None:
-    """All of a request's body; its size is the wire's matter. None if the other side left."""
+    """The whole body of a request; the connection limits its size. None if the other side disconnected."""
     parts: list[bytes] = []
     while True:
         message = await receive()
@@ -25,7 +25,7 @@ async def read_body(receive: Receive) -> bytes | None:
 
 
 def read_headers(scope: Any) -> Headers:
-    """The headers by their names in lower case."""
+    """A request's headers by their names in lower case."""
     return by_name(scope["headers"])
 
 
@@ -35,11 +35,11 @@ def by_name(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
 
 
 def host_of(headers: Mapping[str, str]) -> str:
-    """The host that the caller believes to speak to, without its port."""
+    """The host in the Host header, without its port."""
     return _host_in(headers.get("host", ""))
 
 
-@lru_cache(maxsize=1024)  # asked of every request, and of few hosts
+@lru_cache(maxsize=1024)  # called for every request, with few different hosts
 def _host_in(written: str) -> str:
     try:
         return urlsplit(f"//{written}").hostname or ""
@@ -48,6 +48,6 @@ def _host_in(written: str) -> str:
 
 
 def bearer_of(headers: Mapping[str, str]) -> str | None:
-    """The token that the caller shows, if any."""
+    """The bearer token in the headers; None if there is none."""
     scheme, _, credentials = headers.get("authorization", "").partition(" ")
     return credentials.strip() if scheme.lower() == "bearer" else None

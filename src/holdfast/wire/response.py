@@ -1,4 +1,4 @@
-"""How an answer leaves: whole, or as a stream for as long as somebody takes it."""
+"""Sending an answer over ASGI: whole, or as a stream until it ends or the client leaves."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -11,12 +11,12 @@ Send = Callable[[Any], Awaitable[None]]
 
 
 class Response:
-    """The answer to one request, while it is given."""
+    """The answer to one request, while it is being sent."""
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
-        self.status = 0  # until the first byte is out
+        self.status = 0  # until the first byte is sent
 
     async def give(self, reply: Reply | Stream) -> None:
         if isinstance(reply, Reply):
@@ -34,12 +34,12 @@ class Response:
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def _pour(self, chunks: AsyncIterator[bytes]) -> None:
-        """Send a stream for as long as somebody takes it."""
-        gone = asyncio.ensure_future(self._receive())  # after the request there is nothing to receive but the end
+        """Send a stream until it ends or the client leaves."""
+        gone = asyncio.ensure_future(self._receive())  # after the request only a disconnect can be received
         try:
             while (chunk := await _next(chunks, gone)) is not None:
                 await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
-                await asyncio.sleep(0)  # sending to one who is gone does not wait, and would not let us hear of it
+                await asyncio.sleep(0)  # sending to a client that left never waits, so the disconnect would go unseen
             if not gone.done():
                 await self._send({"type": "http.response.body", "body": b""})
         finally:
@@ -47,7 +47,7 @@ class Response:
 
 
 async def _next(chunks: AsyncIterator[bytes], gone: "asyncio.Future[Any]") -> bytes | None:
-    """The next piece; None where there is none, or nobody any more to take it."""
+    """The next piece; None if the stream has ended or the client left."""
     if gone.done():
         return None
     coming: asyncio.Future[Any] = asyncio.ensure_future(anext(chunks, None))
@@ -57,4 +57,4 @@ async def _next(chunks: AsyncIterator[bytes], gone: "asyncio.Future[Any]") -> by
     finally:
         if not coming.done():
             coming.cancel()
-            await asyncio.wait({coming})  # or the stream would be closed while it still runs
+            await asyncio.wait({coming})  # otherwise the stream would be closed while it still runs

@@ -1,4 +1,4 @@
-"""What a request and its answer are to a handler, and the table that finds the handler and describes it to others."""
+"""Requests and replies as handlers see them, and the table of routes, which also describes them for OpenAPI."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,30 +17,30 @@ QUERY_FIELDS_MAX = 16
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, all of it."""
+    """A whole request."""
 
     method: str
     path: str
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes
-    urls: frozenset[str]  # every way to write the address that this request came to
+    urls: frozenset[str]  # all spellings of the address that this request came to
     local: bool
     parameters: Mapping[str, str] = {}  # of the path
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer, all of it."""
+    """A whole answer."""
 
     status: int = 200
     body: bytes = b""
-    content_type: str = JSON  # none of an answer that has no content
+    content_type: str = JSON  # empty if there is no content
     headers: Mapping[str, str] = {}
-    code: str = ""  # for the metrics: the refusal's, where it is one
+    code: str = ""  # the refusal's, if it is one; for the metrics
 
 
 class Streamed(Protocol):
-    """An answer that is given piece by piece."""
+    """An answer that is sent in pieces."""
 
     @property
     def chunks(self) -> AsyncIterator[bytes]: ...
@@ -53,24 +53,23 @@ Handler = Callable[[Request], Awaitable[Reply | Stream]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """A method and a path, what happens there, and what others should know of it."""
+    """A method and a path, their handler, and their description."""
 
     method: str
     path: str
     handler: Handler
     summary: str
-    auth: str = "none"  # what it asks of whoever calls; which there are is for the program to say
-    query: Mapping[str, str] = {}  # parameter -> what it says
-    headers: Mapping[str, str] = {}  # that it heeds -> what they say
-    body: Any = None  # the type of what is sent
-    is_endless: bool = False  # it streams for as long as somebody listens
-    answers: Mapping[
-        int, str | tuple[Any, ...]
-    ]  # status -> types of documents, the content type of others, "" for none
+    auth: str = "none"  # what a caller must prove; each program has its own list
+    query: Mapping[str, str] = {}  # parameter -> its meaning
+    headers: Mapping[str, str] = {}  # header that it reads -> its meaning
+    body: Any = None  # the type of the request's document
+    is_endless: bool = False  # it streams until the client leaves
+    # By status: the types of JSON documents, or the content type of another body; "" for none.
+    answers: Mapping[int, str | tuple[Any, ...]]
 
 
 class NotAllowed(Exception):
-    """There is such a path, but not with this method."""
+    """The path exists, but not with this method."""
 
     def __init__(self, allowed: Sequence[str]) -> None:
         super().__init__(", ".join(allowed))
@@ -81,19 +80,19 @@ class NotAllowed(Exception):
 
 
 def _pattern(path: str) -> re.Pattern[str]:
-    """What matches a path in which `{name}` stands for any one part."""
+    """The pattern for a path in which `{name}` stands for any one segment."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path)) + r"\Z")
 
 
 class RouteTable:
-    """Finds routes. The first that fits counts."""
+    """Finds routes; the first that matches counts."""
 
     def __init__(self, routes: Sequence[Route]) -> None:
         self.routes = routes
         self._compiled = [(_pattern(route.path), route) for route in routes]
 
     def find(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
-        """The route, and the parameters in the path; Refused where there is no such path, NotAllowed where no such method."""
+        """The route and the parameters in the path; raises Refused for an unknown path and NotAllowed for a wrong method."""
         allowed = []
         for pattern, route in self._compiled:
             if match := pattern.match(path):

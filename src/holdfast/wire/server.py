@@ -1,4 +1,4 @@
-"""An ASGI application on a network: uvicorn's protocols without its server, which would own signals, loop and sockets."""
+"""An ASGI application on a given network: uvicorn's protocols without its server, which would own signals, loop and sockets."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,11 +35,11 @@ class Server:
         self._listener: Listener | None = None
 
     async def start(self, network: Network, host: str, port: int) -> None:
-        """Take connections from now on."""
+        """Start to take connections at a host and port."""
         self._listener = await network.listen(self._factory(), host, port)
 
     async def start_unix(self, network: Network, path: str) -> None:
-        """Take connections from now on, at a path."""
+        """Start to take connections on a Unix socket at a path."""
         self._listener = await network.listen_unix(self._factory(), path)
 
     def _factory(self) -> Callable[[], HttpProtocol]:
@@ -60,7 +60,7 @@ class Server:
 
     @property
     def requests(self) -> int:
-        """How many requests are being answered, and WebSockets served."""
+        """The number of requests being answered and WebSockets being served."""
         return len(self._state.tasks)
 
     @property
@@ -74,7 +74,7 @@ class Server:
         return sum(connection.transport.get_write_buffer_size() for connection in self._state.connections)
 
     async def close(self) -> None:
-        """Take no more connections, finish what is under way, and end what is not finished in time."""
+        """Take no more connections, finish the requests under way, and abort those that do not finish in time."""
         if self._listener is not None:
             self._listener.close()
         for connection in list(self._state.connections):
@@ -105,11 +105,11 @@ def _config(app: ASGI3Application, limits: Limits) -> Config:
         ws_max_size=limits.frame_bytes_max,
         ws_ping_interval=limits.idle_timeout_s * PING_SHARE,
         ws_ping_timeout=limits.idle_timeout_s * (1 - PING_SHARE),
-        ws_per_message_deflate=False,  # what is sealed does not shrink, and each side of it costs memory
+        ws_per_message_deflate=False,  # sealed content does not shrink, and compression costs memory per connection
         lifespan="off",
         log_config=None,
         access_log=False,
-        proxy_headers=False,  # who is near and who is far is for the application to decide
+        proxy_headers=False,  # the application itself decides which client addresses count as local
         server_header=False,
-        date_header=False,  # ours comes from the given clock
+        date_header=False,  # we write it ourselves, from the given clock
     )

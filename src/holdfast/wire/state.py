@@ -1,4 +1,4 @@
-"""What the connections of one server share: limits, counts, and the date."""
+"""State that all connections of one server share: limits, counts, and the date."""
 
 import asyncio
 from email.utils import formatdate
@@ -13,7 +13,7 @@ from holdfast.wire.lean import LeanRoutes
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connection may take, and all of them together."""
+    """The limits of one connection, and of all together."""
 
     connections_max: int = 1_000
     request_bytes_max: int = 8_388_608  # of one body
@@ -33,13 +33,13 @@ class ServerState(uvicorn_server.ServerState):
         self.lean_routes = lean_routes or {}
         self.limits = limits
         self.bodies = Budget(limits.bodies_bytes_max)
-        self.refused: set[asyncio.Protocol] = set()  # over the limit, and still to read that they are
+        self.refused: set[asyncio.Protocol] = set()  # connections over the limit, until they have read the refusal
         self._clock = clock
         self._second = -1
         self._someone_left = asyncio.Event()
 
     def left(self, connection: asyncio.Protocol) -> None:
-        """A connection is gone."""
+        """Forget a connection that has ended."""
         self.refused.discard(connection)
         self._someone_left.set()
 
@@ -53,7 +53,7 @@ class ServerState(uvicorn_server.ServerState):
                 await self._someone_left.wait()
 
     def refresh_date(self) -> None:
-        """Keep the Date header right; it is written once a second."""
+        """Update the Date header, at most once a second."""
         second = self._clock() // SECOND
         if second != self._second:
             self._second = second

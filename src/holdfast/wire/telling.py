@@ -1,4 +1,4 @@
-"""What a caller is told when a request fails, and what the log is: every exception becomes a problem document."""
+"""Exceptions of a handler as problem documents for the caller, and as lines of the log."""
 
 from http import HTTPStatus
 from typing import Any
@@ -18,8 +18,7 @@ _log = structlog.get_logger(__name__)
 
 
 def told(error: Exception, path: str, counts: Counts, random: Random) -> Problem:
-    """The problem to answer with. A fault of the world is 503 and worth another try; a mistake of ours is 500 with a
-    number that the log has, too."""
+    """The problem to answer with: 503 for a fault, which may pass, and 500 for a bug, with a number that the log has too."""
     if isinstance(error, Refused):
         members: dict[str, Any] = getattr(error, "members", {})
         return refusal_problem(error.refusal, error.detail, **members)

@@ -1,6 +1,6 @@
-"""The HTTP client on a given network: connections come from there, and from nowhere else.
+"""httpx's transport on a given network: all connections are made by that network.
 
-Nothing that is given up leaves a connection behind: closing one never waits, so no cancellation can come in between.
+A cancelled request leaves no connection behind: closing one never waits, so a cancellation cannot interrupt it.
 """
 
 import asyncio
@@ -84,8 +84,8 @@ class _Stream(httpcore.AsyncNetworkStream):
             raise httpcore.WriteError(str(error)) from error
 
     async def aclose(self) -> None:
-        # The pool closes several one after the other, and forgets them first: a wait here is where a cancellation would
-        # lose the rest of them. There is nothing left to be written that anybody waits for.
+        # The pool first forgets its connections, then closes them one after another: a cancellation during a wait here
+        # would leak the rest. Nothing that matters is left to be written.
         self._writer.transport.abort()
 
     async def start_tls(
@@ -101,11 +101,11 @@ class _Stream(httpcore.AsyncNetworkStream):
         return self
 
     def get_extra_info(self, info: str) -> Any:
-        # An idle connection on which something can be read was ended by the other side.
+        # An idle connection with something to read was ended by the other side.
         return self._reader.at_eof() or self._has_arrived() if info == "is_readable" else None
 
     def _has_arrived(self) -> bool:
-        """Whether something waits that the event loop has not come to read yet."""
+        """Whether the socket has bytes that the event loop has not read yet."""
         connection = self._writer.get_extra_info("socket")
         if connection is None or connection.fileno() < 0:
             return False

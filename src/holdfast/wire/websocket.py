@@ -1,7 +1,7 @@
-"""WebSockets from uvicorn, with limits on time: a message that never ends, a reader that does not read, a peer that is gone.
+"""uvicorn's WebSockets with timeouts: for a message that never ends, a peer that does not read, and a peer that is gone.
 
-What is under way when the server closes is finished: the application is told 1012 where it would read the next message,
-says what it still has to say, and closes with that code.
+When the server closes, the application may finish: instead of the next message it gets a disconnect with code 1012, sends
+what it still has to send, and closes with that code.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from holdfast.wire.closing import LINGER_S, LingeringTransport
 from holdfast.wire.problem import http_problem
 from holdfast.wire.state import ServerState
 
-_TEXT = 0x81  # the last frame of a message, which is text
-_MEDIUM, _LONG = 126, 127  # in the place of a length: it follows, in two bytes or in eight
+_TEXT = 0x81  # first byte of a frame: final, text
+_MEDIUM, _LONG = 126, 127  # instead of a length: the length follows in two bytes, or in eight
 _SHORT_BYTES_MAX, _MEDIUM_BYTES_MAX = 126, 65_536
 _short_head = struct.Struct(">BB").pack
 _medium_head = struct.Struct(">BBH").pack
 _long_head = struct.Struct(">BBQ").pack
 
-PING_SHARE = 0.4  # of the idle time: then a ping is sent, and the rest is left for its pong
+PING_SHARE = 0.4  # of the idle timeout: after it a ping is sent; the rest is left for the pong
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """One connection that speaks WebSocket."""
+    """One WebSocket connection."""
 
-    transport: LingeringTransport  # the one that the upgraded connection had
+    transport: LingeringTransport  # the same as before the upgrade
 
     def __init__(
         self,
@@ -50,8 +50,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._state = server_state
         self._limits = server_state.limits
-        self._slow: asyncio.TimerHandle | None = None  # for the other side to take what was written
-        self._unfinished: asyncio.TimerHandle | None = None  # for the message that has begun to end
+        self._slow: asyncio.TimerHandle | None = None  # until which the other side must take what was written
+        self._unfinished: asyncio.TimerHandle | None = None  # until which a begun message must be complete
         self.close_timeout = LINGER_S
         self.conn = _Handshake(max_size=self._limits.frame_bytes_max, logger=logging.getLogger("uvicorn.error"))
 
@@ -63,7 +63,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if not self.handshake_initiated:  # it could not be read, or had too much in it
+        if not self.handshake_initiated:  # the handshake could not be read or was too large
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
         elif self._within_message() and self._unfinished is None:
@@ -81,16 +81,16 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: ASGISendEvent) -> None:
         if not self.writable.is_set():
             await self.writable.wait()
-        if self.close_sent:  # several may speak on one connection, and one of them, or we, ended it
+        if self.close_sent:  # another task of the application, or the server, has ended the connection
             raise ClientDisconnected
         text = message.get("text") if message["type"] == "websocket.send" else None
         if isinstance(text, str) and self.handshake_complete and self.conn.state is State.OPEN:
-            # A backlog is thousands of texts, and each is one frame that needs no mask and no bookkeeping.
+            # A fast path: a backlog is thousands of texts, and a server's frame needs no mask.
             self.transport.write(text_frame(text.encode()))
             return
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
-            self.handshake_complete = True  # with a no; uvicorn would log that there was no answer
+            self.handshake_complete = True  # it was refused; otherwise uvicorn would log that there was no answer
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -103,11 +103,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_ping(self) -> None:
         pong = self.conn.data_to_send()
-        if self.writable.is_set():  # else it does not read them, and they would pile up
+        if self.writable.is_set():  # a peer that does not read would let the pongs pile up
             self.transport.write(b"".join(pong))
 
     def keepalive_timeout(self) -> None:
-        if self.read_paused:  # it is us who do not read, and the pong may be waiting there
+        if self.read_paused:  # we paused reading, and the pong may be among the unread bytes
             self.pong_timer = None
             self.schedule_ping()
         else:
@@ -129,7 +129,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def _never_ends(self) -> None:
         self._unfinished = None
         if self.read_paused:
-            return  # it is us who do not read; the next bytes start the clock again
+            return  # we paused reading; the next bytes restart the timer
         if self._within_message():
             self._cut(Refusal.SLOW_WRITER)
 
@@ -138,7 +138,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._cut(Refusal.SLOW_READER)
 
     def _cut(self, refusal: Refusal) -> None:
-        """Say why, for one who reads it after all, and end the connection soon."""
+        """Send a close with the reason, in case the peer reads it, and end the connection soon."""
         code = REFUSALS[refusal].close_code or CloseCode.POLICY_VIOLATION
         if not self.close_sent and not self.transport.is_closing():
             self.conn.fail(code, refusal.value)
@@ -159,7 +159,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
 
 def text_frame(data: bytes) -> bytes:
-    """A text as a server sends it: whole, in one frame."""
+    """A server's frame with a whole text message."""
     if len(data) < _SHORT_BYTES_MAX:
         return _short_head(_TEXT, len(data)) + data
     if len(data) < _MEDIUM_BYTES_MAX:
