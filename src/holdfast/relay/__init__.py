@@ -1,1 +1,1 @@
-"""The relay: says yes or no to what is published, keeps it, and hands it on. May touch its own database and its sockets."""
+"""The relay: accepts or refuses published events, stores them, and delivers them. May touch its own database and sockets."""

@@ -1,11 +1,10 @@
-"""The accept: from an authentic offer to a yes that is on disk, or a no that left nothing behind.
+"""The accept: turns an authentic offer into a durable yes, or into a refusal that leaves nothing behind.
 
-All of this happens inside the writer's transaction, for all requests that wait. In order: was this id used before (a
-repetition is answered, whatever else has changed meanwhile); is its date right, its sender no stranger, and not too fast;
-may this signer do it; can the destination take it; and only then the rows, all of them: dedupe, message, history, deliveries,
-mentions. A refusal is decided before anything is
-written for its offer, so it leaves no row of it, and its id stays free. (What had expired in a full queue is closed either
-way: that was due.)
+All of this happens inside the writer's transaction, for all waiting requests. In order: was this id used before (a
+repetition gets its answer, whatever else has changed meanwhile); is the date right, the sender known and not too fast; may
+the signer do it; can the destination take it. Only then all rows are written: dedupe, message, history, deliveries,
+mentions. A refusal is decided before anything is written for its offer, so its id stays free. (Expired messages of a full
+queue are closed either way: that was due.)
 """
 
 from collections.abc import Callable, Sequence
@@ -38,12 +37,12 @@ from holdfast.store.world import Random
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What one caller offers at once, in the order in which it wants it taken."""
+    """The offers of one caller, in the order in which they are to be taken."""
 
     offers: Sequence[Offer]
     local: bool = False  # from this machine to a relay that serves this machine only
-    snapshots: Sequence[SnapshotOffer] = ()  # answered behind the offers
-    held: frozenset[Lane] = frozenset()  # something was put off there before: nothing new may be taken
+    snapshots: Sequence[SnapshotOffer] = ()  # answered after the offers
+    held: frozenset[Lane] = frozenset()  # an earlier offer in these was postponed: nothing new may be taken there
 
 
 class Repetition(msgspec.Struct, frozen=True):
@@ -54,7 +53,7 @@ class Repetition(msgspec.Struct, frozen=True):
 
 
 class Acceptance:
-    """One batch of the writer: decides its requests one after another and writes what it took, table by table."""
+    """One batch of the writer: decides its requests one after another, then writes the accepted ones, table by table."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class Acceptance:
         flat = [(number, offer) for number, request in enumerate(requests) for offer in request.offers]
         held: list[set[Lane]] = [set(request.held) for request in requests]
         answers: list[list[Answer]] = [[] for _ in requests]
-        # Administration changes what decides the offers after it, so runs of messages are decided between such changes.
+        # Administration changes the state that decides later offers, so offers are decided in runs between such events.
         for _, run in groupby(flat, key=lambda pair: id(pair) if _is_administration(pair[1]) else None):
             pairs = list(run)
             locals_ = [requests[number].local for number, _ in pairs]
@@ -115,12 +114,12 @@ class Acceptance:
             self._check_pace(offer)
             accepted = self._judge(offer, local)
         except Refused as refused:
-            if refused.refusal is Refusal.RECEIPT_UNKNOWN:  # nobody keeps the writer busy with them for free
+            if refused.refusal is Refusal.RECEIPT_UNKNOWN:  # so that useless receipts are not free
                 self._limiter.charge(offer.event.pubkey, self._now)
             return refusal_answer(refused, offer.event.id)
         self._accepted.append(accepted)
         claimed = (offer.head.mesh, accepted.sender, offer.head.client_message_id)
-        # Whoever repeats this id within the batch meets it, though its position is not known yet.
+        # So that a repetition within the batch is recognised, though the position is not known yet.
         self._directory.earlier[claimed] = Earlier(
             offer.event_id, accepted.message_id, 0, self._now, True, accepted.skipped
         )
@@ -133,7 +132,7 @@ class Acceptance:
             raise Refused(Refusal.NOT_A_MEMBER, f"{offer.event.pubkey} is no key of a member")
 
     def _check_pace(self, offer: Offer) -> None:
-        if isinstance(offer.said, Receipt):  # there are no more good ones than deliveries; the others are counted
+        if isinstance(offer.said, Receipt):  # deliveries limit the valid ones; only useless ones are charged
             self._limiter.check_debt(offer.event.pubkey, self._now)
         else:
             self._limiter.check(offer.event.pubkey, offer.event.id, self._now)
@@ -169,7 +168,7 @@ class Acceptance:
         )
 
     def _judge_receipt(self, offer: Offer, receipt: Receipt, signer: str) -> Accepted:
-        """A receipt goes to whoever sent the messages, outside cap and blocks: that member asked for it by sending."""
+        """Accept a receipt for the sender of the messages, past its queue's cap and its blocks: it asked for it by sending."""
         recipient = self._directory.recipients.get((offer.head.mesh, receipt.destination.ref))
         if recipient is None or recipient.status != "active":
             raise Refused(Refusal.DESTINATION_UNKNOWN, f"member {receipt.destination.ref} is not in the mesh")
@@ -224,7 +223,7 @@ class Acceptance:
         raise Refused(Refusal.DESTINATION_KIND_UNSUPPORTED, "work queues are not served yet")
 
     def _outcome(self, mesh: str, sender: str, member: str) -> str:
-        """The outcome of a topic's message for one subscriber; a full or blocking subscriber does not refuse it for the others."""
+        """The outcome of a topic's message for one subscriber; a full or blocking one does not refuse it for the others."""
         if (mesh, sender, member) in self._directory.blocks:
             return BLOCKED
         recipient = self._directory.recipients[mesh, member]
@@ -238,12 +237,12 @@ class Acceptance:
         if recipient.queue_count < most:
             return True
         if recipient.expires_from is None or recipient.expires_from > self._now:
-            return False  # without a look along the queue: a topic may have many subscribers whose queue is full
+            return False  # without reading the queue: a topic may have many subscribers with a full queue
         rows_max = self._settings.retention.sweep_rows_max
         expired = closing.expire_queue(self._transaction, self._now, mesh, member, rows_max)
         recipient.queue_count -= expired
         if expired < rows_max:
-            recipient.expires_from = None  # all that expires at this moment is closed
+            recipient.expires_from = None  # everything that has expired is closed
         return recipient.queue_count < most
 
     def _expiry(self, expires_at: int | None) -> int:
@@ -273,7 +272,7 @@ _DESTINATIONS: dict[DestinationKind, _Destination] = {
     DestinationKind.QUEUE: Acceptance._to_queue,
 }
 
-# Whoever is connected as that member learns of it at once.
+# The refusal with which an action ends the member's connections at once.
 _ENDINGS: dict[type, Refusal] = {RevokeMember: Refusal.MEMBER_REVOKED, RotateMemberKey: Refusal.STALE_KEY}
 
 
@@ -324,7 +323,7 @@ def _members(message_id: str, offer: Offer, seq: int, skipped: Sequence[str]) ->
 
 
 def _ends(offer: Offer) -> tuple[tuple[str, str, Refusal], ...]:
-    """Whose connections an administration event ends."""
+    """The (mesh, member, reason) whose connections an administration event ends."""
     if isinstance(offer.said, Administration) and isinstance(offer.said.action, RevokeMember | RotateMemberKey):
         action = offer.said.action
         return ((offer.head.mesh, action.member, _ENDINGS[type(action)]),)

@@ -1,5 +1,5 @@
 -- name: signers
--- Who signs with these keys, now or before; an old key still finds its member's earlier sends.
+-- The members whose keys these are or were; an old key still finds its member's earlier sends.
 SELECT wanted.mesh, wanted.pubkey, member_key.member, member_key.until, member.status, member.role
 FROM wanted
 JOIN member_key ON member_key.mesh = wanted.mesh AND member_key.pubkey = wanted.pubkey
@@ -27,7 +27,7 @@ FROM wanted
 JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
 
 -- name: subscribers
--- Active subscribers that hold the current key: the others could not read a message, and wait for their key.
+-- Active subscribers that hold the current key; the others could not read a message, and wait for their key.
 SELECT subscription.mesh, subscription.topic, subscription.member, member.queue_count, member.expires_from
 FROM wanted
 JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
@@ -48,7 +48,7 @@ JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.
                 AND topic_grant.member = wanted.member
 
 -- name: blockers
--- Who wants nothing from these senders.
+-- The members who block these senders.
 SELECT block.mesh, block.blocked, block.member
 FROM wanted
 JOIN block ON block.mesh = wanted.mesh AND block.blocked = wanted.blocked
@@ -60,15 +60,15 @@ SET queue_count = queue_count + wanted.count,
 FROM wanted WHERE member.mesh = wanted.mesh AND member.member = wanted.member
 
 -- name: note_sequence
--- Sequences of one epoch only grow in what a device says of itself, whatever order its events came in.
+-- Only the greatest sequence of an epoch counts, because events may arrive in any order.
 INSERT INTO sender_epoch (mesh, sender, epoch, sequence)
 SELECT wanted.mesh, wanted.sender, wanted.epoch, wanted.sequence FROM wanted WHERE true
 ON CONFLICT (mesh, sender, epoch) DO UPDATE SET sequence = excluded.sequence
 WHERE sender_epoch.sequence < excluded.sequence
 
 -- name: receiptable
--- What members may vouch for: their own rows, by the ids of the events. CROSS JOIN keeps the order: the other way round it is
--- all that a member ever got.
+-- The deliveries that members may confirm: their own rows, by the ids of the events. CROSS JOIN keeps this join order: the
+-- other one would read everything that a member ever got.
 SELECT wanted.mesh, wanted.member, wanted.event_id, delivery.seq, message.sender, delivery.state, delivery.receipted_at
 FROM wanted CROSS JOIN message CROSS JOIN delivery
 WHERE message.event_id = wanted.event_id AND message.mesh = wanted.mesh
@@ -76,7 +76,7 @@ WHERE message.event_id = wanted.event_id AND message.mesh = wanted.mesh
   AND delivery.is_receipt = 0
 
 -- name: mark_receipted
--- Compare-and-set, all at once, as deliveries are closed.
+-- Compare-and-set in one statement, as deliveries are closed.
 UPDATE delivery SET receipted_at = wanted.receipted_at
 FROM wanted
 WHERE delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = wanted.seq

@@ -1,4 +1,4 @@
-"""What was taken, and the rows that say so: dedupe, message, history, deliveries, mentions. All of them, or none."""
+"""Writing the rows of accepted offers: dedupe, message, history, deliveries, mentions. All of them, or none."""
 
 import hashlib
 from collections import Counter
@@ -18,11 +18,11 @@ from holdfast.store import history
 from holdfast.store.engine import Transaction, Value
 
 QUEUED, FULL, BLOCKED = "queued", "full", "blocked"
-SKIPPED = "skipped"  # reason of an accept that left somebody out, whether the sender was told or not
+SKIPPED = "skipped"  # reason in the entry of an accept that left a recipient out, whether the sender was told or not
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """An offer that is taken, before its rows are written."""
+    """An accepted offer, before its rows are written."""
 
     offer: Offer
     sender: str
@@ -30,11 +30,11 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     recipients: tuple[tuple[str, str], ...] = ()  # (member, outcome)
     expires_at: int | None = None  # of its deliveries
     receipted: tuple[int, ...] = ()  # positions in the sender's queue that this receipt is for
-    untaken: tuple[str, ...] = ()  # ids of events that this receipt names in vain
+    untaken: tuple[str, ...] = ()  # ids of events that this receipt names and that it may not confirm
 
     @property
     def skipped(self) -> tuple[str, ...]:
-        """The members who do not get it because their queue is full. A block is not listed here; the sender finds it later."""
+        """The members who do not get it because their queue is full. Blocks are not listed: the sender learns of them later."""
         return self.untaken or tuple(member for member, outcome in self.recipients if outcome == FULL)
 
     @property
@@ -54,7 +54,7 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write(transaction: Transaction, now: int, retention: Retention, accepted: Sequence[Accepted]) -> list[Entry]:
-    """The rows of everything that was taken, one insert a table; returns the history's entries."""
+    """Write the rows of all accepted offers, one insert per table, and return the entries of the history."""
     entries = history.append(transaction, now, [_draft(one) for one in accepted])
     placed = list(zip(accepted, entries, strict=True))
     transaction.insert("dedupe", _DEDUPE, (_dedupe(one, entry, now, retention) for one, entry in placed))
@@ -68,7 +68,7 @@ def write(transaction: Transaction, now: int, retention: Retention, accepted: Se
 
 
 def digest(event_id: bytes, event: bytes) -> bytes:
-    """The checksum stored beside a message, by which a byte changed on disk is found."""
+    """The checksum stored beside a message, which reveals bytes that changed on disk."""
     return hashlib.sha256(event_id + event).digest()
 
 

@@ -1,8 +1,8 @@
 """Carrying out administration: who may do what, and what it changes.
 
-Each action is a row of `ACTIONS`: the standing it needs and the function that does it. A function checks everything before
-its first write, because a refusal must leave nothing in a transaction that others share. Signatures inside actions were
-checked before, off the writer.
+Each action is a row of `ACTIONS`: the standing that it needs and the function that carries it out. A function checks
+everything before its first write, because a refusal must leave nothing in the shared transaction. Signatures inside
+actions were checked before, outside the writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -49,15 +49,15 @@ _SQL = Statements(__package__, "administration.sql")
 
 
 class Standing(StrEnum):
-    """What a signer must be to ask for an action."""
+    """The standing that a signer needs for an action."""
 
-    ANYBODY = "anybody"  # the action itself proves the right, as an invitation's secret does
-    FOUNDER = "founder"  # an operator, somebody for whom one vouches, or anybody on the relay's own machine
+    ANYBODY = "anybody"  # the action itself proves the right, such as a join signed by an invitation
+    FOUNDER = "founder"  # an operator, somebody vouched for by one, or anybody on the relay's own machine
     OPERATOR = "operator"
     ADMIN = "admin"  # of the mesh, or an operator
     MEMBER = "member"
     ONESELF_OR_ADMIN = "oneself or admin"
-    KEEPER = "keeper"  # of a topic's key: its creator, an admin
+    KEEPER = "keeper"  # of a topic's key: the topic's creator, or an admin
 
 
 class Who(msgspec.Struct, frozen=True):
@@ -84,7 +84,7 @@ class Office:
         self._local = local
 
     def carry_out(self, offer: Offer, directory: Directory) -> str:
-        """Carry out the action, or refuse; returns the name under which the sender's sends are kept from now on."""
+        """Carry out the action or refuse it; returns the name under which the sender's sends are stored from now on."""
         said = offer.said
         assert isinstance(said, Administration)  # noqa: S101 - the accept asks for nothing else
         self.mesh = said.head.mesh
@@ -159,7 +159,7 @@ class Office:
 
 
 def _new_member(action: Action, signer: str) -> str | None:
-    """The member that the signer has become by this action; a repetition of the event is looked up under that name."""
+    """The member that this action makes of the signer; a repetition of the event is looked up under that name."""
     if isinstance(action, Join) or (isinstance(action, CreateMesh | AddMember) and action.key == signer):
         return action.member
     return None
@@ -263,7 +263,7 @@ def _revoke_member(office: Office, action: RevokeMember) -> None:
 
 
 def _keep_an_admin(office: Office, member: str) -> None:
-    """Refuse to leave members without an admin who could invite, revoke or grant; an operator may."""
+    """Refuse to leave a mesh without an admin, unless an operator asks for it."""
     if office.active(member)[1] != Role.ADMIN or office.who.is_operator:
         return
     others = office.rows("others", member=member)

@@ -6,7 +6,7 @@ INSERT INTO admin_counter (mesh, signer, counter) VALUES (:mesh, :signer, :count
 ON CONFLICT (mesh, signer) DO UPDATE SET counter = excluded.counter
 
 -- name: revise
--- Whatever was asked for: a revision too many costs one reading, one too few would hide a change.
+-- After every action, even one that changed nothing: a needless revision costs one read, a missing one would hide a change.
 UPDATE mesh SET revision = revision + 1 WHERE mesh = :mesh
 
 -- name: mesh
@@ -25,7 +25,7 @@ WHERE member.mesh = :mesh AND member.member = :member
 SELECT role FROM member WHERE mesh = :mesh AND member <> :member AND status = 'active'
 
 -- name: taken
--- What keeps a member from coming to be: its id, its name among active members, or its key.
+-- What of a new member is taken already: its id, its name among active members, or its key.
 SELECT 'member id' FROM member WHERE mesh = :mesh AND member = :member
 UNION ALL
 SELECT 'name' FROM member WHERE mesh = :mesh AND name = :name AND status = 'active'
@@ -33,7 +33,7 @@ UNION ALL
 SELECT 'key' FROM member_key WHERE mesh = :mesh AND pubkey = :pubkey
 
 -- name: add_member
--- Nothing expires in a queue that nothing is in yet.
+-- expires_from is NULL, because an empty queue has nothing that expires.
 INSERT INTO member (mesh, member, name, role, status, joined_at, expires_from)
 VALUES (:mesh, :member, :name, :role, 'active', :now, NULL)
 
@@ -70,7 +70,7 @@ UPDATE invite SET withdrawn_at = :now
 WHERE mesh = :mesh AND key = :key AND used_at IS NULL AND withdrawn_at IS NULL
 
 -- name: withdraw_invites_of
--- Whoever may invite no more must not come back by an invitation made before.
+-- A member who may no longer invite must not come back with an invitation of its own.
 UPDATE invite SET withdrawn_at = :now
 WHERE mesh = :mesh AND created_by = :member AND used_at IS NULL AND withdrawn_at IS NULL
 
@@ -95,7 +95,7 @@ ON CONFLICT (mesh, topic, key_epoch, member) DO UPDATE
 SET key_id = excluded.key_id, key = excluded.key, sealed = excluded.sealed, granted_by = excluded.granted_by, granted_at = excluded.granted_at
 
 -- name: without_grant
--- Active subscribers who could not read what is sealed with this very key: another keeper may have granted them another.
+-- Active subscribers without exactly this key; another keeper may have granted them a different one.
 SELECT subscription.member
 FROM subscription
 JOIN member ON member.mesh = subscription.mesh AND member.member = subscription.member AND member.status = 'active'

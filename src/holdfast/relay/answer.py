@@ -1,4 +1,4 @@
-"""What the relay says to one offered event, in a form that HTTP and WebSocket both speak."""
+"""The relay's answer to one offered event, in a form for both HTTP and WebSocket."""
 
 from typing import Any
 
@@ -6,9 +6,9 @@ import msgspec
 
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, ok_message, problem
 
-FEED = "/feed"  # in the place of a mesh, which cannot be called that: the feed of an author
-ALL = ""  # in the place of an author: the feeds of all of them
-EVERYBODY = ("", "")  # in the place of a mesh and a member: all who read a queue or the feed
+FEED = "/feed"  # instead of a mesh, which cannot have this name: the feed of an author
+ALL = ""  # instead of an author: the feeds of all authors
+EVERYBODY = ("", "")  # instead of a mesh and a member: all readers of a queue or the feed
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refuse(refusal: Refusal, detail: str = "", *, event_id: str = "", **members: Any) -> Answer:
-    """A refusing answer; `retry_after_s` among the members becomes the header."""
+    """The answer with a refusal; a member `retry_after_s` also becomes the header Retry-After."""
     retry_after_s = members.pop("retry_after_s", None)
     return Answer(
         event_id=event_id,

@@ -1,8 +1,8 @@
-"""Subscriptions to the feed: what they have in common, and CHANGES, which hands over the state and what follows it.
+"""Subscriptions to the feed: their common part, and CHANGES, which sends the current state or the changes after a position.
 
-One pump reads the rows behind the last position it has covered, in the order of the history, whether they are old or came
-a moment ago: so between replay and live there is no seam at which something could be lost, repeated or overtaken. EOSE names
-the position up to which everything that was asked for has been sent.
+One pump reads the rows after the last position it has covered, in the order of the history, old and new ones alike. So
+nothing can be lost, repeated or reordered between replay and live. EOSE names the position up to which everything that was
+asked for has been sent.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ class Subscription(ABC):
         self._news = asyncio.Event()
 
     def wake(self) -> None:
-        """Look for new snapshots."""
+        """Tell the subscription to look for new snapshots."""
         self._news.set()
 
     @abstractmethod
     async def run(self) -> None:
-        """Send what is asked for; raises `Refused` if it cannot be had."""
+        """Send what the subscription asks for; raises `Refused` if that is not possible."""
 
     async def _status(self, row: Row) -> None:
         """Tell the reader of a snapshot whose payload was compacted."""
@@ -54,7 +54,7 @@ class Subscription(ABC):
 
 
 class ChangesSubscription(Subscription):
-    """`CHANGES`: the state of an author's documents, or what changed them."""
+    """`CHANGES`: the state of an author's documents, or their changes."""
 
     def __init__(self, relay: Relay, sub: str, wanted: Changes, say: Say) -> None:
         # A reader that waits for a position is also woken by other authors' snapshots, which move the history there.
@@ -70,7 +70,7 @@ class ChangesSubscription(Subscription):
             await self._follow(covered)
 
     async def _bootstrap(self) -> int:
-        """Hand over the snapshots that are current now; that set does not change however long the handing over takes."""
+        """Send the snapshots that are current at this position; later accepts do not change that set."""
         with self._held() as (key, began):
             at = await self._relay.begin_bootstrap(key, began)
             await self._tell("STATUS", {"mode": Mode.BOOTSTRAP.value, "snapshot_seq": at})
@@ -86,7 +86,7 @@ class ChangesSubscription(Subscription):
 
     @contextmanager
     def _held(self) -> Iterator[tuple[str, int]]:
-        """Hold back compaction during a bootstrap, but not for ever."""
+        """Hold back compaction during a bootstrap, for a limited time."""
         key, began = self._relay.mint(), self._relay.now()
         self._relay.bootstraps.append(began)
         try:
@@ -103,7 +103,7 @@ class ChangesSubscription(Subscription):
             raise Refused(Refusal.BOOTSTRAP_EXPIRED, f"it took longer than {most_s} seconds")
 
     async def _replay(self) -> int:
-        """Send what was accepted behind `since` up to now; returns the position up to which nothing is missing."""
+        """Send what was accepted after `since` until now; returns the position up to which nothing is missing."""
         after, limit = self._wanted.since, self._wanted.limit
         head = await self._relay.look(partial(feed.check_cursor, since=after))
         until = head if self._wanted.until_seq is None else min(self._wanted.until_seq, head)
@@ -127,7 +127,7 @@ class ChangesSubscription(Subscription):
         """Send new snapshots as they come, up to the bound if there is one."""
         bound = self._wanted.until_seq
         while bound is None or after < bound:
-            self._news.clear()  # before reading: what comes while we read wakes us again
+            self._news.clear()  # before reading, so that rows that come meanwhile wake us again
             page, until = await self._relay.look(partial(self._news_page, after=after))
             for item in page.items:
                 await self._send(item)
@@ -157,7 +157,7 @@ class Feeds:
     """All feed subscriptions at this relay, by author, so that new snapshots wake the right ones."""
 
     def __init__(self, relay: Relay) -> None:
-        # In the order in which they came: what happens in one order can be made to happen again.
+        # In the order in which they came, so that a simulation can repeat what happened.
         self._of: dict[tuple[str, str], dict[Subscription, None]] = {}
         relay.watch_feeds(self.wake)
 

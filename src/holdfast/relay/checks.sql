@@ -1,12 +1,12 @@
 -- name: no_id_without_its_message
--- An id that was consumed has its message, unless that was pruned and the id says so.
+-- An id that was used has its message, unless the message was pruned and the id's row says so.
 SELECT dedupe.mesh, dedupe.sender, dedupe.client_message_id
 FROM dedupe
 LEFT JOIN message ON message.message_id = dedupe.message_id
 WHERE (message.message_id IS NULL) <> (dedupe.history_available = 0)
 
 -- name: no_message_without_its_id
--- A message's id is remembered, unless it was forgotten in its time, as the history says.
+-- A message's id is remembered, unless the history says that it was forgotten when it expired.
 SELECT message.seq, message.message_id
 FROM message
 LEFT JOIN dedupe ON dedupe.message_id = message.message_id
@@ -14,7 +14,7 @@ LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotte
 WHERE dedupe.message_id IS NULL AND forgotten.seq IS NULL AND message.seq > (SELECT anchor_seq FROM history_head)
 
 -- name: every_message_is_in_the_history
--- A message stands in the history at its own position.
+-- A message has its entry in the history at its own position.
 SELECT message.seq, message.message_id
 FROM message
 LEFT JOIN history AS entry
@@ -23,7 +23,7 @@ LEFT JOIN history AS entry
 WHERE entry.seq IS NULL AND message.seq > (SELECT anchor_seq FROM history_head)
 
 -- name: every_accept_left_its_id
--- What the history says was accepted consumed its id, which is remembered until the history says it was forgotten.
+-- An accepted entry has its id in the dedupe table, until the history says that the id was forgotten.
 SELECT entry.seq, entry.message_id
 FROM history AS entry
 LEFT JOIN dedupe ON dedupe.message_id = entry.message_id AND dedupe.seq = entry.seq
@@ -31,7 +31,7 @@ LEFT JOIN history AS forgotten ON forgotten.kind = 'dedupe_expired' AND forgotte
 WHERE entry.kind IN ('accepted', 'receipt', 'admin') AND entry.message_id IS NOT NULL AND dedupe.message_id IS NULL AND forgotten.seq IS NULL
 
 -- name: deliveries_have_their_message
--- A delivery has its message as long as it is kept.
+-- A delivery that is kept has its message.
 SELECT delivery.seq, delivery.member
 FROM delivery
 LEFT JOIN message ON message.seq = delivery.seq AND message.message_id = delivery.message_id
@@ -45,7 +45,7 @@ LEFT JOIN message ON message.seq = mention.seq AND message.message_id = mention.
 WHERE message.seq IS NULL
 
 -- name: queue_counts_are_right
--- A member's queue count is the number of its open deliveries, receipts apart.
+-- A member's queue count is the number of its open deliveries without receipts.
 SELECT member.mesh, member.member, member.queue_count, count(delivery.seq)
 FROM member
 LEFT JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member
@@ -54,7 +54,7 @@ GROUP BY member.mesh, member.member, member.queue_count
 HAVING member.queue_count <> count(delivery.seq)
 
 -- name: queues_expire_when_they_say
--- Nothing in a queue expires before the time at which the sweep will look into it.
+-- Nothing in a queue expires before the time at which the sweep will look into that queue.
 SELECT member.mesh, member.member, member.expires_from, min(delivery.expires_at)
 FROM member
 JOIN delivery ON delivery.mesh = member.mesh AND delivery.member = member.member AND delivery.state = 'open'
@@ -62,7 +62,7 @@ GROUP BY member.mesh, member.member, member.expires_from
 HAVING member.expires_from IS NULL OR member.expires_from > min(delivery.expires_at)
 
 -- name: closed_deliveries_have_their_entry
--- A delivery that is closed was closed once, by an entry of the same word.
+-- A closed delivery has exactly one closing entry in the history, of the same kind as its state.
 SELECT delivery.seq, delivery.member, delivery.state, count(entry.seq)
 FROM delivery
 LEFT JOIN history AS entry
@@ -72,7 +72,7 @@ GROUP BY delivery.mesh, delivery.member, delivery.seq, delivery.state
 HAVING count(entry.seq) <> 1
 
 -- name: revoked_members_have_no_queue
--- Nothing waits for a member who is out, and it has no current key and no subscription.
+-- A revoked member has nothing waiting, no current key and no subscription.
 SELECT member.mesh, member.member
 FROM member
 WHERE member.status = 'revoked'
@@ -92,15 +92,15 @@ GROUP BY member.mesh, member.member
 HAVING count(member_key.pubkey) <> 1
 
 -- name: what_was_receipted_is_closed
--- A receipt is taken for a delivery that its recipient acknowledged, or that was otherwise over.
+-- A delivery with a receipt is closed, and is not a receipt itself.
 SELECT mesh, member, seq, state FROM delivery WHERE receipted_at IS NOT NULL AND (state = 'open' OR is_receipt = 1)
 
 -- name: acknowledged_deliveries_say_whether_they_waited
--- Whoever acknowledges a message was sent it, from the store or live.
+-- An acknowledged delivery says whether it had waited or was sent live.
 SELECT mesh, member, seq FROM delivery WHERE state = 'delivered' AND was_stored IS NULL
 
 -- name: sequences_are_remembered
--- Of every device epoch the greatest sequence that was accepted is known.
+-- The greatest accepted sequence of every device epoch is recorded.
 SELECT entry.mesh, entry.sender, entry.epoch, max(entry.sequence), sender_epoch.sequence
 FROM history AS entry
 LEFT JOIN sender_epoch
@@ -110,7 +110,7 @@ GROUP BY entry.mesh, entry.sender, entry.epoch, sender_epoch.sequence
 HAVING sender_epoch.sequence IS NULL OR sender_epoch.sequence < max(entry.sequence)
 
 -- name: every_snapshot_is_in_the_history
--- A snapshot stands in the history at its own position.
+-- A snapshot has its entry in the history at its own position.
 SELECT snapshot.seq
 FROM snapshot
 LEFT JOIN history AS entry
@@ -118,14 +118,14 @@ LEFT JOIN history AS entry
 WHERE entry.seq IS NULL AND snapshot.seq > (SELECT anchor_seq FROM history_head)
 
 -- name: every_snapshot_of_the_history_is_kept
--- What the history says was accepted is in the feed from its first replayable position on.
+-- A snapshot entry of the history has its row in the feed, from the first replayable position on.
 SELECT entry.seq
 FROM history AS entry
 LEFT JOIN snapshot ON snapshot.seq = entry.seq
 WHERE entry.kind = 'snapshot' AND snapshot.seq IS NULL AND entry.seq >= (SELECT min_seq FROM feed)
 
 -- name: payloads_go_by_an_entry
--- A payload is gone iff the history says that it was let go of, as far back as the history goes.
+-- A snapshot's payload is gone exactly if the history says that it was dropped, as far back as the history goes.
 SELECT snapshot.seq
 FROM snapshot
 LEFT JOIN history AS entry
@@ -141,7 +141,7 @@ LEFT JOIN snapshot AS newer
 WHERE snapshot.superseded_seq IS NOT NULL AND newer.seq IS NULL
 
 -- name: documents_know_what_is_current
--- A document's row counts its current snapshots, and those of them that are no deletions.
+-- A document's row has the right counts of its current snapshots, and of those that are not deletions.
 SELECT document.author, document.d, document.currents, document.puts
 FROM document
 LEFT JOIN snapshot
@@ -151,7 +151,7 @@ HAVING document.currents <> count(snapshot.seq)
     OR (document.currents > 0 AND document.puts <> count(CASE WHEN snapshot.o = 'put' THEN 1 END))
 
 -- name: snapshots_have_their_document
--- A snapshot is one of a document that is known.
+-- A snapshot has its document's row.
 SELECT snapshot.seq, snapshot.d
 FROM snapshot
 LEFT JOIN document ON document.author = snapshot.author AND document.d = snapshot.d

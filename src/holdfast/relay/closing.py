@@ -1,4 +1,4 @@
-"""Closing deliveries: a row leaves its queue, the queue's count goes down, and the history says why. Always together."""
+"""Closing deliveries: the row is closed, the queue's count reduced, and the reason appended to the history, together."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _NEWS = frozenset(state.value for state in State if appends_entry(state, Signal.
 
 
 class Delivery(msgspec.Struct, frozen=True):
-    """A row of somebody's queue, with the names that its message goes by; they are unknown if the message is gone."""
+    """A row of a queue, with its message's sender and ids; these are None if the message is gone."""
 
     mesh: str
     member: str
@@ -31,7 +31,7 @@ class Delivery(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """What an acknowledgement did: these positions are closed, now or before; these are no rows of the member."""
+    """The result of an acknowledgement: positions that are closed, now or before, and positions that are not in its queue."""
 
     closed: tuple[int, ...]
     unknown: tuple[int, ...]
@@ -46,16 +46,16 @@ def close(
     reason: str | None = None,
     was_stored: Mapping[int, bool] | None = None,
 ) -> None:
-    """Close open rows for one reason. Rows must be open: the queries that find them say so.
+    """Close rows for one reason. They must be open; the queries that find them select only open ones.
 
-    `was_stored` tells by position whether a message that is acknowledged had waited for its recipient.
+    `was_stored` tells, by position, whether an acknowledged message had waited for its recipient.
     """
     if not rows:
         return
     state = move(TRANSITIONS, State.OPEN, signal)
     kind, waited = Kind(state.value), was_stored or {}
     entries = history.append(transaction, now, [_draft(row, kind, reason, waited.get(row.seq)) for row in rows])
-    # With the entry's time, which may be ahead of the clock: so a closing time tells which positions it lies before.
+    # With the entry's time, which may be ahead of the clock: so closing times are in the order of positions.
     _close_rows(transaction, entries[0].at, rows, state.value, waited)
     for (mesh, member), count in Counter((row.mesh, row.member) for row in rows if not row.is_receipt).items():
         transaction.run(_SQL["take_from_queue"], {"mesh": mesh, "member": member, "count": count})
@@ -64,7 +64,7 @@ def close(
 def acknowledge(
     transaction: Transaction, now: int, mesh: str, member: str, was_stored: Mapping[int, bool]
 ) -> Acknowledged:
-    """Close the positions that the member has on its disk. Rows that were closed before stay as they are."""
+    """Close positions that the member has on its disk. Rows that were closed before stay as they are."""
     wanted = [(mesh, member, seq) for seq in sorted(was_stored)]
     found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), wanted)
     news = [Delivery(*row) for *row, state in found if state in _NEWS]
@@ -74,7 +74,7 @@ def acknowledge(
 
 
 def expire_queue(transaction: Transaction, now: int, mesh: str, member: str, rows_max: int) -> int:
-    """Close messages that have outlived their time in one member's queue; says how many."""
+    """Close expired messages in one member's queue; returns how many."""
     rows = _deliveries(transaction, "expired_messages_of_member", mesh=mesh, member=member, now=now, limit=rows_max)
     close(transaction, now, rows, Signal.TTL_PASSED)
     if len(rows) < rows_max:
@@ -91,7 +91,7 @@ def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[s
         found = _deliveries(transaction, "expired_of_member", mesh=mesh, member=member, now=now, limit=left)
         rows += found
         if len(found) == left:
-            break  # there may be more in this queue, so it stays due
+            break  # this queue may have more expired messages, so it stays due
         looked_through.append((mesh, member))
     close(transaction, now, rows, Signal.TTL_PASSED)
     for mesh, member in looked_through:
@@ -100,26 +100,26 @@ def expire(transaction: Transaction, now: int, rows_max: int) -> Counter[tuple[s
 
 
 def is_due(transaction: Transaction, now: int) -> bool:
-    """Whether there is a queue in which something may have expired."""
+    """Whether a message may have expired in some queue."""
     return bool(transaction.rows(_SQL["due"], {"now": now, "limit": 1}))
 
 
 def drop_queue(transaction: Transaction, now: int, mesh: str, member: str) -> int:
-    """Close everything that waits for a revoked member."""
+    """Close everything that waits for a revoked member; returns how many rows."""
     rows = _deliveries(transaction, "open_of_member", mesh=mesh, member=member)
     close(transaction, now, rows, Signal.MEMBER_REVOKED)
     return len(rows)
 
 
 def take_down(transaction: Transaction, now: int, message_id: str, reason: str) -> int:
-    """Close every delivery of a message that nobody has yet."""
+    """Close all open deliveries of a message; returns how many."""
     rows = _deliveries(transaction, "open_of_message", message_id=message_id)
     close(transaction, now, rows, Signal.TAKEN_DOWN, reason=reason)
     return len(rows)
 
 
 def quarantine(transaction: Transaction, now: int, mesh: str, member: str, seq: int, reason: str) -> bool:
-    """Close a row whose message was damaged on disk; says whether it was open."""
+    """Close a row whose message was damaged on disk; returns whether it was open."""
     found = transaction.lookup(_SQL["rows_of_member"], ("mesh", "member", "seq"), [(mesh, member, seq)])
     rows = [Delivery(*row) for *row, state in found if state == State.OPEN]
     close(transaction, now, rows, Signal.FOUND_CORRUPT, reason=reason)

@@ -1,5 +1,5 @@
 -- name: close
--- Compare-and-set: a row closes once. All at once: every statement is a journey to a server, while everybody else waits.
+-- Compare-and-set: a row closes once. One statement for all rows: each is a round trip to a server, while others wait.
 UPDATE delivery SET state = wanted.state, closed_at = wanted.closed_at, was_stored = CAST(wanted.was_stored AS INTEGER)
 FROM wanted
 WHERE delivery.mesh = wanted.mesh AND delivery.member = wanted.member AND delivery.seq = wanted.seq
@@ -10,7 +10,7 @@ RETURNING delivery.seq
 UPDATE member SET queue_count = queue_count - :count WHERE mesh = :mesh AND member = :member
 
 -- name: expired_messages_of_member
--- What can make room: receipts take none. The message may be gone, by somebody's hand: its delivery expires all the same.
+-- Without receipts, which take no room. The message may have been deleted by hand: its delivery expires all the same.
 SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
        message.sender, message.client_message_id, message.event_id
 FROM delivery INDEXED BY delivery_queue
@@ -21,7 +21,7 @@ ORDER BY delivery.seq
 LIMIT :limit
 
 -- name: due
--- In whose queues something may have expired, those first that wait longest for the sweep. Members are few beside messages.
+-- The members in whose queues something may have expired, the longest due first.
 SELECT mesh, member FROM member WHERE expires_from <= :now ORDER BY expires_from, mesh, member LIMIT :limit
 
 -- name: expired_of_member
@@ -57,7 +57,7 @@ WHERE message.message_id = :message_id AND delivery.state = 'open'
 ORDER BY delivery.member
 
 -- name: rows_of_member
--- Those of the positions that are rows of this member's queue, open or not.
+-- The wanted positions that are rows of this member's queue, open or closed.
 SELECT delivery.mesh, delivery.member, delivery.seq, delivery.message_id, delivery.is_receipt,
        message.sender, message.client_message_id, message.event_id, delivery.state
 FROM wanted

@@ -1,4 +1,4 @@
-"""Readers of the history, by name, each with a checkpoint: what lies behind all of them may be pruned."""
+"""Consumers: registered readers of the history, each with a checkpoint. What all of them have passed may be pruned."""
 
 import msgspec
 
@@ -39,14 +39,14 @@ def move(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int)
         raise Refused(Refusal.CURSOR_AHEAD, f"the log ends at {head.seq}")
     found = transaction.rows(_SQL["consumer"], {"name": name})
     before = Consumer(*found[0]) if found else None
-    # After a restore the consumer starts over in the new log, from wherever it says.
+    # After a restore the consumer starts in the new log, at any position.
     if before and before.log_id == log_id and seq < before.seq:
         raise Refused(Refusal.CHECKPOINT_BACKWARDS, f"the checkpoint is at {before.seq}")
     if before is None:
-        # Record only that there is a reader: an entry for each move would fill the very history that it reads.
+        # Only the registration is recorded: an entry for each move would fill the very history that it reads.
         draft = Draft(kind=Kind.ADMIN, destination_kind="consumer", destination_ref=name)
         history.append(transaction, now, [draft])
-    # Repeating an old position is no move, and does not make sweeps wait for this reader any longer.
+    # Repeating an old position is not a move: it does not make sweeps wait for this reader any longer.
     stands_still = before is not None and before.log_id == log_id and seq == before.seq and seq < head.seq
     moved_at = before.moved_at if before and stands_still else now
     transaction.run(_SQL["move"], {"name": name, "log_id": log_id, "seq": seq, "now": now, "moved_at": moved_at})
@@ -54,12 +54,12 @@ def move(transaction: Transaction, now: int, name: str, log_id: bytes, seq: int)
 
 
 def slowest(transaction: Transaction, since: int) -> int | None:
-    """The least checkpoint of those who moved after `since`; None if there is nobody to wait for."""
+    """The lowest checkpoint of the consumers that moved after `since`; None if there are none."""
     ((seq,),) = transaction.rows(_SQL["slowest"], {"since": since})
     return None if seq is None else int(seq)
 
 
 def furthest(transaction: Transaction) -> int:
-    """The last position that anybody has acknowledged."""
+    """The highest checkpoint of any consumer."""
     ((seq,),) = transaction.rows(_SQL["furthest"])
     return int(seq)

@@ -6,10 +6,10 @@ INSERT INTO consumer (name, log_id, seq, registered_at, moved_at) VALUES (:name,
 ON CONFLICT (name) DO UPDATE SET log_id = excluded.log_id, seq = excluded.seq, moved_at = excluded.moved_at
 
 -- name: slowest
--- The position that no pruning may pass: that of the slowest consumer that still comes.
+-- The position that no pruning may pass: that of the slowest active consumer.
 SELECT min(seq) FROM consumer WHERE moved_at > :since
 
 -- name: furthest
--- What lies behind this is in somebody else's keeping. A checkpoint of the log that this one was restored from counts, too:
--- it was copied with it, so it lies before the fork.
+-- Some consumer has everything up to this position. A checkpoint in the log that this one was restored from counts too: it was
+-- copied with it, so it lies before the fork.
 SELECT coalesce(max(seq), 0) FROM consumer

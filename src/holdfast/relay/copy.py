@@ -1,8 +1,8 @@
-"""Backups of a relay, and relays made from them.
+"""Backups of a relay, and restoring a relay from one.
 
-A backup is a directory (0700) with `relay.db`, both key files, `relay.toml` where there is one, and `backup.json`, which says
-what it holds and keeps a relay from running on it. Whoever has a backup has the relay's secret keys. A restored relay is a fork: it goes on under a new
-log id, because the original may have gone on too.
+A backup is a directory (0700) with `relay.db`, both key files, `relay.toml` if there is one, and `backup.json`, which
+describes it and keeps a relay from running on it. A backup contains the relay's secret keys. A restored relay is a fork:
+it continues under a new log id, because the original may have continued too.
 """
 
 import os
@@ -28,7 +28,7 @@ from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
 
 _FORMAT = 1
-_JOURNALS = ("-wal", "-shm", "-journal")  # left by a removed database: SQLite would take them for the new one's
+_JOURNALS = ("-wal", "-shm", "-journal")  # left by a removed database; SQLite would use them with the new one
 
 
 class CopyBroken(faults.Fault):
@@ -42,7 +42,7 @@ class NotABackup(faults.Fault):
 
 
 class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a backup says of itself."""
+    """The content of `backup.json`: which history the backup holds, and when it was made."""
 
     format: int
     log_id: str
@@ -56,7 +56,7 @@ class Note(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Restored(msgspec.Struct, frozen=True):
-    """Where a restored relay goes on from."""
+    """The result of a restore: the old and the new log, and where they part."""
 
     log_id: str
     seq: int
@@ -66,7 +66,7 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def backup(data: Path, target: Path, *, clock: Clock = wall_clock) -> Note:
-    """Copy a relay, which may be running, into a new directory. The name appears only when the copy is whole and sound."""
+    """Copy a relay, which may be running, into a new directory. It gets its name only when the copy is complete and checked."""
     if target.exists():
         raise faults.FileThere(str(target))
     with closing(migrations.open_to_read(data / DATABASE, SCHEMA)) as engine, _partial(target) as partial:
@@ -84,9 +84,9 @@ def backup(data: Path, target: Path, *, clock: Clock = wall_clock) -> Note:
 
 
 def restore(source: Path, data: Path, *, clock: Clock = wall_clock, random: Random = os.urandom) -> Restored:
-    """Make a relay of a backup, in a directory that has none.
+    """Restore a backup into a directory that has no relay.
 
-    A crash leaves no database there, and a directory that says so: no relay runs on it until the restore was repeated.
+    A crash leaves a directory without a database and with a mark: no relay runs on it until the restore is repeated.
     """
     note = _read_note(source)
     secrets = {name: identity.read_key(source / name) for name in KEY_FILES}
@@ -105,14 +105,14 @@ def restore(source: Path, data: Path, *, clock: Clock = wall_clock, random: Rand
                 identity.write_key(data / name, secrets[name])
         if settings is not None and not (data / SETTINGS).exists():
             files.write_new(data / SETTINGS, settings)
-        (staging / DATABASE).rename(data / DATABASE)  # last, for a directory with a database is a relay's
+        (staging / DATABASE).rename(data / DATABASE)  # last: a directory with a database counts as a relay's
         sync_directory(data)
-        shutil.rmtree(staging, ignore_errors=True)  # beside a database it means nothing
+        shutil.rmtree(staging, ignore_errors=True)  # if it stays, it means nothing beside a database
     return restored
 
 
 def _settings(folder: Path) -> bytes | None:
-    """The text of a directory's settings file, if there is one: retention is part of a relay, so a backup has it."""
+    """The bytes of a directory's settings file; None without one. A backup has it, because retention is part of a relay."""
     try:
         return (folder / SETTINGS).read_bytes()
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def _settings(folder: Path) -> bytes | None:
 
 @contextmanager
 def _partial(target: Path) -> Iterator[Path]:
-    """A new directory beside the target, gone afterwards unless it was renamed."""
+    """A new directory beside the target, which is removed afterwards unless it was renamed."""
     if not target.parent.is_dir():
         raise faults.DirectoryMissing(str(target))
     try:
@@ -137,7 +137,7 @@ def _partial(target: Path) -> Iterator[Path]:
 
 
 def _checked(path: Path, now: int) -> Note:
-    """The note of a copied database, after every rule was checked on the copy itself."""
+    """The note of a copied database, after all checks have passed on the copy."""
     with closing(open_to_read(path)) as copy:
         _refuse_broken(copy)
         with copy.read() as transaction:
@@ -178,7 +178,7 @@ def _refuse_occupied(data: Path, secrets: dict[str, bytes], settings: bytes | No
 
 
 def _clear(staging: Path) -> Path:
-    """Make an empty directory to work in, its name durable before anything else is."""
+    """Make an empty staging directory whose name is durable before anything else is."""
     if staging.exists():
         shutil.rmtree(staging)  # of a restore that was interrupted
     staging.mkdir(mode=0o700)
@@ -189,7 +189,7 @@ def _clear(staging: Path) -> Path:
 def _stage(source: Path, staged: Path, note: Note, clock: Clock, random: Random) -> Restored:
     """Copy the database, bring it up to date, fork its history, and check the result."""
     with closing(SqliteEngine(source, read_only=True)) as engine:
-        migrations.current(engine, SCHEMA)  # refuses what is not a relay's; one of an older Holdfast will do
+        migrations.current(engine, SCHEMA)  # refuses what is not a relay's; an older version is fine
         engine.backup(staged)
     with closing(open_relay(staged, clock=clock, random=random)) as engine:
         with engine.read() as transaction:

@@ -1,4 +1,4 @@
-"""The relay's database: its schema, and what opening it means."""
+"""The relay's database: its schema, and opening it."""
 
 import os
 from pathlib import Path
@@ -15,11 +15,11 @@ from holdfast.store.statements import Statements
 from holdfast.store.world import Clock, Random, wall_clock
 
 EXPORT_READER = "holdfast.relay.exported"
-"""The module that reads for the export; a name, because Arrow comes with it."""
+"""The module that reads for the export; only its name, because importing it loads Arrow."""
 
 LOG_PAGES = 4_000
-"""Pages in the write-ahead log, 16 MiB, before they are copied into the file. A batch of messages writes hundreds of pages, and
-many of them again with the next batch: the longer the log, the fewer are copied, and the fewer batches wait for it."""
+"""Pages in the write-ahead log, 16 MiB, before they are copied into the file. A batch of messages writes hundreds of pages,
+many of them again with the next batch: with a longer log fewer pages are copied, and fewer batches wait for the copying."""
 
 SCHEMA = Schema(
     program="relay",
@@ -42,7 +42,7 @@ SCHEMA = Schema(
 
 
 def prepare(engine: Engine, clock: Clock, random: Random) -> None:
-    """Make an open database fit to be a relay's: ours, up to date, with a log id."""
+    """Prepare an open database for a relay: check that it is ours, migrate it, and give it a log id."""
     migrations.current(engine, SCHEMA)  # refuses what is not ours before anything is touched
     engine.prepare()
     migrations.migrate(engine, SCHEMA, clock)
@@ -59,7 +59,7 @@ def open_relay(where: str | os.PathLike[str], *, clock: Clock = ..., random: Ran
 
 
 def open_relay(where: str | os.PathLike[str], *, clock: Clock = wall_clock, random: Random = os.urandom) -> Engine:
-    """Open a relay's database, a file or by the URL of one on a server; a new one gets its tables."""
+    """Open a relay's database, by a path or a URL; a new one gets its tables."""
     engine = engine_at(where)
     try:
         prepare(engine, clock, random)
@@ -70,15 +70,15 @@ def open_relay(where: str | os.PathLike[str], *, clock: Clock = wall_clock, rand
 
 
 def open_to_read(where: str | os.PathLike[str]) -> Engine:
-    """Open a relay's database without the power to change it."""
+    """Open a relay's database for reading only."""
     return migrations.readable(engine_at(where, read_only=True), SCHEMA)
 
 
 def engine_at(where: str | os.PathLike[str], *, read_only: bool = False) -> Engine:
-    """The engine for a file, or for a database of a server."""
+    """The engine for a path, or for the URL of a database on a server."""
     if not is_url(os.fspath(where)):
         return SqliteEngine(where, read_only=read_only, log_pages=LOG_PAGES)
-    # The driver is large, and a relay with a file needs none.
+    # Imported here, because the driver is large and a relay on a file needs none.
     from holdfast.store.postgres import PostgresEngine
 
     return PostgresEngine(os.fspath(where), read_only=read_only)

@@ -1,6 +1,6 @@
-"""What an accept needs to know of a batch of offers, fetched with one look-up per table, and kept true while it decides.
+"""The state that decides a batch of offers, read with one look-up per table and kept up to date while it is decided.
 
-The accepts of one batch see each other: an id claimed by one is taken for the next, and a place in a queue is used once.
+The offers of one batch see each other: an id used by one is taken for the next, and a place in a queue is used once.
 """
 
 import json
@@ -26,7 +26,7 @@ class Signer(msgspec.Struct, frozen=True):
     """The member that a key belongs to."""
 
     member: str
-    until: int | None  # when the key was rotated out
+    until: int | None  # when the key was replaced
     status: str
     role: str
 
@@ -36,7 +36,7 @@ class Signer(msgspec.Struct, frozen=True):
 
 
 class Earlier(msgspec.Struct):
-    """What was accepted under an id; within a batch its position is filled in when the batch is written."""
+    """The event accepted under an id; within a batch its position is filled in when the batch is written."""
 
     event_id: bytes
     message_id: str
@@ -51,7 +51,7 @@ class Recipient(msgspec.Struct):
 
     status: str
     queue_count: int
-    expires_from: int | None  # nothing in its queue expires before this; None: nothing does
+    expires_from: int | None  # nothing in its queue expires before this; None if nothing waits
     pubkey: str | None
 
 
@@ -131,13 +131,13 @@ def load_meshes(transaction: Transaction, offers: Iterable[Offer]) -> set[str]:
 
 
 def sender_of(offer: Offer, signers: dict[tuple[str, str], Signer]) -> str:
-    """The name under which a signer's sends are kept: its member id, or its key where it is no member."""
+    """The name under which a signer's sends are stored: its member id, or its key if it is no member."""
     signer = signers.get((offer.head.mesh, offer.event.pubkey))
     return _stranger(offer) if signer is None else signer.member
 
 
 def dedupe_keys(offer: Offer, signers: dict[tuple[str, str], Signer]) -> list[tuple[str, str, str]]:
-    """The names under which this send may have been kept: a member may have signed it before it was one."""
+    """The keys under which this send may have been stored: the signer may not have been a member at the time."""
     names = dict.fromkeys((sender_of(offer, signers), _stranger(offer)))
     return [(offer.head.mesh, name, offer.head.client_message_id) for name in names]
 

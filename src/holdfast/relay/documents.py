@@ -1,4 +1,4 @@
-"""The documents that the relay takes and gives over HTTP, for those who write clients: /openapi.json is made of them."""
+"""The documents of the relay's HTTP interface; /openapi.json describes them with these docstrings."""
 
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from holdfast.protocol.event import Event
 
 
 class Accepted(msgspec.Struct, kw_only=True):
-    """A yes: 201 the first time, 200 for the same event again, then with the last two fields."""
+    """An accepted event: 201 the first time, 200 for the same event again, then with the last two fields."""
 
     broker_message_id: str
     client_message_id: str
@@ -25,13 +25,13 @@ class Accepted(msgspec.Struct, kw_only=True):
 
 
 class Answers(msgspec.Struct):
-    """To an array of events: one answer each, in order, and `status` in every one of them."""
+    """The answer to an array of events: one answer for each, in order, each with its `status`."""
 
     answers: list[dict[str, Any]]
 
 
 class MemberKey(msgspec.Struct):
-    """A key that a member has, or had until then."""
+    """A key that a member has, or had until the given time."""
 
     pubkey: Key
     since: int
@@ -39,7 +39,7 @@ class MemberKey(msgspec.Struct):
 
 
 class Member(msgspec.Struct):
-    """Someone in a mesh, with every key that it ever had."""
+    """A member of a mesh, with every key that it ever had."""
 
     member: Identifier
     pubkey: Key | None
@@ -50,7 +50,7 @@ class Member(msgspec.Struct):
 
 
 class Subscriber(msgspec.Struct):
-    """A member that wants what is posted to a topic."""
+    """A subscriber of a topic."""
 
     member: Identifier
     has_key: bool
@@ -86,7 +86,7 @@ class Grant(msgspec.Struct):
 
 
 class Grants(msgspec.Struct):
-    """The reader's own grants."""
+    """The reader's own grants of a topic's keys."""
 
     topic: TopicName
     key_epoch: int
@@ -94,7 +94,7 @@ class Grants(msgspec.Struct):
 
 
 class Fate(msgspec.Struct):
-    """What became of a message for one recipient."""
+    """The fate of a message for one recipient."""
 
     seq: int
     at: int
@@ -108,7 +108,7 @@ class Fate(msgspec.Struct):
 
 
 class Fates(msgspec.Struct):
-    """Everything up to `through_seq`; there may be more behind it."""
+    """All fates up to `through_seq`; there may be more after it."""
 
     log_id: LogId
     through_seq: int
@@ -116,7 +116,7 @@ class Fates(msgspec.Struct):
 
 
 class Send(msgspec.Struct):
-    """Whether an id was consumed; the rest is known if it was."""
+    """Whether an id was used; the other fields are set if it was."""
 
     committed: bool
     event_id: str | None = None
@@ -126,14 +126,14 @@ class Send(msgspec.Struct):
 
 
 class Moderation(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a message is taken down."""
+    """The reason why a message is taken down."""
 
     # No NUL: PostgreSQL cannot store it in a text.
     reason: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
 class Moderated(msgspec.Struct):
-    """How many deliveries were closed by it, and where the history tells of the decision."""
+    """How many deliveries the moderation closed, and its position in the history."""
 
     message_id: str
     closed: int
@@ -158,13 +158,13 @@ class Consumer(msgspec.Struct):
 
 
 class Health(msgspec.Struct):
-    """It lives, or it is ready."""
+    """The state of the process: alive, or ready for requests."""
 
     ok: bool
 
 
 class Limitation(msgspec.Struct, kw_only=True):
-    """What the relay takes at most (NIP-11's names first)."""
+    """The relay's limits (those with NIP-11's names first)."""
 
     max_message_length: int
     max_event_tags: int
@@ -187,14 +187,14 @@ class Limitation(msgspec.Struct, kw_only=True):
 
 
 class Dedupe(msgspec.Struct):
-    """For how long a repeated id is recognised; no days: for ever."""
+    """How long a repeated id is recognised; for ever if no days are given."""
 
     mode: str
     days: int | None
 
 
 class Queue(msgspec.Struct):
-    """What waits for a member, for how long and how much of it."""
+    """The limits of a member's queue: how long messages wait, and how many."""
 
     ttl_days: int
     messages_max: int
@@ -203,20 +203,20 @@ class Queue(msgspec.Struct):
 
 
 class Features(msgspec.Struct):
-    """What devices go by."""
+    """The promises of the relay that devices rely on."""
 
     dedupe: Dedupe
     queue: Queue
 
 
 class ChangesFeed(msgspec.Struct):
-    """From which position on the feed can be replayed."""
+    """The first position from which the feed can be replayed."""
 
     min_seq: int
 
 
 class SnapshotRetention(msgspec.Struct):
-    """Which payloads are kept, and the date of the oldest one, in seconds."""
+    """Which payloads of snapshots are kept, and the date of the oldest one, in seconds."""
 
     mode: str
     recent_count: int
@@ -224,7 +224,7 @@ class SnapshotRetention(msgspec.Struct):
 
 
 class Retained(msgspec.Struct):
-    """What is kept of snapshots."""
+    """The retention of snapshots."""
 
     snapshot_retention: SnapshotRetention
 

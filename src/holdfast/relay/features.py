@@ -1,4 +1,4 @@
-"""What this relay can do, as it says when a daemon asks: its features with their versions and the settings that matter to others."""
+"""The features of this relay, as it tells a daemon: versions, and the settings that matter to devices."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from holdfast.relay.settings import Settings
 
 
 def supported(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Every feature, by the name that it has on the wire."""
+    """Every feature with its parameters, by its name on the wire."""
     retention, queue = settings.retention, settings.queue
     is_scoped = retention.dedupe_mode is DedupeMode.RETENTION_SCOPED
     days = {"dedupe_retention_days": retention.dedupe_retention_days} if is_scoped else {}

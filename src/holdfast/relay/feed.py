@@ -1,8 +1,7 @@
-"""The changes feed as its rows tell: the state at a position, what changed after one, and what somebody asks for by name.
+"""Reading the changes feed: the state at a position, the changes after one, and snapshots by id.
 
-Everything is read in pages, each a short transaction: first what the snapshots are, then the payloads of those that are
-wanted, as many as fit. What was current at a position does not change any more, so pages of one state fit together
-though others write meanwhile.
+Everything is read in pages, each a short transaction: first the snapshots' columns, then the payloads of those that match,
+as many as fit. The state at a position never changes, so its pages fit together although others write meanwhile.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,8 +18,8 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "feed.sql")
 
-PAGE_ROWS = 500  # snapshots that one page looks at
-PAGE_BYTES_MAX = 262_144  # of payloads that one page holds, and one more
+PAGE_ROWS = 500  # snapshots that are examined for one page
+PAGE_BYTES_MAX = 262_144  # of payloads in one page; the last one may exceed it
 CREATED_AT_MAX = 2**62
 
 _NO_CLOCK = VectorClock()
@@ -56,21 +55,21 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Item(msgspec.Struct, frozen=True):
-    """A snapshot on its way to somebody; its payload may be gone."""
+    """A snapshot to send; the payload is None if it was compacted."""
 
     row: Row
     event: bytes | None
 
 
 class Page(msgspec.Struct, frozen=True):
-    """A page of matching snapshots. `last` is the last row that was looked at, matching or not; None: there is no more."""
+    """A page of matching snapshots. `last` is the last row examined, matching or not; None if there are no more."""
 
     items: Sequence[Item]
     last: Row | None
 
 
 def min_seq(transaction: Transaction) -> int:
-    """From which position on the feed can be replayed without a gap."""
+    """The position from which the feed can be replayed without a gap."""
     return int(transaction.rows(_SQL["min_seq"])[0][0])
 
 
@@ -85,7 +84,7 @@ def head_seq(transaction: Transaction) -> int:
 
 
 def check_cursor(transaction: Transaction, since: int) -> int:
-    """Refuse a cursor behind which rows were pruned; returns the head of the history."""
+    """Refuse a cursor after which rows were pruned; returns the head of the history."""
     first, head = min_seq(transaction), head_seq(transaction)
     if since + 1 < first:
         raise Refused(Refusal.CURSOR_EXPIRED, f"since {since} is before min_seq {first}")
@@ -95,7 +94,7 @@ def check_cursor(transaction: Transaction, since: int) -> int:
 
 
 def check_unpruned(transaction: Transaction, author: str, after: int) -> None:
-    """Refuse to go on if rows that were still to be sent have been pruned meanwhile."""
+    """Refuse to continue if rows that were still to be sent have been pruned meanwhile."""
     pruned_seq = transaction.rows(_SQL["pruned_seq"], {"author": author})[0][0]
     if pruned_seq is not None and pruned_seq > after:
         raise Refused(Refusal.CURSOR_EXPIRED, f"position {pruned_seq} was pruned before it was sent, behind {after}")
@@ -162,7 +161,7 @@ def payloads(transaction: Transaction, rows: Sequence[Row]) -> dict[int, bytes |
 
 
 def fitting(rows: Sequence[Row]) -> list[Row]:
-    """As many of the first rows as one page of payloads may hold; always one."""
+    """The first rows whose payloads fit into one page; at least one."""
     size, fit = 0, []
     for row in rows:
         if size >= PAGE_BYTES_MAX:
@@ -173,7 +172,7 @@ def fitting(rows: Sequence[Row]) -> list[Row]:
 
 
 def _document(wanted: Changes) -> str | None:
-    """The one document that is asked for, if it is only one: then the author's others need not be looked at."""
+    """The document that a filter asks for, if it is a single one: then the author's others need not be read."""
     d = wanted.tags.d
     return d[0] if d is not None and len(d) == 1 else None
 
@@ -187,5 +186,5 @@ def _page(transaction: Transaction, looked_at: Sequence[Row], wanted: Sequence[R
     events = payloads(transaction, fit)
     last = looked_at[-1] if looked_at else None
     if len(fit) < len(wanted):
-        last = fit[-1]  # the next page goes on where this one was full
+        last = fit[-1]  # the next page starts where this one was full
     return Page([Item(row, events.get(row.seq)) for row in fit], last)

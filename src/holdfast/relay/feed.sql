@@ -9,14 +9,14 @@ SELECT max(pruned_seq) FROM document WHERE author = :author AND pruned_seq IS NO
 SELECT min(created_at) FROM snapshot WHERE event IS NOT NULL
 
 -- name: changes
--- What was accepted of an author, in the order of the history; without the payloads, which not every filter wants.
+-- An author's accepted snapshots, in the order of the history; without payloads, because not all rows will match.
 SELECT seq, event_id, author, kind, d, o, c, created_at, size, event IS NOT NULL FROM snapshot
 WHERE author = :author AND seq > :after AND seq <= :until
 ORDER BY seq
 LIMIT :limit
 
 -- name: changes_of_document
--- The positions first: they are all in the index of the document, and nothing else of its author is looked at.
+-- The positions first: the document's index has them all, so that nothing else of its author is read.
 SELECT seq, event_id, author, kind, d, o, c, created_at, size, event IS NOT NULL FROM snapshot
 WHERE seq IN (
     SELECT seq FROM snapshot
@@ -33,8 +33,8 @@ ORDER BY seq
 LIMIT :limit
 
 -- name: state
--- What was current of an author's documents at a position, a page in the order of dates: what still is, and what was
--- superseded since. What was superseded before is not looked at, however much it is.
+-- A page of the snapshots that were current at a position, in the order of dates: those that still are, and those superseded
+-- since. Snapshots that were superseded before are not read, however many there are.
 SELECT * FROM (
     SELECT seq, event_id, author, kind, d, o, c, created_at, size, event IS NOT NULL AS is_kept FROM snapshot
     WHERE author = :author AND superseded_seq IS NULL AND seq <= :at
@@ -60,8 +60,8 @@ ORDER BY created_at, event_id
 LIMIT :limit
 
 -- name: newest
--- An author's snapshots whose payload is kept, the newest first; of one second, the smaller id first. The bound stands by
--- itself, for PostgreSQL does not see it in the OR and would read again all that the pages before have brought.
+-- An author's snapshots whose payload is kept, the newest first; of one second, the smaller id first. The bound is a condition
+-- of its own, because PostgreSQL does not see it in the OR and would read all earlier pages again.
 SELECT seq, event_id, author, kind, d, o, c, created_at, size, 1 FROM snapshot
 WHERE author = :author AND event IS NOT NULL AND seq <= :at AND created_at >= :since
   AND created_at <= :before_created_at

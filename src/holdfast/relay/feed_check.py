@@ -1,4 +1,4 @@
-"""Whether the feed knows what is current: every document's snapshots are gone through once more, in the order they came."""
+"""The check of the feed: it decides again, for every document, which snapshot superseded which."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _SQL = Statements(__package__, "feed_check.sql")
 PAGE_DOCUMENTS = 100
 
 Row = tuple[int, int | None, VectorClock]
-"""Position, by which position it is superseded, clock."""
+"""Position, position of the snapshot that superseded it, clock."""
 
 
 def verify(engine: Engine) -> Iterator[Finding]:

@@ -1,7 +1,7 @@
-"""What one connection reads of the feed: its CHANGES and REQ subscriptions, and who may have which.
+"""The feed on one connection: its CHANGES and REQ subscriptions, and which snapshots it may read.
 
-A private relay serves an author's snapshots to a connection that has shown the author's key, and to nobody else; an open one to
-everybody. A subscription id stands for one subscription: the next one with the same id replaces it.
+A private relay serves an author's snapshots only to connections that are authenticated with the author's key; an open relay
+serves them to everybody. A new subscription replaces an old one with the same id.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class FeedReading:
         self._feeds = feeds
         self._say = say
         self._run = run
-        self._pubkeys = pubkeys  # the connection's keys, in the order in which it has shown them
+        self._pubkeys = pubkeys  # the keys that the connection has authenticated with, in order
         self._open: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
 
     def end(self) -> None:
@@ -63,16 +63,16 @@ class FeedReading:
             self.stop(sub)
 
     def stop(self, sub: str) -> bool:
-        """End a subscription; says whether there was one."""
+        """End a subscription; returns whether there was one."""
         opened = self._open.pop(sub, None)
         if opened is None:
             return False
-        self._feeds.leave(opened[0])  # a task that has not begun yet never comes to its own end
+        self._feeds.leave(opened[0])  # a task that is cancelled before it started does not run its own clean-up
         opened[1].cancel()
         return True
 
     async def changes(self, frame: Changes) -> None:
-        """Begin a CHANGES subscription, in the place of one with the same id."""
+        """Begin a CHANGES subscription; it replaces one with the same id."""
         self.stop(frame.sub)
         try:
             wanted = read_changes(bytes(frame.filter))
@@ -82,7 +82,7 @@ class FeedReading:
             await self._say(_changes_refused(frame.sub, refused))
 
     async def request(self, frame: Request) -> None:
-        """Begin a REQ subscription, in the place of one with the same id."""
+        """Begin a REQ subscription; it replaces one with the same id."""
         self.stop(frame.sub)
         try:
             _, *raws = msgspec.structs.astuple(frame)
@@ -96,7 +96,7 @@ class FeedReading:
         most = self._relay.settings.feed.subscriptions_max
         if len(self._open) >= most:
             raise Refused(Refusal.TOO_MANY_SUBSCRIPTIONS, f"a connection may have {most} subscriptions")
-        self._feeds.join(subscription)  # before anything is read: what comes meanwhile wakes it
+        self._feeds.join(subscription)  # before reading, so that rows that come meanwhile wake it
         self._open[subscription.sub] = (subscription, self._run(self._follow(subscription, refusal)))
 
     async def _follow(self, subscription: Subscription, refusal: Callable[[str, Refused], tuple[str, ...]]) -> None:
@@ -118,7 +118,7 @@ class FeedReading:
         raise Refused(Refusal.AUTHOR_ONLY, f"the documents of {author}")
 
     def _authors(self, filters: list[Wanted]) -> list[str]:
-        """The authors whose snapshots a REQ gets: those it names, if it may have them; else all that it may have."""
+        """The authors whose snapshots a REQ gets: those it names, if it may read them; without names all that it may read."""
         named = {author for wanted in filters for author in wanted.authors or ()}
         if all(wanted.authors is not None for wanted in filters):
             for author in named:

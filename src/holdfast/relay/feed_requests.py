@@ -1,6 +1,6 @@
-"""Subscriptions to the feed by REQ: what is kept and matches, the newest first, then EOSE, then whatever comes and matches.
+"""REQ subscriptions to the feed: the matching snapshots that are kept, newest first, then EOSE, then new ones that match.
 
-Filters are served one after the other, and what one of them has brought is not sent again for the next.
+Filters are served one after another, and a snapshot that one of them has sent is not sent again for the next.
 """
 
 from collections import deque
@@ -18,11 +18,11 @@ from holdfast.relay.feed import CREATED_AT_MAX, Page, Row
 from holdfast.relay.relay import Relay
 from holdfast.store.engine import Transaction
 
-MERGED_MAX = 32  # authors whose feeds are read side by side; only an open relay shows more, and then reads all feeds
+MERGED_MAX = 32  # authors whose feeds are merged; for more, which only an open relay serves, all feeds are read
 
 
 class _Served(msgspec.Struct, frozen=True):
-    """A filter that was served; `last` is where its limit ended it, if it did."""
+    """A filter that was served; `last` is the last row if its limit was reached."""
 
     wanted: Wanted
     last: Row | None
@@ -53,9 +53,7 @@ class RequestSubscription(Subscription):
         await self._follow(at)
 
     async def _send_kept(self, wanted: Wanted, at: int, served: Sequence[_Served]) -> Row | None:
-        """Send the snapshots that one filter finds, then the status of compacted ones; returns the last row if the
-        limit was reached.
-        """
+        """Send the snapshots that match a filter, then the status of compacted ones; returns the last row if `limit` was reached."""
         left, last, gone = wanted.limit, None, []
         async for rows in self._pages(wanted, at):
             found = [row for row in rows if row.seq <= at and self._may_have(row) and wanted.match(row.snapshot)][:left]
@@ -76,7 +74,7 @@ class RequestSubscription(Subscription):
             return
         if ALL in self._authors or len(self._authors) > MERGED_MAX:
             pages = self._newest(wanted, at, None)
-        else:  # so that nobody makes us read rows that are neither theirs nor wanted
+        else:  # so that a client cannot make us read rows that it may not have or does not want
             pages = _merged([self._newest(wanted, at, author) for author in self._authors])
         async for rows in pages:
             yield rows
@@ -99,7 +97,7 @@ class RequestSubscription(Subscription):
             for row in fit:
                 event = events.get(row.seq)
                 if event is None:
-                    await self._status(row)  # compacted since we looked
+                    await self._status(row)  # compacted since the rows were read
                 else:
                     await self._say(("EVENT", self.sub, Raw(event)))
             rows = rows[len(fit) :]
@@ -127,12 +125,12 @@ class RequestSubscription(Subscription):
 
 
 async def _merged(streams: Sequence[AsyncIterator[Sequence[Row]]]) -> AsyncIterator[Sequence[Row]]:
-    """The rows of several authors in one order, with a page of each at hand."""
+    """The rows of several authors merged into one order, with one page of each in memory."""
     heads: list[tuple[deque[Row], AsyncIterator[Sequence[Row]]]] = [(deque(), stream) for stream in streams]
     while heads:
         for rows, stream in heads:
             if not rows:
-                async for page in stream:  # the next one only
+                async for page in stream:  # only the next page
                     rows.extend(page)
                     break
         heads = [(rows, stream) for rows, stream in heads if rows]

@@ -1,8 +1,8 @@
-"""What the feed lets go of: payloads that newer snapshots replaced, and whole documents that were deleted long ago.
+"""Sweeps of the feed: dropping payloads that newer snapshots replaced, and whole documents that were deleted long ago.
 
-A payload's row stays, so that whoever replays is told that it was there. A deleted document's rows go, those of a long
-history in several steps; what it knew stays, so that nothing old can come back, and the feed can be replayed without a gap
-only from behind it.
+The row of a dropped payload stays, so that a replay still tells that it was there. All rows of a deleted document are
+dropped, in several steps if its history is long. Its clocks are kept, so that nothing old can come back. After that the
+feed can be replayed without a gap only from a later position.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,9 @@ from holdfast.store.engine import Transaction, Value
 
 
 def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
-    """Drop payloads whose time has come; says how many."""
+    """Drop payloads that are due; returns how many."""
     if feed.retention is FeedRetention.FULL_RETENTION:
-        return 0  # at `now` at the earliest: some may have got their time under another setting
+        return 0  # although some may be due by a time that was set under another setting
     rows = transaction.rows(SQL["due"], {"now": now, "passed": passed, "limit": rows_max})
     for seq, *_ in rows:
         transaction.run(SQL["compact"], {"seq": seq})
@@ -28,9 +28,9 @@ def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings,
 
 
 def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
-    """Drop the oldest deleted documents of authors who have too many; says how many rows.
+    """Drop the oldest deleted documents of authors who have too many; returns how many rows.
 
-    They are at most `rows_max`, and those that stand side by side in one document.
+    At most `rows_max`, plus the current snapshots of one document, which are dropped together.
     """
     if feed.retention is FeedRetention.FULL_RETENTION:
         return 0
@@ -49,7 +49,7 @@ def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSet
 def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list[Pruned], rows_max: int) -> int:
     """Drop a deleted document, or the oldest part of its history; returns the number of rows.
 
-    A document that came back after an earlier pruning keeps what is left of that one, too.
+    A document that came back after an earlier pruning also keeps the clocks of that one.
     """
     document = {"author": author, "d": d}
     superseded = transaction.rows(SQL["oldest_superseded"], {**document, "limit": rows_max})
@@ -69,6 +69,6 @@ def _prune(transaction: Transaction, now: int, author: str, d: str, pruned: list
 
 
 def _left(pruned: Iterable[Pruned]) -> str:
-    """The snapshots to remember of those that go: the ones that no other dominates."""
+    """The dropped snapshots to remember, as text: those that no other dominates."""
     known = {one.clock: one for one in pruned}
     return write_pruned(known[clock] for clock in frontier(known))

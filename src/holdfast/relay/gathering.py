@@ -1,7 +1,7 @@
-"""Those who ask at about the same time are served together: one piece of work on a thread, however many wait for it.
+"""Gathering: questions that come at about the same time are answered together, in one piece of work on a thread.
 
-Under load a thread's wake-up and whatever else a piece of work takes are then shared by all who came while the last piece
-was done; when nobody else asks, one is served at once and alone.
+Under load the cost of waking a thread is shared by all questions that came during the last piece of work; without load a
+question is answered at once, alone.
 """
 
 import asyncio
@@ -10,20 +10,20 @@ from concurrent.futures import Executor
 from typing import Generic, TypeVar
 
 TOGETHER_MAX = 100
-"""How many are served by one piece of work at most, so that a caller's wait is bounded."""
+"""How many questions one piece of work answers at most, which bounds a caller's wait."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 Outcome = tuple[A] | Exception
-"""What was found, or what kept it from being found."""
+"""The answer, or the exception that prevented it."""
 
 HandOn = Callable[[Sequence[tuple[Q, tuple[A] | Exception]]], None]
-"""Takes all that one piece of work has found, on the event loop."""
+"""Called on the event loop with the questions and outcomes of one piece of work."""
 
 
 class Gathering(Generic[Q, A]):
-    """Serves the callers of one event loop. Without an executor each question is answered at once, by itself."""
+    """Answers the questions of one event loop. Without an executor each is answered at once, by itself."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Gathering(Generic[Q, A]):
             self._hand_on([(question, self._outcomes([question])[0])])
             return
         self._waiting.append(question)
-        if not self._begins_soon:  # questions of the same turn of the loop join this piece of work
+        if not self._begins_soon:  # further questions of this turn of the loop join the same piece of work
             self._begins_soon = True
             loop = asyncio.get_running_loop()
             loop.call_soon(self._begin, loop)
@@ -62,7 +62,7 @@ class Gathering(Generic[Q, A]):
         self, loop: asyncio.AbstractEventLoop, asked: Sequence[Q], done: "asyncio.Future[list[Outcome[A]]]"
     ) -> None:
         self._free += 1
-        if not done.cancelled():  # else the loop ends, and with it everybody who waits
+        if not done.cancelled():  # cancelled only when the loop ends, and all callers with it
             self._hand_on(list(zip(asked, done.result(), strict=True)))
         self._begin(loop)
 

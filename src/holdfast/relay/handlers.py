@@ -1,4 +1,4 @@
-"""What the relay answers to a request, route by route, and to whom."""
+"""The relay's HTTP handlers, route by route, with who may call them."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Handlers:
-    """The routes of a relay, and what happens there."""
+    """The routes of a relay and their handlers."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Handlers:
         self._is_draining = is_draining
         self._clock = clock
         self._auth = HttpAuth(clock)
-        self._counting: asyncio.Future[bytes] | None = None  # the reading of the metrics that is under way
+        self._counting: asyncio.Future[bytes] | None = None  # the metrics that are being collected
         self.routes = RouteTable(self._routes())
 
     def _routes(self) -> list[Route]:
@@ -249,7 +249,7 @@ class Handlers:
         return Reply(
             body=msgspec.json.encode(document),
             content_type=information.NOSTR_JSON if wanted else "application/json",
-            headers={"access-control-allow-origin": "*"},  # NIP-11 asks for it, and it is no secret
+            headers={"access-control-allow-origin": "*"},  # NIP-11 requires it, and the document is public
         )
 
     async def _get_livez(self, request: Request) -> Reply:
@@ -263,7 +263,7 @@ class Handlers:
         return json_reply(documents.Health(ok=True))
 
     async def _get_metrics(self, request: Request) -> Reply:
-        # One reading for all who ask meanwhile: it goes through all members, and anybody may ask.
+        # Collected once for all concurrent requests: it reads all members, and anybody may ask.
         if self._counting is None or self._counting.done():
             self._counting = asyncio.ensure_future(self._relay.off_the_loop(self._metrics.text))
         return Reply(body=await asyncio.shield(self._counting), content_type=METRICS_TEXT)
@@ -273,7 +273,7 @@ class Handlers:
         return json_reply(information.openapi(self.routes.routes, url))
 
     def _signed(self, request: Request) -> Event:
-        """Who signed this request; the signature is still to be spent, once the signer was found to be allowed."""
+        """The event that signs this request. It is marked as used (`spend`) only once the signer is known to be allowed."""
         scheme, credentials = _credentials(request)
         if scheme != NOSTR.lower():
             raise Refused(Refusal.AUTH_REQUIRED, "this takes an Authorization header with a signed event (NIP-98)")
@@ -297,7 +297,7 @@ class Handlers:
         return name
 
     def _operator(self, request: Request) -> Event:
-        """The operator who signed this request; the signature is spent."""
+        """The event of the operator who signed this request, marked as used."""
         signed = self._signed(request)
         if not self._relay.is_operator(signed.pubkey):
             raise Refused(Refusal.NOT_PERMITTED, "this is for the relay's operators")

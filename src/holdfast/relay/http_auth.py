@@ -1,8 +1,8 @@
-"""Who asks over HTTP: a signature for this request and this minute, which counts once and not across a restart.
+"""Authentication over HTTP: an event signed for one request, valid for a minute, once, and not across a restart.
 
-The address is compared with those that the relay knows itself to have, never with what the request says of its host:
-whoever is given such an event for another server cannot use it here. An event is remembered as used only when its signer
-was found to be somebody: strangers are refused each time, and must not fill the memory that keeps others safe.
+The address in the event is compared with the relay's own addresses, never with the request's Host header: so an event that
+was made for another server cannot be used here. Only events of known signers are remembered as used: strangers are refused
+each time, and must not fill the memory that protects the others.
 """
 
 from collections import Counter
@@ -15,13 +15,13 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock
 
-WINDOW_S = 60  # how far the event's date may be from ours, in both directions
+WINDOW_S = 60  # how far the event's date may be from our clock, either way
 SEEN_MAX = 100_000  # events remembered at once
-SEEN_OF_KEY_MAX = 2_000  # and of one signer; more in one window than anybody honest needs
+SEEN_OF_KEY_MAX = 2_000  # and of one signer; more than an honest client needs in one window
 
 
 class HttpAuth:
-    """Tells who signed a request, and takes no signature twice."""
+    """Verifies signed requests, and takes no signature twice."""
 
     def __init__(self, clock: Clock, seen_max: int = SEEN_MAX, seen_of_key_max: int = SEEN_OF_KEY_MAX) -> None:
         self._clock = clock
@@ -30,17 +30,16 @@ class HttpAuth:
         self._started_s = clock() // SECOND
         self._seen: set[str] = set()
         self._seen_of_key: Counter[str] = Counter()
-        self._forget: list[
-            tuple[int, str, str]
-        ] = []  # (when to forget it in seconds, event id, signer), the earliest first
+        # A heap of (when to forget it, in seconds; event id; signer).
+        self._forget: list[tuple[int, str, str]] = []
 
     def verify(self, credentials: str, method: str, urls: Collection[str], body: bytes) -> Event:
-        """The verified event that somebody signed for this request; `urls` are all the ways to write its address."""
+        """The verified event that signs this request; `urls` are all spellings of its address."""
         event = http_auth.read(credentials, method, urls, body)
         now_s = self._clock() // SECOND
         if abs(event.created_at - now_s) > WINDOW_S:
             raise http_auth.failed(f"it is dated {event.created_at}, the relay's clock says {now_s}")
-        if event.created_at < self._started_s <= now_s:  # a clock that was set back must not lock everybody out
+        if event.created_at < self._started_s <= now_s:  # not if the clock was set back: that would lock everybody out
             raise http_auth.failed(
                 f"it is dated {event.created_at}, before the relay started at {self._started_s}, "
                 "which cannot know whether it was used then; sign the request anew"

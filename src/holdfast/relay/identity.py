@@ -1,7 +1,7 @@
-"""Who the relay is: its own key, and whose word it takes as an operator's.
+"""The relay's identity: its own key, and the keys of its operators.
 
-Both keys of a data directory are files of text (nsec) that only their owner may read. They are made once, whole or not
-at all, and never overwritten.
+Both keys of a data directory are text files (nsec) that only their owner may read. They are made once, atomically, and
+never overwritten.
 """
 
 import os
@@ -22,8 +22,8 @@ RELAY_KEY = "relay.key"
 OPERATOR_KEY = "operator.key"
 KEY_FILES = (RELAY_KEY, OPERATOR_KEY)
 MOVED = "relay.db.moved"  # the database of a relay that now keeps everything on a server; see moving.py
-BACKUP_NOTE = "backup.json"  # only a backup has it; see copy.py
-RESTORING = "restore.partial"  # only an unfinished restore has it beside no database; see copy.py
+BACKUP_NOTE = "backup.json"  # only in a backup; see copy.py
+RESTORING = "restore.partial"  # without a database beside it: an unfinished restore; see copy.py
 
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _FILE_BYTES_MAX = 256
@@ -72,7 +72,7 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def load(cls, data: Path, random: Random, operators: Sequence[str] = ()) -> "Identity":
-        """The keys of a data directory, made when missing; `operators` are the settings' own."""
+        """The keys of a data directory, made if missing; `operators` are further ones from the settings."""
         _refuse_what_is_no_home(data)
         secret = _load_or_make(data / RELAY_KEY, random)
         operator = _load_or_make(data / OPERATOR_KEY, random)
@@ -80,18 +80,18 @@ class Identity(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, data: Path) -> "Identity":
-        """The keys of a directory that a relay has run on; nothing is made."""
+        """The keys of a directory that a relay has run on; missing ones are not made."""
         secret, operator = (read_key(data / name) for name in KEY_FILES)
         return cls(secret, keys.public_key(secret), _operators(operator, ()))
 
     def __repr__(self) -> str:
-        return f"Identity(pubkey={self.pubkey!r}, operators={self.operators!r})"  # a log must not learn the secret
+        return f"Identity(pubkey={self.pubkey!r}, operators={self.operators!r})"  # without the secret, for logs
 
 
 def read_key(path: Path) -> bytes:
     """The secret key in a file that only its owner can open."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # else a pipe of that name would be waited for
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # so that a pipe of that name does not block
     except OSError as error:
         raise files.meaning(error, path) from error
     try:
@@ -115,14 +115,14 @@ def _check_mode(mode: int, path: Path) -> None:
 
 
 def write_key(path: Path, secret: bytes) -> None:
-    """Put a key into a new file."""
+    """Write a secret key into a new file."""
     files.write_new(path, keys.nsec(secret).encode() + b"\n")
 
 
 def _load_or_make(path: Path, random: Random) -> bytes:
     with suppress(faults.FileMissing):
         return read_key(path)
-    with suppress(faults.FileThere):  # another process was faster, and its key counts
+    with suppress(faults.FileThere):  # another process was faster: its key is used
         write_key(path, random(keys.SECRET_BYTES))
     return read_key(path)
 
@@ -141,7 +141,7 @@ def _operators(own: bytes, named: Sequence[str]) -> tuple[str, ...]:
 
 
 def public_keys(named: Sequence[str]) -> frozenset[str]:
-    """The keys that the settings name, in hex."""
+    """The public keys that the settings name, in hex."""
     return frozenset(map(_public_key, named))
 
 

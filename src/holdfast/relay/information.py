@@ -1,4 +1,4 @@
-"""What the relay says of itself: the NIP-11 document with its true limits, and the description of its HTTP interface."""
+"""The relay's documents about itself: NIP-11 with its real limits, and OpenAPI."""
 
 from collections.abc import Sequence
 from importlib.metadata import version

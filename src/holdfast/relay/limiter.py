@@ -1,7 +1,7 @@
-"""How fast one key may publish, in whatever mesh: a bucket of tokens each, refilled steadily.
+"""The rate limiter: how fast one key may publish, over all meshes, by a token bucket for each key.
 
-The same bytes are free a few times per window: a retry after a lost answer must not cost twice, and somebody who repeats
-one event for ever must not be free. An estimate in memory: it starts full after a restart, and is no part of any promise.
+Repeating the same bytes is free a few times per window: a retry after a lost answer must not cost twice, but repeating
+one event for ever must not be free. The buckets are in memory only; they start full after a restart.
 """
 
 import math
@@ -14,8 +14,8 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay.settings import Limits
 
-SENDERS_MAX = 100_000  # remembered at once; the longest unseen one is forgotten, and would start full again
-EVENTS_MAX = 10_000  # likewise, of counted events; an accepted one needs no place here, for its id is known
+SENDERS_MAX = 100_000  # remembered at once; the longest unseen one is forgotten, and starts full again
+EVENTS_MAX = 10_000  # counted events remembered at once; accepted ones need not be, because the store knows their id
 
 
 class _Bucket(msgspec.Struct):
@@ -29,7 +29,7 @@ class _Seen(msgspec.Struct):
 
 
 class TooFast(Refused):
-    """A key publishes more than its share."""
+    """The refusal of a key that publishes too fast."""
 
     def __init__(self, messages_per_s: float, wait_s: int) -> None:
         super().__init__(Refusal.RATE_LIMITED, f"more than {messages_per_s:g} a second")
@@ -46,11 +46,11 @@ class Limiter:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()
 
     def check(self, pubkey: str, event_id: str, now: int) -> None:
-        """Refuse an event that comes too soon."""
+        """Refuse an event if its key publishes too fast."""
         self._refuse(self.wait_s(pubkey, event_id, now))
 
     def check_debt(self, pubkey: str, now: int) -> None:
-        """Refuse a sender who has not yet made up for the useless events that it was charged for."""
+        """Refuse a sender that still owes tokens for useless events that it was charged for."""
         self._refuse(self.debt_s(pubkey, now))
 
     def _refuse(self, wait_s: int) -> None:
@@ -72,19 +72,19 @@ class Limiter:
             return 0
 
     def charge(self, pubkey: str, now: int) -> None:
-        """Charge a key for an event that passed for free and turned out to be useless."""
+        """Charge a key for an event that was not counted at first and turned out to be useless."""
         with self._lock:
             bucket = self._refilled(pubkey, now)
             bucket.tokens = max(bucket.tokens - 1, -float(self._limits.messages_burst))
 
     def debt_s(self, pubkey: str, now: int) -> int:
-        """Seconds until a key has made up for what it was charged; 0 if it owes nothing."""
+        """Seconds until a key owes nothing; 0 if it owes nothing now."""
         with self._lock:
             tokens = self._refilled(pubkey, now).tokens
             return 0 if tokens >= 0 else math.ceil(-tokens / self._limits.messages_per_s)
 
     def _is_free(self, event_id: str, now: int) -> bool:
-        """Whether these bytes were counted a moment ago and may be repeated for free."""
+        """Whether this event was counted in this window and may be repeated for free."""
         seen = self._seen.get(event_id)
         if seen is None or now - seen.since > self._limits.free_repeats_window_s * SECOND:
             return False
@@ -98,7 +98,7 @@ class Limiter:
             _trim(self._buckets, SENDERS_MAX)
         gained = max(0, now - bucket.at) / SECOND * self._limits.messages_per_s
         bucket.tokens = min(float(self._limits.messages_burst), bucket.tokens + gained)
-        # Even if the clock was set back: that earns no tokens, but nobody waits until it has caught up.
+        # Even if the clock was set back: that earns no tokens, but nobody has to wait until it has caught up.
         bucket.at = now
         self._buckets.move_to_end(key)
         return bucket

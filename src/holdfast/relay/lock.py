@@ -1,9 +1,7 @@
-"""One relay per data directory: whoever holds the lock on its `relay.pid` has the directory to itself.
+"""One relay per data directory: the process that holds the lock on its `relay.pid` has the directory to itself.
 
-The file says who: the number of the process and, once it serves, its address.
-
-The kernel lets go of the lock when its process ends, however it ends. The file stays: removing it could leave two
-processes with a lock each, on two files that had one name.
+The file holds the id of the process and, once it serves, its address. The kernel releases the lock when the process ends,
+however it ends. The file stays: removing it could leave two processes each with a lock, on two files of the same name.
 """
 
 import errno
@@ -52,7 +50,7 @@ def note_address(data: Path, url: str) -> None:
 
 
 def address(data: Path) -> str:
-    """Where the relay that runs on a directory can be reached."""
+    """The address of the relay that runs on a directory."""
     path = data / PID_FILE
     try:
         with path.open("rb") as file:

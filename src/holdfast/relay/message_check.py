@@ -1,4 +1,4 @@
-"""Compares every waiting message with the digest that was written when it was accepted."""
+"""The check of messages: each waiting one is compared with the digest written when it was accepted."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
--- What nobody waits for any more harms nobody: a message that was found out when it was to be sent is quarantined.
+-- Only messages with open deliveries: one that was found damaged when it was to be sent is quarantined already.
 -- name: waiting
 SELECT seq, message_id, event_id, event, digest
 FROM message

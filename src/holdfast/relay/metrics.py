@@ -1,4 +1,4 @@
-"""What the relay counts, for Prometheus: a registry of its own, names that begin with holdfast_."""
+"""The relay's metrics for Prometheus."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ _BATCHES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
 
 class Metrics(Counts):
-    """Counts of one relay."""
+    """The metrics of one relay."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Metrics(Counts):
         self._offered.add(events)
 
     def answered(self) -> dict[str, int]:
-        """How often each answer was given since the start."""
+        """How often each answer code was given since the start."""
         return {str(code): count for (code,), count in self._answers.counts().items()}
 
     def notice(self, code: str) -> None:
@@ -55,7 +55,7 @@ class Metrics(Counts):
 
 
 class _Offered(Collector):
-    """How many events were offered at once, as a histogram; plain numbers, as in a tally."""
+    """A histogram of how many events were offered at once; plain numbers, as in `Tally`."""
 
     def __init__(self) -> None:
         self._requests = [0] * (len(_BATCHES) + 1)

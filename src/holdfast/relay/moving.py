@@ -1,8 +1,8 @@
-"""A relay's database from its file to a server: everything or nothing, compared row by row before it counts.
+"""Moving a relay's database from its file to a server: everything or nothing, compared row by row before the commit.
 
-The history goes on where it was, under the same log id, so the file must not: it gets another name, and a directory in which
-it has that name runs no relay without its store. All rows arrive in one transaction, in which they are read back, counted and
-checked by every rule and along the chain. A move that was interrupted is simply repeated.
+The history continues under the same log id, so the file must not be used any more: it is renamed, and a directory with the
+renamed file runs a relay only with its store. All rows are written in one transaction, in which they are read back,
+counted, and checked by all rules and along the chain. An interrupted move is simply repeated.
 """
 
 import hashlib
@@ -26,16 +26,16 @@ from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import Clock, Random, wall_clock
 
 PAGE_ROWS = 500
-"""How many rows are carried at once."""
+"""How many rows are copied at once."""
 
 PAGE_BLOCKS = 16
 """How many blocks of the server's file are read back at once."""
 
 _OWN = frozenset({"holdfast_migration"})  # the new database has its own
-_BEGUN = ("history_head", "forgotten", "feed")  # what a new database begins with; those rows make room
+_BEGUN = ("history_head", "forgotten", "feed")  # tables that have a row in a new database; it is replaced
 
 Progress = Callable[[str, int, int], None]
-"""Told the table, how many of all rows were carried or compared, and how many steps there are."""
+"""Called with the table, how many rows of all were copied or compared, and the total of such steps."""
 
 
 class StoreOccupied(faults.Fault):
@@ -49,7 +49,7 @@ class MoveBroken(faults.Fault):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """The result of a move: where the history stands, and how many rows each table has."""
+    """The result of a move: the end of the history, and how many rows each table has."""
 
     log_id: str
     seq: int
@@ -71,7 +71,7 @@ def move(data: Path, store: str, told: Progress = lambda table, done, total: Non
 
 
 def fork(store: str, *, clock: Clock = wall_clock, random: Random = os.urandom) -> tuple[str, int]:
-    """Let a database that was restored to an earlier moment go on under a new log id; returns that id and its first entry."""
+    """Continue a database that was restored to an earlier moment under a new log id; returns that id and its first position."""
     opened = closing(open_relay(store, clock=clock, random=random))
     with opened as engine, alone_on(engine), engine.write() as transaction:
         history.fork(transaction, clock(), random(LOG_ID_BYTES))
@@ -155,7 +155,7 @@ class _Carrying:
 
 
 def read_back(here: Transaction, table: str, columns: list[str]) -> Iterator[list[Row]]:
-    """The rows of a table on the server as they lie, some blocks at a time. In any other order, each page would be sorted anew."""
+    """The rows of a table on the server in physical order, some blocks at a time; any other order would be sorted per page."""
     names = ", ".join(columns)
     statement = f"SELECT {names} FROM {table} WHERE ctid >= CAST(:first AS tid) AND ctid < CAST(:end AS tid)"  # noqa: S608 - names of ours
     size = "SELECT pg_relation_size(CAST(:name AS regclass)) / CAST(current_setting('block_size') AS bigint)"
@@ -165,7 +165,7 @@ def read_back(here: Transaction, table: str, columns: list[str]) -> Iterator[lis
 
 
 def _key(there: Transaction, table: str) -> list[str]:
-    """The columns that a table's rows are ordered by: the rowid, or the primary key where there is none."""
+    """The columns to order a table's rows by: the rowid, or the primary key of a table without one."""
     if there.rows("SELECT 1 FROM pragma_table_list WHERE name = :table AND NOT wr", {"table": table}):
         return ["rowid"]
     found = there.rows("SELECT name FROM pragma_table_info(:table) WHERE pk > 0 ORDER BY pk", {"table": table})
@@ -173,7 +173,7 @@ def _key(there: Transaction, table: str) -> list[str]:
 
 
 class _Within:
-    """A database as seen by a transaction that is not committed yet, so that checks can run before the commit."""
+    """An engine whose reads run inside an open transaction, so that checks can run before the commit."""
 
     is_shared = True
 
@@ -198,7 +198,7 @@ class _Within:
         raise NotImplementedError
 
     def damage(self) -> list[str]:
-        return []  # all of it was just read
+        return []  # all rows were just read
 
     def close(self) -> None:
         pass

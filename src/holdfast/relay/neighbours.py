@@ -1,7 +1,7 @@
-"""What relays on one database tell each other through it: whose key they share, who took a queue, who is being handed the state.
+"""State that relays on one database share through it: their common key, which connection has a queue, running bootstraps.
 
-Only rows are shared. Whatever a relay keeps in its own memory it keeps for its own connections, and looks here for what the
-others did: soon after they say that they wrote, and once a moment whether they say so or not.
+Only rows are shared; a relay's memory is about its own connections. It reads here what the others did: soon after a notice
+that they wrote, and at regular intervals in any case.
 """
 
 from collections.abc import Iterable
@@ -25,14 +25,14 @@ class OtherRelay(faults.Fault):
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The positions up to which a relay has looked: in the history, and in the numbers by which queues were taken."""
+    """How far a relay has read what others wrote: a position of the history, and the last number of a taken queue."""
 
     seq: int
     number: int
 
 
 def claim_key(transaction: Transaction, pubkey: str) -> None:
-    """Claim the database for this relay's key, or refuse: devices know a relay by its key, and would turn away from another."""
+    """Claim the database for this relay's key; raises OtherRelay if it has another: devices know a relay by its key."""
     transaction.run(_SQL["claim_key"], {"pubkey": pubkey})
     ((found,),) = transaction.rows(_SQL["key"])
     if found != pubkey:
@@ -40,25 +40,25 @@ def claim_key(transaction: Transaction, pubkey: str) -> None:
 
 
 def take_queue(transaction: Transaction, mesh: str, member: str) -> int:
-    """Give a member's queue to a new connection, at whichever relay the one before it is; returns the number of this taking."""
+    """Give a member's queue to a new connection, whichever relay the old one is at; returns the number of this taking."""
     number = _last_number(transaction) + 1
     transaction.run(_SQL["take_queue"], {"mesh": mesh, "member": member, "number": number})
     return number
 
 
 def is_taken(transaction: Transaction, mesh: str, member: str, number: int) -> bool:
-    """Whether a connection that came later has the queue."""
+    """Whether a later connection has taken the queue since taking `number`."""
     found = transaction.rows(_SQL["taken_by"], {"mesh": mesh, "member": member})
     return bool(found) and found[0][0] > number
 
 
 def seen(transaction: Transaction) -> Seen:
-    """The current positions: what other relays write from here on is still to be seen."""
+    """The current positions; what other relays write after them is still to be read."""
     return Seen(history.head(transaction).seq, _last_number(transaction))
 
 
 def changed_since(transaction: Transaction, before: Seen) -> tuple[Seen, list[tuple[str, str]]]:
-    """The current positions, and the members whose right to read may have ended since `before`."""
+    """The current positions, and the (mesh, member) whose right to read may have ended since `before`."""
     now = seen(transaction)
     taken = transaction.rows(_SQL["taken_since"], {"after": before.number}) if now.number > before.number else []
     decided = transaction.rows(_SQL["administered_since"], {"after": before.seq}) if now.seq > before.seq else []
@@ -66,7 +66,7 @@ def changed_since(transaction: Transaction, before: Seen) -> tuple[Seen, list[tu
 
 
 def begin_bootstrap(transaction: Transaction, key: str, began_at: int) -> int:
-    """Hold back compaction during a bootstrap; returns the position whose state is handed over."""
+    """Hold back compaction during a bootstrap; returns the position whose state it sends."""
     transaction.run(_SQL["begin_bootstrap"], {"key": key, "began_at": began_at})
     return history.head(transaction).seq
 
@@ -93,7 +93,7 @@ def _ended(decided: Iterable[tuple[str, bytes]]) -> list[tuple[str, str]]:
 
 
 def _read(detail: bytes) -> Action | None:
-    """The action that another relay carried out; None if only a newer relay knows it."""
+    """The action in an entry's detail; None if only a newer relay understands it."""
     try:
         return read_action(detail.decode())
     except Refused:

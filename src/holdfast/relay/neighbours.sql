@@ -18,7 +18,7 @@ SELECT number FROM queue_reader WHERE mesh = :mesh AND member = :member
 SELECT mesh, member FROM queue_reader WHERE number > :after
 
 -- name: administered_since
--- The actions that were decided after a position; some of them end what somebody reads.
+-- The administration after a position; some actions end a member's right to read.
 SELECT mesh, detail FROM history WHERE seq > :after AND kind = 'admin' AND mesh IS NOT NULL
 
 -- name: begin_bootstrap
@@ -31,5 +31,5 @@ DELETE FROM bootstrap WHERE key = :key
 SELECT count(*) FROM bootstrap WHERE began_at > :after
 
 -- name: drop_old_bootstraps
--- Of relays that ended without a word: they hold back nothing any more.
+-- Bootstraps that ran out of time, or whose relay died: they no longer hold back compaction.
 DELETE FROM bootstrap WHERE began_at <= :until

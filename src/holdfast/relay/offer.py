@@ -1,4 +1,4 @@
-"""What somebody offers to the relay: an event that is authentic and well-formed, and nothing decided about it yet."""
+"""Offers: published events that are well-formed, before the relay has decided about them."""
 
 from collections.abc import Callable
 
@@ -31,20 +31,20 @@ _READERS: dict[int, Callable[[Event], Said]] = {
 
 
 Lane = tuple[str, str, str, str]
-"""Where order counts: one sender and, in one mesh, one destination of one kind."""
+"""Offers of one lane keep their order: the same sender, mesh, and kind and name of destination."""
 
 
 class Offer(msgspec.Struct, frozen=True):
-    """An event, what it says, and the bytes it came in."""
+    """An event, its parsed meaning, and the bytes it came in."""
 
     event: Event
     said: Said
     raw: bytes
-    # Parts of the event and its content, kept because they are needed again and again:
+    # Derived from the event and stored, because they are needed repeatedly:
     head: Head
     event_id: bytes
-    lane: Lane  # by the sender's device, not its key, which may change between two sends
-    lanes: frozenset[Lane]  # by its key, too: a restored device goes on under another epoch
+    lane: Lane  # by the sender's device (its epoch), because its key may change between two sends
+    lanes: frozenset[Lane]  # the lane, and the one by key: a restored device continues under another epoch
 
     @classmethod
     def of(cls, event: Event, said: Said, raw: bytes) -> "Offer":
@@ -55,7 +55,7 @@ class Offer(msgspec.Struct, frozen=True):
 
 
 def _place(said: Said) -> tuple[str, str, str]:
-    """The destination part of a lane, within which events keep their order; the sender is the other part."""
+    """The destination part of a lane; the sender is the other part."""
     if isinstance(said, Administration):
         return said.head.mesh, "admin", ""
     if isinstance(said, Receipt):  # a full queue must not hold up receipts
@@ -64,7 +64,7 @@ def _place(said: Said) -> tuple[str, str, str]:
 
 
 def read(raw: bytes) -> Offer | SnapshotOffer:
-    """The offer in somebody's bytes, except for its signature and its date."""
+    """The offer in bytes from anybody; its signature and its date are not checked yet."""
     event = decode(raw)
     check_id(event)
     if event.kind in SYNC_KINDS:
@@ -79,8 +79,8 @@ def read(raw: bytes) -> Offer | SnapshotOffer:
 def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before: int) -> None:
     """Refuse an event dated in the future, or before the time for which ids are remembered.
 
-    Ids may have been forgotten under a shorter window than today's: nothing from that time is taken, whatever is set
-    now.
+    Ids may have been forgotten under a shorter window than today's: events from before `forgotten_before` are refused,
+    whatever is set now.
     """
     created_at = offer.event.created_at
     refusal = clock_refusal(created_at, now, window_days)
@@ -91,7 +91,7 @@ def check_date(offer: Offer, now: int, window_days: int | None, forgotten_before
 
 
 def check_consent(offer: Offer | SnapshotOffer) -> None:
-    """Refuse an event that lacks the second signature it needs. As dear as a signature, so kept off loop and writer."""
+    """Refuse an event without the countersignature it needs. As slow as a signature, so not for the loop or the writer."""
     if not isinstance(offer.said, Administration):
         return
     action = offer.said.action

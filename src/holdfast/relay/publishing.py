@@ -1,4 +1,4 @@
-"""Publishing: the hot path. A body is one event or an array of them; every event gets its own answer."""
+"""Publishing over HTTP: a body is one event or an array of them, and every event gets its own answer."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,7 +21,7 @@ _ABSENT = Raw(b"")
 
 
 class Publisher:
-    """Hands events to the relay, and counts its answers."""
+    """Passes events to the relay, and counts its answers."""
 
     def __init__(self, relay: Relay, metrics: Metrics) -> None:
         self._relay = relay
@@ -35,7 +35,7 @@ class Publisher:
         return answers
 
     async def body(self, body: bytes, local: bool, met: str | None = None) -> Reply:
-        """The reply to a publishing request; `met` is the log id by which its sender knows this relay, if it sends one."""
+        """The reply to a publishing request; `met` is the log id that the sender expects of this relay, if it sent one."""
         self._check_met(met)
         is_array = _is_array(body)
         answers = await self.events(self._split(body) if is_array else [body], local)
@@ -44,7 +44,7 @@ class Publisher:
     def body_soon(
         self, body: bytes, local: bool, told: Callable[[Reply | Exception], None], met: str | None = None
     ) -> None:
-        """Like `body`, without waiting: the reply is passed to a callback. Raises what is refused at once."""
+        """Like `body`, without waiting: the reply is passed to `told`. Immediate refusals are raised."""
         self._check_met(met)
         is_array = _is_array(body)
 
@@ -69,7 +69,7 @@ class Publisher:
         """The events of an array, each in the bytes it came in."""
         try:
             array = self._array.decode(body)
-        except msgspec.ValidationError as error:  # the elements may be anything here, so only their number can be wrong
+        except msgspec.ValidationError as error:  # elements may be anything here, so only their number can be wrong
             detail = f"at most {len(self._array.type.__struct_fields__)} events at once"
             raise Refused(Refusal.TOO_LARGE, detail) from error
         except (msgspec.DecodeError, RecursionError) as error:

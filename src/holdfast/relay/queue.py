@@ -1,6 +1,6 @@
-"""A member's queue as its rows tell: what waits, page by page in the order of the history, and what became of what was sent.
+"""Reading queues from the database: waiting messages in pages, in the order of the history, and the fates of sent ones.
 
-Nothing here remembers anything between two calls, so any number of connections, or of relays on one store, may read a queue.
+Nothing is remembered between two calls, so any number of connections, or of relays on one database, may read a queue.
 """
 
 import json
@@ -21,16 +21,16 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "queue.sql")
 
-PAGE_BYTES_MAX = 262_144  # of events that one page of a queue holds, and one more event
+PAGE_BYTES_MAX = 262_144  # of events in one page of a queue; the last one may exceed it
 FATES_MAX = 1_000  # in one answer
-GROWN_MAX = 10_000  # rows that one look at what came may read
+GROWN_MAX = 10_000  # rows that `grown_since` reads at most
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member is told before its queue: how much waits, which log this is, and how far the relay knows its device."""
+    """The STATUS of a queue when it is opened: how much waits, which log this is, and the device's last known sequence."""
 
     member: str
-    pubkey: str  # the key that it reads with
+    pubkey: str  # the key that the member reads with
     pending_count: int
     log_id: bytes
     seq: int
@@ -48,7 +48,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A message on its way to a member. What is not known of it is gone from the store."""
+    """A message to send to a member. Fields are None if the message is gone from the database."""
 
     seq: int
     message_id: str
@@ -59,7 +59,7 @@ class Waiting(msgspec.Struct, frozen=True):
     digest: bytes | None = None  # None if accepted by a version without digests
 
     def fault(self) -> str | None:
-        """Why these bytes are not the event that was accepted; None if they are."""
+        """The reason why these bytes are not the accepted event; None if they are."""
         if self.event is None or self.event_id is None:
             return "the message is gone"
         if self.digest is not None:
@@ -73,7 +73,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """The next messages of a queue, and where the history stood when they were read."""
+    """The next messages of a queue, and the head of the history when they were read."""
 
     messages: Sequence[Waiting]
     seq: int
@@ -93,7 +93,7 @@ class Depth(msgspec.Struct, frozen=True):
 
 
 def standing(transaction: Transaction, now: int, mesh: str, pubkey: str, epoch: bytes | None) -> Standing:
-    """What the member with this key is told before its queue; refused if the key is no member's."""
+    """The standing of the member with this key; refused if the key is no member's."""
     member = reader(transaction, mesh, pubkey)
     ((pending,),) = transaction.rows(_SQL["pending"], {"mesh": mesh, "member": member, "now": now})
     highest = transaction.rows(_SQL["highest_sequence"], {"mesh": mesh, "member": member, "epoch": epoch})
@@ -128,12 +128,12 @@ def standing_lost(transaction: Transaction, mesh: str, member: str, pubkey: str)
 
 
 def waiting(transaction: Transaction, now: int, mesh: str, member: str, after: int, limit: int) -> Page:
-    """What waits for a member behind a position."""
+    """The messages that wait for a member after a position."""
     return _page(transaction, "waiting", mesh=mesh, member=member, now=now, after=after, limit=limit)
 
 
 def delivered_before(transaction: Transaction, mesh: str, member: str, after: int, until: int, limit: int) -> Page:
-    """What a member has acknowledged between two positions."""
+    """The messages that a member has acknowledged between two positions."""
     return _page(transaction, "delivered_before", mesh=mesh, member=member, after=after, until=until, limit=limit)
 
 
@@ -143,9 +143,9 @@ def _page(transaction: Transaction, name: str, **parameters: Value) -> Page:
 
 
 def grown_since(transaction: Transaction, after: int) -> tuple[int, list[tuple[str, str]]]:
-    """The head of the history, and whose queues and feeds grew after a position; everybody's, if they are too many to list.
+    """The head of the history, and whose queues and feeds grew after a position; EVERYBODY if there are too many.
 
-    They are after a time in which this relay could not look, while others wrote.
+    There are too many if this relay could not read for a while, and others wrote.
     """
     seq = history.head(transaction).seq
     if seq <= after:
@@ -165,7 +165,7 @@ def oldest_at(transaction: Transaction) -> int | None:
 
 
 def depths(transaction: Transaction, now: int, mesh: str | None = None, member: str | None = None) -> list[Depth]:
-    """Every queue that is not empty, or those of one mesh, or of the members with one id or name."""
+    """The depth of every queue that is not empty; optionally of one mesh, or of members with one id or name."""
     rows = transaction.rows(_SQL["depths"], {"now": now, "mesh": mesh, "member": member})
     return [Depth(*row) for row in rows]
 
@@ -203,7 +203,7 @@ def moderate(transaction: Transaction, now: int, message_id: str, operator: str,
 
 
 def fates(transaction: Transaction, mesh: str, pubkey: str, after: int, limit: int) -> dict[str, Any]:
-    """What became of a member's own messages after a position, and the position up to which the list is complete."""
+    """The fates of a member's own messages after a position, and the position up to which the list is complete."""
     member, head = reader(transaction, mesh, pubkey), history.head(transaction)
     wanted: dict[str, Value] = {"mesh": mesh, "sender": member, "after": after, "until": head.seq, "limit": limit}
     rows = transaction.rows(_SQL["fates"], wanted)
@@ -226,7 +226,7 @@ def _fates(
     was_stored: int | None,
     reason: str | None,
 ) -> list[dict[str, Any]]:
-    """The fates that one entry tells: of an accept, the members left out; of a closing, its recipient."""
+    """The fates in one entry: for an accept those of the members left out, for a closing that of its recipient."""
     names = {
         "seq": seq,
         "at": at,
@@ -241,13 +241,13 @@ def _fates(
             for member, outcome in left_out
         ]
     if recipient is None:
-        return []  # a decision, which closed nothing by itself
+        return []  # the entry of a moderation's decision, which closes nothing by itself
     waited = None if was_stored is None else bool(was_stored)
     return [{**names, "kind": kind, "recipient": recipient, "was_stored": waited, "reason": reason}]
 
 
 def find_send(transaction: Transaction, mesh: str, pubkey: str, client_message_id: str) -> dict[str, Any]:
-    """Whether an id of the reader's own was consumed, and by which event."""
+    """Whether one of the reader's own ids was used, and by which event."""
     member = reader(transaction, mesh, pubkey)
     found = transaction.rows(_SQL["send"], {"mesh": mesh, "sender": member, "client_message_id": client_message_id})
     if not found:

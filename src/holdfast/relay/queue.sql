@@ -1,12 +1,12 @@
 -- name: reader
--- Whose current key this is.
+-- The active member whose current key this is.
 SELECT member_key.member
 FROM member_key
 JOIN member ON member.mesh = member_key.mesh AND member.member = member_key.member
 WHERE member_key.mesh = :mesh AND member_key.pubkey = :pubkey AND member_key.until IS NULL AND member.status = 'active'
 
 -- name: was_reader
--- Whose key this was before it was rotated; one that was revoked has lost its keys for another reason.
+-- The active member whose key this was before it was rotated. A revoked member does not count: its key ended otherwise.
 SELECT member_key.member
 FROM member_key
 JOIN member ON member.mesh = member_key.mesh AND member.member = member_key.member
@@ -16,8 +16,8 @@ WHERE member_key.mesh = :mesh AND member_key.pubkey = :pubkey AND member_key.unt
 SELECT status FROM member WHERE mesh = :mesh AND member = :member
 
 -- name: pending
--- Messages that wait and have not expired; a queue is short, so they are counted. INDEXED BY, here and below: the key of the
--- table would do as well, but it leads along all that was ever delivered.
+-- The number of waiting messages that have not expired; a queue is short, so they are counted. INDEXED BY, here and below:
+-- SQLite might choose the table's key instead, and read everything that was ever delivered.
 SELECT count(*) FROM delivery INDEXED BY delivery_queue
 WHERE mesh = :mesh AND member = :member AND state = 'open' AND is_receipt = 0 AND expires_at > :now
 
@@ -25,16 +25,16 @@ WHERE mesh = :mesh AND member = :member AND state = 'open' AND is_receipt = 0 AN
 SELECT sequence FROM sender_epoch WHERE mesh = :mesh AND sender = :member AND epoch = :epoch
 
 -- name: forks
--- Those whose entries were pruned, and those in the history. The condition is the index's: the history is long, and this is
--- asked at every connection.
+-- Restorations whose entries were pruned, and those in the history. The condition is the index's: the history is long, and
+-- this runs at every connection.
 SELECT seq, detail FROM restoration
 UNION ALL
 SELECT seq, detail FROM history WHERE kind = 'restored'
 ORDER BY seq
 
 -- name: waiting
--- The next messages of a queue, as many as the batch and its bytes allow and always one. Expired ones are passed over:
--- the sweep closes them. The limit stands inside, so that sizes are summed over no more rows than may be sent.
+-- The next messages of a queue, as many as the batch and its bytes allow and at least one. Expired ones are skipped: the
+-- sweep closes them. The limit is inside, so that sizes are summed over no more rows than may be sent.
 SELECT seq, message_id, sender, event_id, accepted_at, event, digest
 FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event, message.digest,
              sum(coalesce(message.size, 0)) OVER (ORDER BY next.seq) - coalesce(message.size, 0) AS bytes_before
@@ -46,7 +46,7 @@ WHERE bytes_before < :bytes_max
 ORDER BY seq
 
 -- name: delivered_before
--- The same of what was acknowledged before and is still kept, for a device that lost its own copy.
+-- Messages that were acknowledged before and are still kept, for a device that lost its own copy.
 SELECT seq, message_id, sender, event_id, accepted_at, event, digest
 FROM (SELECT next.seq, next.message_id, message.sender, message.event_id, message.accepted_at, message.event, message.digest,
              sum(coalesce(message.size, 0)) OVER (ORDER BY next.seq) - coalesce(message.size, 0) AS bytes_before
@@ -58,15 +58,15 @@ WHERE bytes_before < :bytes_max
 ORDER BY seq
 
 -- name: waiting_since
--- Whose queues grew after a position, whoever wrote it. Not DISTINCT: for that all queues would be read in their order.
+-- Members whose queues grew after a position. Not DISTINCT: SQLite would read all queues in their order for it.
 SELECT mesh, member FROM delivery WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: changed_since
--- Whose snapshots came after a position; not DISTINCT either.
+-- Authors whose snapshots came after a position; not DISTINCT either.
 SELECT author FROM snapshot WHERE seq > :after ORDER BY seq LIMIT :limit
 
 -- name: oldest
--- Each queue has its own first message; members are few beside messages.
+-- By the first message of each queue, because members are few compared with messages.
 SELECT message.accepted_at FROM message
 WHERE message.seq = (
     SELECT min((
@@ -79,7 +79,7 @@ WHERE message.seq = (
 )
 
 -- name: depths
--- Every queue with something in it: how much, since when, how much of it has expired and waits for the sweep.
+-- Every queue that is not empty: how much waits, since when, and how much has expired and waits for the sweep.
 SELECT member.mesh, member.member, member.name, member.queue_count,
        sum(delivery.is_receipt), sum(CASE WHEN delivery.is_receipt = 0 AND delivery.expires_at <= :now THEN 1 ELSE 0 END),
        min(message.accepted_at), sum(message.size)
@@ -101,7 +101,7 @@ SELECT mesh FROM mesh WHERE mesh = :mesh
 SELECT mesh, seq, client_message_id, sender, event_id, kind FROM message WHERE message_id = :message_id
 
 -- name: fates
--- What became of a sender's own messages after a position. The condition is the index's, word for word.
+-- The fates of a sender's own messages after a position. The condition repeats the index's word for word, so that it is used.
 SELECT seq, at, kind, client_message_id, message_id, event_id, recipient, recipients, was_stored, reason
 FROM history
 WHERE mesh = :mesh AND sender = :sender AND seq > :after AND seq <= :until

@@ -1,7 +1,7 @@
-"""What one connection reads: who is at its other end, the queues that it follows, and its part of the feed.
+"""The reading side of one connection: authentication, the queues that it follows, and its feed subscriptions.
 
-AUTH says who; QUEUE opens the queue of a mesh in which that key is a member's, QUEUE ACK closes rows, CLOSE ends a stream.
-CHANGES and REQ are the feed's.
+AUTH authenticates with a key; QUEUE opens the queue of a mesh in which that key is a member's, QUEUE ACK closes rows, CLOSE
+ends a stream. CHANGES and REQ belong to the feed.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ from holdfast.relay.relay import Relay
 from holdfast.relay.stream import Say, Stream, Streams
 
 ACKNOWLEDGED_MAX = 1_000  # positions in one ACK
-PUBKEYS_MAX = 16  # keys that one connection may show
-STREAMS_MAX = 16  # streams of one connection: as many as meshes
-SHOWN_MAX = 20  # unknown positions that a refusal names
+PUBKEYS_MAX = 16  # keys that one connection may authenticate with
+STREAMS_MAX = 16  # streams of one connection, one per mesh
+SHOWN_MAX = 20  # unknown positions that a refusal lists
 
 Sub = Annotated[str, Meta(min_length=1, max_length=64)]
 Position = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -41,7 +41,7 @@ class Auth(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="AUT
 
 class Queue(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="QUEUE"):
     sub: Sub
-    what: Raw  # what is asked for, or a word about it
+    what: Raw  # an object that opens the queue, or a word such as "ACK"
     seqs: Annotated[list[Position], Meta(max_length=ACKNOWLEDGED_MAX)] | None = None
 
 
@@ -92,13 +92,13 @@ class Reading:
         self._challenge = challenge
         self._say = say
         self._close = close
-        self._pubkeys: dict[str, None] = {}  # the keys that the other end has proven to hold, in order
+        self._pubkeys: dict[str, None] = {}  # the keys that the client has authenticated with, in order
         self._open: dict[str, _Open] = {}  # by mesh
         self._tasks: asyncio.TaskGroup | None = None
         self._feed = FeedReading(relay, feeds, say, self._run, self._pubkeys.keys())
 
     async def begin(self, tasks: asyncio.TaskGroup) -> None:
-        """Let streams run among these tasks, and ask who is there."""
+        """Send the AUTH challenge; streams will run among these tasks."""
         self._tasks = tasks
         await self._say(("AUTH", self._challenge))
 
@@ -146,7 +146,7 @@ class Reading:
         await self._say(("OK", event.id, True, ""))
 
     async def _negotiate(self, needed: _Needed) -> None:
-        """Say what this relay can do; a client that needs more is refused and disconnected."""
+        """Send this relay's features; a client that requires more is refused and disconnected."""
         supported = features.supported(self._relay.settings)
         missing = protocol_features.missing(needed.require, supported)
         asked = {name: supported[name] for name in (*needed.require, *needed.optional) if name in supported}
@@ -191,7 +191,7 @@ class Reading:
         self._open[asked.mesh] = _Open(stream, self._run(self._follow(stream, asked.replay)))
 
     async def _standing(self, asked: _Asked) -> Standing:
-        """The queue's state for the first of the connection's keys that is a member's."""
+        """The standing for the first of the connection's keys that is a member's."""
         IDENTIFIER.check(asked.mesh, "mesh")
         if not self._pubkeys:
             raise Refused(Refusal.AUTH_REQUIRED, "a queue is for its member alone")
@@ -227,7 +227,7 @@ class Reading:
             raise Refused(Refusal.ACK_UNKNOWN, f"positions {', '.join(map(str, done.unknown[:SHOWN_MAX]))}")
 
     def _end_stream(self, stream: Stream, refusal: Refusal) -> None:
-        """End a stream, and for some reasons the connection; may be called from anywhere on the loop."""
+        """End a stream and, for some reasons, the connection; may be called from anywhere on the loop."""
         opened = self._open.get(stream.mesh)
         if opened is None or opened.stream is not stream:
             return
@@ -235,7 +235,7 @@ class Reading:
         farewell = self._farewell(stream, refusal)
         try:
             self._run(farewell)
-        except RuntimeError:  # the connection's tasks are being ended: nobody is there to hear it
+        except RuntimeError:  # the connection is ending: nobody is left to be told
             farewell.close()
 
     async def _farewell(self, stream: Stream, refusal: Refusal) -> None:
@@ -262,7 +262,7 @@ class Reading:
             self._halt(opened)
 
     def _halt(self, opened: _Open) -> None:
-        self._streams.leave(opened.stream)  # at once: its place may be wanted by the next line
+        self._streams.leave(opened.stream)  # at once: the caller may need its place
         opened.task.cancel()
 
     async def _refuse(self, sub: str, refused: Refused) -> None:
@@ -293,6 +293,6 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Auth | Queue | Change
 
 
 def read_frame(raw: bytes) -> Frame:
-    """A frame about reading; raises `msgspec.DecodeError` if it is none."""
+    """The reading frame in these bytes; raises `msgspec.DecodeError` if it is none."""
     frame: Frame = _decoder.decode(raw)
     return frame

@@ -1,7 +1,7 @@
-"""Receipts at the relay: which of the messages that a recipient vouches for it may vouch for.
+"""Receipts at the relay: which of the messages named in a receipt it may confirm.
 
-A line counts if the message is the destination's own, was delivered to the signer or otherwise closed for it, and has no
-receipt yet. Lines that do not count do not spoil those that do: what is signed as one is taken for what it is worth.
+A line counts if the message was sent by the receipt's destination, was delivered to the signer or otherwise closed for it,
+and has no receipt yet. Lines that do not count are ignored; the others of the same receipt still count.
 """
 
 import msgspec
@@ -31,7 +31,7 @@ def places(receipt: Receipt, signer: str) -> list[Place]:
 def judge(
     receipt: Receipt, signer: str, known: dict[Place, Receiptable], now: int
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The positions that the receipt confirms, and the ids that it names in vain; refused if it confirms nothing."""
+    """The positions that the receipt confirms, and the ids that it may not confirm; refused if it confirms nothing."""
     taken: list[Receiptable] = []
     untaken: list[str] = []
     for line, place in zip(receipt.messages, places(receipt, signer), strict=True):

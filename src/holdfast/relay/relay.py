@@ -1,8 +1,7 @@
-"""The relay without its sockets: what is published comes in, answers come out, and everything between is durable.
+"""The relay without its sockets: it takes published events, and answers when what it accepted is durable.
 
-The order of an accept: authentic and well-formed, which a thread finds out for all who publish at about the same time; then
-the single writer, which decides the rest and commits many at once. Signatures are never checked on the event loop or the
-writer.
+An accept has two stages: a thread checks form and signatures, for all events that come at about the same time; then the
+single writer decides the rest and commits many at once. Signatures are never checked on the event loop or by the writer.
 """
 
 import asyncio
@@ -38,23 +37,23 @@ from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.store.writer import BATCH_MAX, Later, Outcome, Told, Writer
 
 SHARED_BATCH_MAX = 100
-"""Requests that share one commit where other relays wait for their turn: nobody may think for long while it has it."""
+"""Requests that share one commit if several relays share the database, so that the others do not wait long."""
 
 VERIFIERS = 2
-"""Threads that check signatures; in a relay of its own, each with a process at its side."""
+"""Threads that check signatures; when a relay runs as a process of its own, each has a helper process."""
 
 READERS = 2
-"""Threads that read for queues, the feed and HTTP. Not those of the signatures: however many read, senders do not wait for them."""
+"""Threads that read for queues, the feed and HTTP; apart from those above, so that readers never delay senders."""
 
 Work = Callable[[Transaction], Any]
-Wake = Callable[[Iterable[tuple[str, str]]], None]  # of (mesh, member)
-EndConnections = Callable[[str, str, Refusal], None]  # of a mesh's member, and why
+Wake = Callable[[Iterable[tuple[str, str]]], None]  # called with (mesh, member) pairs
+EndConnections = Callable[[str, str, Refusal], None]  # called with mesh, member and reason
 
 T = TypeVar("T")
 
 
 class Identity(Protocol):
-    """Whose relay it is."""
+    """The relay's key and its operators."""
 
     @property
     def secret(self) -> bytes: ...
@@ -67,7 +66,7 @@ class Identity(Protocol):
 
 
 class Relay:
-    """Says yes or no to what is published, and tells what it keeps."""
+    """Accepts or refuses published events, and reads what it stores."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class Relay:
         verifiers: Verifiers | None = None,
         later: Later | None = None,
     ) -> None:
-        """`inline` does without threads; `later` has the writer run on the event loop, a moment from now."""
+        """`inline` uses no threads; `later` schedules the writer's batches on the event loop."""
         self.settings = settings
         self.pubkey = identity.pubkey
         self._secret = identity.secret
@@ -98,7 +97,7 @@ class Relay:
             self._apply,
             inline=inline,
             later=later,
-            # Before anything is read, so that another relay's decisions come either before or after.
+            # Before anything is read, so that another relay's decisions come entirely before or after.
             begin=history.lock if engine.is_shared else None,
             batch_max=batch_max,
         )
@@ -113,13 +112,13 @@ class Relay:
         self._fatal: faults.Fault | None = None
         self._wakers: list[Wake] = []
         self._end_connections: EndConnections = lambda mesh, member, refusal: None
-        # The start times of bootstraps under way here, which hold back compaction. By key, if other relays must know.
+        # The start times of running bootstraps, which hold back compaction. On a shared database they also have a row each.
         self.bootstraps: list[int] = []
         self._ended_bootstraps: set[str] = set()
 
     @property
     def ready(self) -> bool:
-        """Whether it takes requests: not while it drains, nor after the disk failed."""
+        """Whether it takes requests: not while it shuts down, nor after the disk failed."""
         return self._is_open and self._fatal is None
 
     @property
@@ -133,9 +132,9 @@ class Relay:
     async def publish(
         self, raws: Sequence[bytes], *, local: bool = False, held: frozenset[Lane] = frozenset()
     ) -> list[Answer]:
-        """An answer to each event, in order. What is not refused is on disk by then.
+        """An answer to each event, in order. Accepted events are on disk by then.
 
-        In `held` lanes something was put off before: only repetitions are answered there, the rest is held back.
+        In `held` lanes an earlier event was postponed: only repetitions are answered there, new events are held back.
         """
         reply: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
 
@@ -211,8 +210,8 @@ class Relay:
         return _shown(await self.decide(lambda tx: consumers.move(tx, self._clock(), name, log_id, seq)))
 
     async def sweep(self) -> dict[str, Gone]:
-        """One round of every sweep, each in steps until it finds no more; says what went."""
-        await self.tell_ended()  # what holds nothing back any more must not hold back this round
+        """Run every sweep once, each in steps until it finds no more; returns what was removed."""
+        await self.tell_ended()  # so that ended bootstraps do not hold back this round
         gone = {name: Gone() for name in SWEEPS}
         for name, step in SWEEPS.items():
             has_more = True
@@ -241,7 +240,7 @@ class Relay:
         return self._engine.is_shared
 
     def watch(self, told: Callable[[], None]) -> Watch:
-        """Hear of what other relays write, and share the sweeping with them."""
+        """Watch for what other relays write, and share the duty of sweeping with them."""
         return self._engine.watch(told)
 
     async def seen(self) -> Seen:
@@ -257,17 +256,17 @@ class Relay:
     def _changed_since(self, transaction: Transaction, before: Seen) -> tuple[Seen, list[tuple[str, str]]]:
         seq, grown = queue.grown_since(transaction, before.seq)
         if seq > before.seq:
-            grown.append((FEED, ALL))  # some wait for the position itself, whatever was written there
+            grown.append((FEED, ALL))  # some subscriptions wait for a position, whatever is written there
         if not self.is_shared:
             return Seen(seq, 0), grown
-        if EVERYBODY in grown:  # each of them finds out whether its right to read has ended
+        if EVERYBODY in grown:  # everybody is woken, and checks its own right to read
             return neighbours.seen(transaction), grown
         now, ended = neighbours.changed_since(transaction, before)
         return now, [*grown, *ended]
 
     async def begin_bootstrap(self, key: str, began_at: int) -> int:
-        """Hold back compaction at all relays during a bootstrap; returns the position whose state is handed over."""
-        # Asked of the writer, so that no sweep that does not know of it is under way.
+        """Hold back compaction at all relays during a bootstrap; returns the position whose state it sends."""
+        # Through the writer, so that no sweep runs at the same time that does not know of it.
         if self.is_shared:
             return await self.decide(lambda tx: neighbours.begin_bootstrap(tx, key, began_at))
         return (await self.decide(history.head)).seq
@@ -282,10 +281,10 @@ class Relay:
         if self._ended_bootstraps:
             keys = tuple(self._ended_bootstraps)
             await self._do(lambda tx: neighbours.end_bootstraps(tx, keys))
-            self._ended_bootstraps.difference_update(keys)  # only now: what the store did not take is tried again
+            self._ended_bootstraps.difference_update(keys)  # only after the write, so that a failed one is repeated
 
     def now(self) -> int:
-        """What the relay's clock says, in microseconds."""
+        """The relay's time in microseconds."""
         return self._clock()
 
     def mint(self) -> str:
@@ -293,7 +292,7 @@ class Relay:
         return ulid.mint(self._clock(), self._random(ulid.RANDOM_BYTES))
 
     async def look(self, query: Callable[[Transaction], T]) -> T:
-        """Read something from one consistent view, off the event loop."""
+        """Run a query on a consistent view, off the event loop."""
 
         def read() -> T:
             with self._engine.read() as transaction:
@@ -303,9 +302,7 @@ class Relay:
         return found
 
     async def decide(self, work: Callable[[Transaction], T]) -> T:
-        """Run work that may refuse before it writes: the refusal goes to its caller, and the rest of the batch is not
-        run again.
-        """
+        """Run work that may refuse before it writes. A refusal is raised to the caller; the rest of the batch is not repeated."""
         found: T | Refused = await self._do(lambda tx: _refusal_returned(work, tx))
         if isinstance(found, Refused):
             raise found
@@ -320,7 +317,7 @@ class Relay:
         return step(transaction, now, Rules(settings.retention, settings.feed, self._sign, held))
 
     async def close(self) -> None:
-        """Take nothing new, finish what is under way, let go of the files."""
+        """Take no new requests, finish those under way, and close the files."""
         self._is_open = False
         await self.off_the_loop(self._writer.close)
         for threads in (self._verifiers, self._readers):
@@ -331,13 +328,13 @@ class Relay:
         self._engine.close()
 
     async def off_the_loop(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        """Run something slow on a thread."""
+        """Run slow work on a thread, and return its result."""
         if self._readers is None:
             return work(*arguments)
         return await asyncio.get_running_loop().run_in_executor(self._readers, work, *arguments)
 
     def _tell_connections(self, answers: Sequence[Answer]) -> None:
-        """After the commit, wake readers with new rows and end connections of members who are out."""
+        """After the commit: wake readers of new rows, and end connections of members who were revoked."""
         for answer in answers:
             self._wake(answer.wakes)
             for mesh, member, refusal in answer.ends:
@@ -355,7 +352,7 @@ class Relay:
             self._fatal = fault
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
-        """Run the writer's batch: publications together, other work in its place between them."""
+        """Run the writer's batch in order: neighbouring publications together, other work in between."""
         answers: list[Any] = []
         taken: list[Answer] = []
         for is_publication, group in groupby(requests, key=lambda request: isinstance(request, Request)):
@@ -365,7 +362,7 @@ class Relay:
                 answers += published
             else:
                 answers += [work(transaction) for work in group if not isinstance(work, Request)]
-        if taken:  # signed once for all; it leaves with the answers, so never without the commit
+        if taken:  # signed once per commit; it is sent with the answers, so never without the commit
             anchor = self._covering(history.head(transaction))
             for answer in taken:
                 answer.members["anchor"] = anchor
@@ -394,13 +391,13 @@ class Relay:
         return sign_anchor(self._secret, log_id, seq, chain, self._random(AUX_BYTES))
 
     def _dress(self, answer: Answer) -> Answer:
-        """Add to a yes what every yes carries: the log id, and the relay's signature on this or a later position."""
+        """The answer; a yes gets the log id and the relay's anchor of this or a later position."""
         if not answer.accepted:
             return answer
         anchor = answer.members.get("anchor", self._anchor)
         if anchor.seq > self._anchor.seq:
             self._anchor = anchor
-        if anchor is not self._shown_anchor:  # one commit's answers carry the same
+        if anchor is not self._shown_anchor:  # all answers of one commit carry the same
             self._shown_anchor, self._anchor_shown = anchor, msgspec.to_builtins(anchor)
         members = {**answer.members, "log_id": anchor.log_id, "anchor": self._anchor_shown}
         return msgspec.structs.replace(answer, members=members)

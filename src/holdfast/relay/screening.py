@@ -1,6 +1,6 @@
-"""What can be answered without the store: what is no event, and what its author did not sign.
+"""Screening: refusing, without the database, what is no event or what its author did not sign.
 
-It is the dear part of an accept, for it checks signatures: it runs on threads, never on the event loop or the writer.
+It is the slow part of an accept, because it checks signatures: it runs on threads, never on the event loop or the writer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +14,7 @@ from holdfast.relay.offer import Offer, check_consent, read
 from holdfast.relay.snapshots import SnapshotOffer
 
 Verify = Callable[[Sequence[Event]], Sequence[bool]]
-"""Says of each event whether its author signed it."""
+"""Returns, for each event, whether its author signed it."""
 
 
 def verify_here(events: Sequence[Event]) -> list[bool]:
@@ -22,7 +22,7 @@ def verify_here(events: Sequence[Event]) -> list[bool]:
 
 
 class Offers(msgspec.Struct, frozen=True):
-    """What somebody publishes at once, by number: messages and the like, snapshots, and the answers to what is neither."""
+    """The events of one publication by number: offers, snapshots, and the answers to those that were refused."""
 
     messages: dict[int, Offer] = {}
     snapshots: dict[int, SnapshotOffer] = {}
@@ -53,7 +53,7 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 def screen(published: Sequence[Sequence[bytes]], verify: Verify = verify_here) -> list[Offers]:
-    """What each who publishes has to offer; all signatures are checked together."""
+    """The offers of each publication; all signatures are checked together."""
     read = [Offers.read(raws) for raws in published]
     flat = [(offers, *pair) for offers in read for pair in offers.all()]
     signed = verify([offer.event for _, _, offer in flat])
@@ -68,7 +68,7 @@ def screen(published: Sequence[Sequence[bytes]], verify: Verify = verify_here) -
 
 
 def _claimed_id(raw: bytes) -> str:
-    """The id that bytes claim which were refused, so that whoever sent them knows which of its events is meant."""
+    """The id in refused bytes, if any, so that the sender knows which of its events is meant."""
     try:
         found = msgspec.json.decode(raw, type=_Claim).id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

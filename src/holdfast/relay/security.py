@@ -1,4 +1,4 @@
-"""What the relay's routes ask of whoever calls them, in code and in words."""
+"""How callers of the relay's routes must authenticate, in code and for OpenAPI."""
 
 from enum import StrEnum
 
@@ -7,7 +7,7 @@ from holdfast.wire.openapi import Security
 
 
 class Auth(StrEnum):
-    """What a route asks of whoever calls it."""
+    """The authentication that a route requires."""
 
     NONE = "none"
     SIGNED_EVENTS = "signed_events"  # each event in the body has its own signature

@@ -1,7 +1,7 @@
-"""The relay on its sockets: which request goes where, who asks, and how every no and every mistake is told.
+"""The relay as an ASGI application: routing, authentication, and answers to failures.
 
-Publishing is the hot path and touches nothing that it does not need. Every refusal is a problem document with its code; a
-fault of the world is 503 and worth another try; a mistake of ours is 500 with a number that the log has, too.
+Publishing is the hot path and does only what it must. Every refusal is a problem document with its code; a fault is 503 and
+may pass; a bug is 500 with a number that the log has too.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from holdfast.wire.response import Receive, Response, Send
 from holdfast.wire.route import Reply, Request, problem_reply, read_query
 from holdfast.wire.telling import told
 
-INTERNAL_ERROR = 1011  # of a WebSocket that ends for no fault of its peer
+INTERNAL_ERROR = 1011  # the close code after an error of ours
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 
-# Whoever puts one of these on a request stands between us and somebody else.
+# Headers that a proxy adds: such a request comes from somebody behind it.
 FORWARDING = ("forwarded", "via", "x-forwarded-", "x-real-ip")  # names of headers, or how they begin
 
 
@@ -54,7 +54,8 @@ class Application:
         self.metrics = metrics.Metrics()
         self.draining = False
         self.lean_routes: LeanRoutes = {(b"POST", MESSAGES.encode()): self._publish}
-        self.mounted: dict[str, ASGI3Application] = {}  # what else is served here, by the first part of its paths
+        # Other applications served here, by the first segment of their paths.
+        self.mounted: dict[str, ASGI3Application] = {}
         self.streams = Streams(relay)
         self.feeds = Feeds(relay)
         self._relay = relay
@@ -63,7 +64,7 @@ class Application:
         self._publisher = Publisher(relay, self.metrics)
         self._routes = Handlers(relay, exporter, self._publisher, self.metrics, lambda: self.draining, clock).routes
         self._frames = Budget(self._settings.limits.bodies_bytes_max)
-        # Nobody comes here but from this machine; with a public address a proxy passes strangers on.
+        # Only this machine can connect; with a public address a proxy would pass on strangers.
         self.is_private = is_loopback(self._settings.host) and self._settings.public_url is None
         self.metrics.watch("ready", "1 while the relay takes events.", lambda: relay.ready and not self.draining)
         self.metrics.watch("queue_streams", "Queues that are being read.", lambda: self.streams.open)
@@ -73,7 +74,7 @@ class Application:
 
     @property
     def is_read(self) -> bool:
-        """Whether anybody follows a queue or the feed here."""
+        """Whether any connection follows a queue or the feed."""
         return bool(self.streams.open or self.feeds.open)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -87,30 +88,30 @@ class Application:
     async def _http(self, scope: Any, receive: Receive, send: Send) -> None:
         body = await read_body(receive)
         if body is None:
-            return  # it left before it had asked
+            return  # the client left before its request was complete
         response = Response(receive, send)
         route = "none"
         try:
             headers = read_headers(scope)
             self._check_host(headers)
             request = self._request(scope, headers, body)
-            # As it was written: an id in the path may have a slash of its own.
+            # The raw path: an id in it may have an escaped slash.
             found, parameters = self._routes.find(request.method, scope["raw_path"].decode("latin-1"))
             route, named = found.path, {name: unquote(value) for name, value in parameters.items()}
             await response.give(await found.handler(msgspec.structs.replace(request, parameters=named)))
-        except Exception as error:  # whatever it is, the caller is told
+        except Exception as error:  # of any kind: the caller gets an answer
             problem = self._told(error, scope)
             if response.status:
-                raise  # half of an answer is out: only a broken connection can say so now
+                raise  # part of an answer was sent: now only breaking the connection can tell
             await response.give(problem_reply(problem))
         self.metrics.request(route, response.status)
 
     def _publish(self, raw_headers: RawHeaders, client: Client, body: bytes) -> asyncio.Future[Reply]:
-        """The hot path: what is published, and the answer."""
+        """The lean handler of publishing, which is the hot path."""
         promised: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
         def give(outcome: Reply | Exception) -> None:
-            if isinstance(outcome, Exception):  # whatever it is, the caller is told
+            if isinstance(outcome, Exception):  # of any kind: the caller gets an answer
                 outcome = problem_reply(told(outcome, MESSAGES, self.metrics, self._random))
             self.metrics.request(MESSAGES, outcome.status)
             if not promised.done():
@@ -139,7 +140,7 @@ class Application:
         return told(error, scope["path"], self.metrics, self._random)
 
     def _check_host(self, headers: Headers) -> None:
-        """A page in a browser can let its own name point at this machine; its requests then carry that name."""
+        """Refuse foreign Host headers: a web page can let its own name point at this machine (DNS rebinding)."""
         if self.is_private and not is_loopback(host_of(headers)):
             raise Refused(Refusal.HOST_NOT_ALLOWED, "this relay is for this machine only")
 
@@ -147,18 +148,18 @@ class Application:
         return self._is_near(scope["client"], headers)
 
     def _is_near(self, client: Client, headers: Headers) -> bool:
-        """Whether a request comes from this machine and from nowhere behind it."""
+        """Whether a request comes from this machine itself: not through a proxy, and not from a web page."""
         is_near = self.is_private and client is not None and is_loopback(client[0])
         return is_near and "origin" not in headers and not any(name.startswith(FORWARDING) for name in headers)
 
     def _urls(self, scope: Any) -> frozenset[str]:
-        """Every way to write the address of a request, from what we know of ourselves."""
+        """All spellings of the address of a request, by what the relay knows of itself."""
         query = scope["query_string"].decode("latin-1")
         asked = scope["raw_path"].decode("latin-1") + (f"?{query}" if query else "")
         return frozenset(base + asked for base in self._bases(scope))
 
     def _bases(self, scope: Any) -> set[str]:
-        """Every way to write the address of this relay."""
+        """All spellings of the address of this relay."""
         host, port = scope["server"]
         names = {host, *LOOPBACK_NAMES} if is_loopback(host) else {host}
         bases = {f"http://{address(name, port)}" for name in names}
@@ -167,7 +168,7 @@ class Application:
         return bases
 
     async def _websocket(self, scope: Any, receive: Receive, send: Send) -> None:
-        await receive()  # that somebody wants to connect
+        await receive()  # the connect message
         headers = read_headers(scope)
         try:
             self._admit(scope, headers)
@@ -195,7 +196,7 @@ class Application:
         with self.metrics.websockets.track_inprogress():
             try:
                 await session.run(receive)
-            except ExceptionGroup as group:  # whatever it is, the other side is told
+            except ExceptionGroup as group:  # of any kind: the other side is told
                 problem = self._told(group.exceptions[0], scope)
                 reason = f"{problem.document['code']} {problem.document.get('number', '')}".strip()
                 await send({"type": "websocket.close", "code": INTERNAL_ERROR, "reason": reason})
@@ -210,7 +211,7 @@ class Application:
 
 
 async def _reject(send: Send, problem: Problem) -> None:
-    """Say no to a handshake."""
+    """Refuse a handshake with a problem document."""
     start = {"type": "websocket.http.response.start", "status": problem.status, "headers": problem.all_headers()}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": problem.body})

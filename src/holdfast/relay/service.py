@@ -1,4 +1,4 @@
-"""A relay with everything that runs beside it: sockets, sweeps, the reader of the export."""
+"""A running relay: its sockets, sweeps, and the export's reader."""
 
 import asyncio
 import os
@@ -19,7 +19,7 @@ from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
 
 WAKE_PAUSE_S = 0.01
-"""How long to wait after a look for what other relays wrote: under load one look serves many commits."""
+"""The pause after reading what other relays wrote, so that under load one read serves many commits."""
 
 _log = structlog.get_logger(__name__)
 
@@ -50,10 +50,10 @@ class Service:
         return self._server.url
 
     async def start(self, network: Network) -> None:
-        """Serve, and sweep from time to time."""
+        """Start to serve, and to sweep from time to time."""
         settings = self._relay.settings
         self._watch = self._relay.watch(partial(_set_soon, asyncio.get_running_loop(), self._news))
-        seen = await self._relay.seen()  # before anybody reads: what comes behind it wakes them
+        seen = await self._relay.seen()  # before anybody reads, so that rows after it wake the readers
         await self._server.start(network, settings.host, settings.port)
         self._beside = [
             asyncio.create_task(self._sweep(self._watch), name="holdfast-sweep"),
@@ -61,7 +61,7 @@ class Service:
         ]
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Return when told to stop; raise what ended something that must not end."""
+        """Return when told to stop; raises the error of a background task that ended."""
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait([stopping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
@@ -71,7 +71,7 @@ class Service:
             task.result()
 
     async def close(self) -> None:
-        """Be not ready, finish what is under way, and let go of everything."""
+        """Become not ready, finish what is under way, and close everything."""
         self.app.draining = True
         for task in self._beside:
             task.cancel()
@@ -87,7 +87,7 @@ class Service:
         while True:
             await asyncio.sleep(self._relay.settings.retention.sweep_interval_s)
             if not watch.has_duty:
-                continue  # another relay on this database does it
+                continue  # another relay on this database has the duty
             try:
                 gone = await self._relay.sweep()
             except faults.Fault as fault:
@@ -99,7 +99,7 @@ class Service:
                 _log.info("expired", queue=whose, messages=rows)
 
     async def _poll(self, seen: Seen) -> None:
-        """The safety net under every wake-up: whatever came, however it came, its reader is told within a moment."""
+        """Poll for new rows, as a safety net for lost wake-ups and for what other relays wrote."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._relay.settings.queue.poll_interval_s):
@@ -116,7 +116,7 @@ class Service:
         """Wake readers with new rows; returns the positions looked at."""
         if not self.app.is_read:
             now = await self._relay.seen()
-            if not self.app.is_read:  # nor has anybody come meanwhile: whoever comes now reads for himself up to here
+            if not self.app.is_read:  # still nobody; a reader that comes later reads up to here by itself
                 return now
         return await self._relay.wake_changed(seen)
 

@@ -1,11 +1,11 @@
-"""One WebSocket: events come in, each is answered OK; queues go out. What is asked is answered in the order it came.
+"""One WebSocket: events come in and are each answered with OK, queues go out. Answers keep the order of the requests.
 
-What has come in while a batch was being decided is the next batch. No more than a fixed number wait, of this connection and
-of all together: beyond it the connection is not read from, and the sender notices at its own end.
+Events that arrive while a batch is being decided form the next batch. The number that wait is limited, for this connection
+and for all together: beyond it the connection is not read, and the sender is slowed down.
 
-Order is kept for as long as the connection lasts: behind an event that was put off, what else goes to its destination is
-held back until that event is offered again. It is known by its `client_message_id`, for one that is sealed to a newer key
-has another event id.
+Order is kept as long as the connection lasts: after an event is postponed, later ones to its destination are held back
+until it is offered again. It is recognised by its `client_message_id`, because an event that is sealed to a newer key has
+another event id.
 """
 
 import asyncio
@@ -28,18 +28,18 @@ from holdfast.wire.budget import Budget
 from holdfast.wire.response import Receive, Send
 
 RESTART = REFUSALS[Refusal.SHUTTING_DOWN].close_code
-LATER_VERBS = frozenset({"COUNT"})  # of the protocol, and not served here
+LATER_VERBS = frozenset({"COUNT"})  # known verbs of Nostr that are not served here
 
-POLICY = 1008  # the limit for one connection
-HELD_LANES_MAX = 1_024  # lanes of one connection in which something was put off; with more it must connect again
+POLICY = 1008  # the close code when a connection exceeds its limit
+HELD_LANES_MAX = 1_024  # lanes of one connection with a postponed event; with more it must connect again
 
 Publish = Callable[[Sequence[bytes], frozenset[Lane]], Awaitable[list[Answer]]]
-"""Offers events; all that goes to one of the lanes, and is no repetition, is held back."""
+"""Offers events; those in one of the given lanes are held back, unless they are repetitions."""
 
 Noticed = Callable[[Refusal], None]
 
 MakeReading = Callable[[Say, Callable[[Refusal], Awaitable[None]]], Reading]
-"""The reading side of a connection, given how to say something on it and how to close it."""
+"""Makes the reading side of a connection, given functions to send a frame and to close the connection."""
 
 
 class _EventFrame(msgspec.Struct, array_like=True, forbid_unknown_fields=True, tag="EVENT"):
@@ -51,11 +51,11 @@ class _AnyFrame(msgspec.Struct, array_like=True):
 
 
 class _TooMuchHeld(Exception):
-    """More lanes have put-off events than one connection may have."""
+    """A connection has postponed events in too many lanes."""
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """Something to answer: an event, something about reading, or why a message is neither."""
+    """Something to answer: an event, a reading frame, or an invalid message with its fault."""
 
     size: int
     event: bytes | None = None
@@ -82,12 +82,12 @@ class Session:
         self._slots = asyncio.Semaphore(in_flight_max)
         self._waiting: list[_Item] = []
         self._changed = asyncio.Event()
-        self._held: dict[Lane, str] = {}  # by lane: the client_message_id of the put-off event that it waits for
+        self._held: dict[Lane, str] = {}  # by lane: the client_message_id of the postponed event that it waits for
         self._end: Refusal | None = None  # the reason, if we close the connection
         self._is_over = False
 
     async def run(self, receive: Receive) -> None:
-        """Serve until either side ends it. What was read is answered even then, if somebody is there to hear."""
+        """Serve until either side ends the connection. What was read is still answered, if the client is there."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._reading.begin(tasks)
@@ -147,7 +147,7 @@ class Session:
             await self._say(("NOTICE", ok_message(item.refusal, item.detail)))
 
     async def _answer_events(self, raws: Sequence[bytes]) -> None:
-        """Offer events in order, splitting them before each put-off event that returns: its lane opens with it."""
+        """Offer events in order, split before each postponed event that comes again, because it frees its lane."""
         together: list[bytes] = []
         for raw in raws:
             lane = self._returned(raw)
@@ -172,12 +172,12 @@ class Session:
             raise _TooMuchHeld
 
     def _returned(self, raw: bytes) -> Lane | None:
-        """The lane that waits for this very event, if there is one."""
+        """The lane that waits for this event; None if none does."""
         place = _place(raw) if self._held else None
         return place[0] if place is not None and self._held.get(place[0]) == place[1] else None
 
     def _hold(self, raw: bytes) -> None:
-        """Hold a lane until its put-off event returns, unless it waits for an earlier one already."""
+        """Hold a lane until its postponed event comes again, unless it already waits for an earlier one."""
         place = _place(raw)
         if place is not None:
             self._held.setdefault(*place)
@@ -190,7 +190,7 @@ class Session:
 
 
 def read_frame(raw: bytes) -> _Item:
-    """What a text message asks for."""
+    """The item in a text message."""
     try:
         return _Item(len(raw), event=bytes(_event_decoder.decode(raw).event))
     except (msgspec.DecodeError, RecursionError):
@@ -222,5 +222,5 @@ def _verb(raw: bytes) -> str:
 
 
 def close_message(refusal: Refusal) -> dict[str, Any]:
-    """The close of a connection that is refused."""
+    """The ASGI message that closes a connection with a refusal."""
     return {"type": "websocket.close", "code": REFUSALS[refusal].close_code, "reason": refusal.value}

@@ -15,9 +15,9 @@ from holdfast.store.settings import SettingsInvalid, SettingsReader
 
 __all__ = ("ENVIRONMENT", "FILE_NAME", "Settings", "SettingsInvalid", "load")
 
-ENVIRONMENT = "HOLDFAST_RELAY_"  # and the name in capitals, with two underscores where a table's name ends
+ENVIRONMENT = "HOLDFAST_RELAY_"  # then the name in capitals, with two underscores after a table's name
 FILE_NAME = "relay.toml"  # in the data directory, when no other file is named
-FRAME_BYTES_MIN = EVENT_BYTES_MAX + 1024  # the largest event and what stands around it
+FRAME_BYTES_MIN = EVENT_BYTES_MAX + 1024  # the largest event and the frame around it
 
 Number = Annotated[int, Meta(ge=1, le=1_000_000)]
 Rate = Annotated[float, Meta(gt=0, le=1_000_000)]
@@ -45,61 +45,61 @@ class FeedRetention(StrEnum):
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one request, connection, sender or recipient may take."""
+    """Limits of a request, a connection, a sender or a recipient."""
 
     queue_messages_max: Number = 1_000  # undelivered messages that may wait for one member
     messages_per_s: Rate = 100.0  # of one sender, sustained
     messages_burst: Number = 1_000  # of one sender, at once
-    free_repeats: Repeats = 5  # how often the same bytes are not counted against the sender, per window
+    free_repeats: Repeats = 5  # how often the same bytes may be repeated without counting, per window
     free_repeats_window_s: WholeSeconds = 60
     events_per_request_max: Batch = 100
-    events_in_flight_max: Number = 64  # of one WebSocket; it is not read from until some of them are answered
+    events_in_flight_max: Number = 64  # of one WebSocket; it is not read until some are answered
     request_bytes_max: Bytes = 8_388_608  # of one HTTP body: a hundred of the largest events fit
     frame_bytes_max: Bytes = 131_072  # of one WebSocket message
-    bodies_bytes_max: Bytes = 134_217_728  # of all bodies under way, and again of all WebSocket messages
+    bodies_bytes_max: Bytes = 134_217_728  # of all bodies under way; the same again for all WebSocket messages
     connections_max: Number = 1_000
     request_timeout_s: Seconds = 30.0  # from the first byte of a request to its last
     idle_timeout_s: Seconds = 75.0  # without any bytes from the other side
     send_timeout_s: Seconds = 30.0  # for the other side to take what it is sent
-    drain_timeout_s: Seconds = 10.0  # for what is under way when the relay is told to stop
+    drain_timeout_s: Seconds = 10.0  # for requests under way when the relay is told to stop
 
 
 class Retention(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """How long things are kept."""
 
     dedupe_mode: DedupeMode = DedupeMode.RETENTION_SCOPED
-    dedupe_retention_days: DedupeDays = 365  # for how long a repeated id is recognised
+    dedupe_retention_days: DedupeDays = 365  # how long a repeated id is recognised
     message_retention_days: Days = 30  # a message, from its last closing; after it `history_available` is false
     queue_ttl_days: Days = 7  # an undelivered message
-    history_hold_days: Days = 7  # for how long a consumer that does not come may hold back pruning
+    history_hold_days: Days = 7  # how long a consumer that stays away may hold back pruning
     history_hold_bytes: Bytes = 10_737_418_240  # of the database; when it is larger, no consumer holds back pruning
     history_retention_days: Days | None = None  # entries of the history; None keeps them all
-    # Keep for ever what no consumer has acknowledged, however long they stay away and however much it is.
+    # Keep what no consumer has acknowledged for ever, however long consumers stay away and however much it is.
     proof_required: bool = False
     sweep_interval_s: WholeSeconds = 300
     sweep_rows_max: Number = 1_000  # rows that one transaction of a sweep takes
 
 
 class QueueSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """How queues are handed over."""
+    """How queues are sent."""
 
-    batch_messages: Number = 50  # read and sent at once
+    batch_messages: Number = 50  # messages read and sent at once
     pause_ms: Milliseconds = 10  # between the batches of a backlog
-    window_messages: Number = 200  # sent to one connection and not acknowledged; beyond it the connection waits
+    window_messages: Number = 200  # messages sent to one connection without acknowledgement before sending pauses
     second_connection: Literal["prefer_newest", "prefer_oldest", "allow_concurrent"] = "prefer_newest"
-    poll_interval_s: Seconds = 1.0  # a look for messages that no wake-up told of
+    poll_interval_s: Seconds = 1.0  # between two looks for messages whose wake-up was lost
 
 
 class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The changes feed: whose snapshots it takes, and how many of them it keeps."""
+    """The changes feed: whose snapshots it takes, and how many it keeps."""
 
-    open: bool = False  # to any author, and its snapshots to any reader; else members admit authors, who read their own
+    open: bool = False  # takes any author and serves any reader; else members admit authors, who read only their own
     retention: FeedRetention = FeedRetention.NONDOMINATED_PLUS_RECENT_HISTORY
-    recent_count: Number = 4  # snapshots of a document that are kept, current ones included
-    compact_after_hours: Hours = 24  # for how long a snapshot that is no longer wanted is kept all the same
-    tombstones_max: Number = 100  # deleted documents of one author that are remembered whole
-    conflicts_max: Number = 256  # snapshots of one document that may stand side by side
-    bootstrap_timeout_s: WholeSeconds = 600  # for which a bootstrap may hold back compaction
+    recent_count: Number = 4  # snapshots kept per document, current ones included
+    compact_after_hours: Hours = 24  # how long the payload of a snapshot is kept after it is no longer wanted
+    tombstones_max: Number = 100  # deleted documents of one author that keep their snapshots
+    conflicts_max: Number = 256  # current snapshots that one document may have
+    bootstrap_timeout_s: WholeSeconds = 600  # how long a bootstrap may hold back compaction
     subscriptions_max: Number = 64  # of one connection
 
 
@@ -107,13 +107,13 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """A relay's settings."""
 
     host: Text = "127.0.0.1"
-    port: Port = 7447  # 0 takes any that is free
+    port: Port = 7447  # 0 takes any free one
     name: Text = "holdfast relay"
-    public_url: Url | None = None  # as clients reach it, when that is not http://host:port
+    public_url: Url | None = None  # the address that clients use, if it is not http://host:port
     # A database of PostgreSQL, which several relays may share; None is the data directory's own file.
     store: StoreUrl | None = None
     operators: tuple[str, ...] = ()  # public keys, hex or npub; the data directory's own operator is always one
-    readers: tuple[str, ...] = ()  # public keys that may look at the console, and change nothing
+    readers: tuple[str, ...] = ()  # public keys that may look at the console but change nothing
     limits: Limits = Limits()
     retention: Retention = Retention()
     queue: QueueSettings = QueueSettings()
@@ -125,7 +125,7 @@ _READER = SettingsReader(Settings, ENVIRONMENT)
 
 
 def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
-    """The settings of a file, if one is given, changed by those of the environment."""
+    """The settings of a file, if one is given, overridden by those of the environment."""
     found = _READER.load(file, environment)
     limits = found.limits
     if limits.bodies_bytes_max < limits.request_bytes_max:

@@ -1,7 +1,7 @@
-"""Taking snapshots: who may publish them, and what each one means for its document.
+"""Taking snapshots: who may publish them, and what each one changes in its document.
 
-It costs what stands side by side in the document and a few recent ones, however long its history is: the snapshots that
-the new one knew of get its position as theirs of being superseded, and one that comes too late gets its own.
+The cost depends on the number of current and a few recent snapshots, not on the length of the history. The current ones
+that a new snapshot dominates get its position as their `superseded_seq`; one that comes dominated gets its own.
 """
 
 from collections import defaultdict
@@ -27,11 +27,11 @@ from holdfast.store.statements import Statements
 SQL = Statements(__package__, "snapshots.sql")
 
 Document = tuple[str, str]
-"""An author and a name."""
+"""An author and a document's name `d`."""
 
 
 class SnapshotOffer(msgspec.Struct, frozen=True):
-    """A snapshot that somebody offers, and the bytes it came in."""
+    """An offered snapshot, and the bytes it came in."""
 
     event: Event
     said: Snapshot
@@ -47,7 +47,7 @@ class SnapshotOffer(msgspec.Struct, frozen=True):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A snapshot that was taken before."""
+    """A snapshot that was accepted before."""
 
     seq: int
     superseded_seq: int | None
@@ -55,7 +55,7 @@ class Known(msgspec.Struct, frozen=True):
 
     @property
     def standing(self) -> Standing:
-        """As it was told to whoever offered it."""
+        """Its standing when it was accepted."""
         return Standing.DOMINATED if self.superseded_seq == self.seq else Standing.CURRENT
 
 
@@ -65,11 +65,11 @@ class _Taken(msgspec.Struct):
     offer: SnapshotOffer
     seq: int
     superseded_seq: int | None = None
-    is_forgotten: bool = False  # only what was pruned knew of it
+    is_forgotten: bool = False  # only pruned snapshots dominate it
 
 
 class Pruned(msgspec.Struct, frozen=True, array_like=True):
-    """What is left of a snapshot that was current when its document was pruned."""
+    """What is kept of a snapshot that was current when its document was pruned."""
 
     event_id: str
     seq: int
@@ -81,7 +81,7 @@ class Pruned(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Current(msgspec.Struct, frozen=True):
-    """A snapshot that nothing dominates so far."""
+    """A current snapshot of a document."""
 
     seq: int
     o: str
@@ -89,19 +89,19 @@ class _Current(msgspec.Struct, frozen=True):
 
 
 def load_known(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> dict[bytes, Known]:
-    """Which of these events were taken before."""
+    """Those of the offered events that were accepted before, by event id."""
     wanted = sorted({(offer.event_id,) for offer in offers})
     return {row[0]: Known(*row[1:]) for row in transaction.lookup(SQL["known"], ("event_id",), wanted)}
 
 
 def load_admitted(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> set[str]:
-    """Which of these authors some member vouches for."""
+    """Those of the offers' authors that some member has admitted."""
     wanted = sorted({(offer.said.author,) for offer in offers})
     return {author for (author,) in transaction.lookup(SQL["admitted"], ("author",), wanted)}
 
 
 def repeated(offer: SnapshotOffer, known: Known) -> Answer:
-    """What is said to a snapshot that was taken before: the same as then."""
+    """The answer to a snapshot that was accepted before: the same as then."""
     members = {
         **_members(offer, known.seq, known.standing),
         "duplicate": True,
@@ -111,7 +111,7 @@ def repeated(offer: SnapshotOffer, known: Known) -> Answer:
 
 
 class Intake:
-    """One batch of the writer."""
+    """One batch of the writer: decides on its snapshots and writes those that it accepts."""
 
     def __init__(self, transaction: Transaction, now: int, feed: FeedSettings, limiter: Limiter) -> None:
         self._transaction = transaction
@@ -120,11 +120,11 @@ class Intake:
         self._limiter = limiter
 
     def take(self, offers: Sequence[SnapshotOffer]) -> list[Answer]:
-        """An answer to every offer, in order; what is taken is in the history."""
+        """An answer to every offer, in order; accepted ones are in the history."""
         self._load(offers)
         self._taken: list[_Taken] = []
-        self._superseded: dict[int, int] = {}  # rows of earlier batches, and by whom
-        self._changed: dict[Document, int] = {}  # where each document last got something new
+        self._superseded: dict[int, int] = {}  # position in an earlier batch -> position that superseded it
+        self._changed: dict[Document, int] = {}  # the position of each document's last change
         answers = [self._decide(offer) for offer in offers]
         if self._taken:
             self._write()
@@ -141,7 +141,7 @@ class Intake:
         self._pruned: dict[Document, list[Pruned]] = {}
         for author, d, text in transaction.lookup(SQL["pruned"], ("author", "d"), documents):
             currents = [current.clock for current in self._currents[author, d]]
-            # What something current knew of is dominated, whether its row is still there or not.
+            # A pruned snapshot that a current one dominates no longer matters.
             pruned = [left for left in read_pruned(text) if snapshot.standing(left.clock, currents) is Standing.CURRENT]
             self._pruned[author, d] = pruned
 
@@ -161,7 +161,7 @@ class Intake:
         return Answer(event_id=offer.event.id, http_status=201, members=members, wakes=((FEED, offer.said.author),))
 
     def _check(self, offer: SnapshotOffer) -> None:
-        """However old it is, it is taken: its id is remembered."""
+        """Refuse a wrong date, author or pace. No snapshot is too old: ids of snapshots are never forgotten."""
         created_at, now = offer.event.created_at, self._now
         if clock_refusal(created_at, now, None) is not None:
             raise Refused(Refusal.CLOCK_AHEAD, f"created_at is {created_at}, here it is {now // SECOND}")
@@ -170,7 +170,7 @@ class Intake:
         self._limiter.check(offer.event.pubkey, offer.event.id, now)
 
     def _known_of_pruned(self, offer: SnapshotOffer) -> Known | None:
-        """What is left of a deletion; none of a document that lives again: there it has to be told anew."""
+        """The pruned deletion that this event is; None if the document lives again, because then it must be decided anew."""
         if any(current.o == Operation.PUT for current in self._currents[offer.document]):
             return None
         left = [left for left in self._pruned.get(offer.document, ()) if left.event_id == offer.event.id]
@@ -216,13 +216,13 @@ class Intake:
             self._let_go(document)
 
     def _drop_resurrected(self) -> None:
-        """Drop the payload of a snapshot that only a pruned deletion dominates: a reader would take it for a live document."""
+        """Record that payloads were dropped which only a pruned deletion dominates: readers would take the document for live."""
         forgotten = [taken for taken in self._taken if taken.is_forgotten]
         drafts = [compacted("payload", *taken.offer.document, taken.seq, taken.offer.event_id) for taken in forgotten]
         history.append(self._transaction, self._now, drafts)
 
     def _describe(self, document: Document) -> None:
-        """Keep the document's own row true; one that only got what it knew already has not changed."""
+        """Update the document's own row, unless it only got snapshots that came dominated."""
         currents, (author, d) = self._currents[document], document
         if document in self._changed:
             puts = sum(current.o == Operation.PUT for current in currents)
@@ -230,7 +230,7 @@ class Intake:
             self._transaction.run(SQL["describe"], {"author": author, "d": d, **row})
 
     def _let_go(self, document: Document) -> None:
-        """Say when what is no longer wanted of a document may go."""
+        """Set when the payloads of a document's unwanted snapshots may be dropped."""
         if self._feed.retention is FeedRetention.FULL_RETENTION:
             return
         with_history = self._feed.retention is FeedRetention.NONDOMINATED_PLUS_RECENT_HISTORY
@@ -268,7 +268,7 @@ def _draft(offer: SnapshotOffer) -> Draft:
 
 
 def compacted(reason: str, author: str, d: str, seq: int, event_id: bytes | None = None) -> Draft:
-    """Something of a document went. Detail: the position (8 bytes), or the last one that went, then the document's name."""
+    """The entry for dropped snapshots. Detail: the position, or the last of several (8 bytes), then the document's name."""
     return Draft(
         kind=Kind.COMPACTED,
         destination_kind="feed",
@@ -284,7 +284,7 @@ def _members(offer: SnapshotOffer, seq: int, standing: Standing) -> dict[str, An
 
 
 def write_clock(clock: VectorClock) -> str:
-    """A clock as the store has it."""
+    """A clock as stored in the database."""
     return msgspec.json.encode(clock.entries).decode()
 
 
@@ -293,7 +293,7 @@ def read_clock(text: str) -> VectorClock:
 
 
 def write_pruned(pruned: Iterable[Pruned]) -> str:
-    """What is left of a document, likewise."""
+    """Pruned snapshots as stored in the database."""
     return msgspec.json.encode(list(pruned)).decode()
 
 

@@ -1,5 +1,5 @@
 -- name: admitted
--- Whose documents some member has asked this relay to keep; a member who is out vouches for nobody.
+-- The wanted authors that some active member has admitted.
 SELECT DISTINCT wanted.author
 FROM wanted
 JOIN author ON author.author = wanted.author
@@ -7,7 +7,7 @@ JOIN member ON member.mesh = author.mesh AND member.member = author.member
 WHERE member.status = 'active'
 
 -- name: known
--- What was accepted before, by the ids of the events.
+-- The snapshots that were accepted before, by the ids of their events.
 SELECT wanted.event_id, snapshot.seq, snapshot.superseded_seq, snapshot.event IS NOT NULL
 FROM wanted
 JOIN snapshot ON snapshot.event_id = wanted.event_id
@@ -33,7 +33,7 @@ ON CONFLICT (author, d) DO UPDATE
 SET currents = excluded.currents, puts = excluded.puts, changed_seq = excluded.changed_seq
 
 -- name: recent
--- What is superseded in a document and still kept, the newest first.
+-- A document's superseded snapshots whose payload is kept, the newest first.
 SELECT seq FROM snapshot
 WHERE author = :author AND d = :d AND superseded_seq IS NOT NULL AND event IS NOT NULL AND compact_at IS NULL
 ORDER BY created_at DESC, event_id DESC
@@ -42,7 +42,7 @@ ORDER BY created_at DESC, event_id DESC
 UPDATE snapshot SET compact_at = :at WHERE seq = :seq
 
 -- name: due
--- Payloads that are no longer wanted. What some reader of the history has not passed yet waits for it.
+-- Payloads that are due to be dropped, unless some reader of the history has not passed them yet.
 SELECT seq, author, d, event_id, kind FROM snapshot
 WHERE event IS NOT NULL AND compact_at <= :now AND seq <= :passed
 ORDER BY compact_at, seq
@@ -52,11 +52,11 @@ LIMIT :limit
 UPDATE snapshot SET event = NULL WHERE seq = :seq
 
 -- name: crowded_authors
--- Who has more deleted documents than are kept.
+-- Authors with more deleted documents than are kept.
 SELECT author, count(*) FROM document WHERE puts = 0 AND currents > 0 GROUP BY author HAVING count(*) > :kept
 
 -- name: oldest_deleted
--- Late comers that changed nothing are rows of the document, too: readers must have passed all of them.
+-- Snapshots that came dominated are rows of the document too: readers must have passed all of them.
 SELECT d, pruned FROM document
 WHERE author = :author AND puts = 0 AND currents > 0 AND changed_seq <= :passed
   AND NOT EXISTS (
@@ -76,7 +76,7 @@ ORDER BY seq
 LIMIT :limit
 
 -- name: shorten_document
--- Its history was too long to go at once; what is current in it stays until the rest is gone, and may be older than that.
+-- Its history is too long for one step: the current snapshots stay until the rest is gone, and may be older than the rest.
 UPDATE document SET pruned = :pruned, pruned_seq = :pruned_seq WHERE author = :author AND d = :d
 
 -- name: forget_document

@@ -1,4 +1,4 @@
-"""How much a relay holds and how far behind its recipients are, read beside it while it runs."""
+"""Statistics of a relay: how much it holds and how much waits, read while it may be running."""
 
 from contextlib import closing
 from pathlib import Path
@@ -28,7 +28,7 @@ class OpenByAge(msgspec.Struct, frozen=True):
 
 
 class ConsumerStatistics(msgspec.Struct, frozen=True):
-    """How far a reader of the history is behind; None where its checkpoint belongs to another log."""
+    """How far a reader of the history is behind; None if its checkpoint belongs to another log."""
 
     name: str
     seq: int
@@ -58,7 +58,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 def read(where: str, now: int) -> Statistics:
-    """The statistics of a relay's database, a file or by its URL. Reads only."""
+    """The statistics of a relay's database, by its path or URL. Reads only."""
     with closing(open_to_read(where)) as engine, engine.read() as transaction:
         files = {"database": transaction.size_bytes()} if engine.is_shared else _files(Path(where))
         return _read(transaction, now, files)

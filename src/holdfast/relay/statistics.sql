@@ -8,7 +8,7 @@ SELECT (SELECT count(*) FROM mesh) AS meshes,
        (SELECT count(*) FROM delivery WHERE state = 'open') AS deliveries_open
 
 -- name: open_by_age
--- How many deliveries are open, by the age of their message: since a minute ago, an hour, a day, a week. Open rows are few: queues have a limit.
+-- Open deliveries by the age of their message: up to a minute, an hour, a day, a week, and older. They are few: queues are limited.
 SELECT count(CASE WHEN accepted_at > :minute THEN 1 END),
        count(CASE WHEN accepted_at <= :minute AND accepted_at > :hour THEN 1 END),
        count(CASE WHEN accepted_at <= :hour AND accepted_at > :day THEN 1 END),

@@ -1,8 +1,8 @@
-"""A member's queue on one connection: the backlog in the order of the history, then LIVE, then whatever comes.
+"""A member's queue on one connection: the backlog in the order of the history, then LIVE, then new messages.
 
-One pump reads the rows behind the last one it sent, so what is accepted meanwhile comes behind the backlog by itself, and
-nothing is kept in memory for somebody who is slow: beyond the window of unacknowledged messages the pump waits. A row
-leaves the queue by its acknowledgement alone; whatever ends the connection before that leaves it where it was.
+One pump reads the rows after the last one it sent, so new messages follow the backlog by themselves, and nothing is kept in
+memory for a slow client: when the window of unacknowledged messages is full, the pump waits. Only its acknowledgement takes
+a row out of the queue; if the connection ends before, the row stays.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Stream:
-    """The queue of one member, for as long as a connection wants it."""
+    """The queue of one member, while a connection follows it."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class Stream:
         connection: int,
         number: int | None = None,
     ) -> None:
-        """`connection` orders connections by age; `number` is that of taking the queue, if relays share the database."""
+        """`connection` orders connections by age; `number` is that of `neighbours.take_queue`, if relays share the database."""
         self.mesh = mesh
         self.member = standing.member
         self.sub = sub
         self.connection = connection
-        self.end = end  # ends the connection, and says why
+        self.end = end  # ends the connection with a reason
         self.is_live = False
-        self.is_paused = False  # its reader has a window full of messages to acknowledge
+        self.is_paused = False  # the window of unacknowledged messages is full
         self._relay = relay
         self._settings: QueueSettings = relay.settings.queue
         self._standing = standing
@@ -64,7 +64,7 @@ class Stream:
         self._sent_through = 0
 
     def wake(self) -> None:
-        """Something may have come for this member, or its right to read may have ended."""
+        """Tell the stream to look for new rows, and whether its right to read has ended."""
         self._news.set()
         self._room.set()
 
@@ -74,7 +74,7 @@ class Stream:
         if replay:
             await self._replay()
         while True:
-            self._news.clear()  # before reading: what comes while we read wakes us again
+            self._news.clear()  # before reading, so that rows that come meanwhile wake us again
             page = await self._next_page()
             await self._send(page.messages)
             if page.messages:
@@ -86,9 +86,7 @@ class Stream:
             await self._news.wait()
 
     async def acknowledge(self, seqs: Iterable[int]) -> Acknowledged:
-        """Close rows that the member has on its disk. A row that was not sent on this connection was sent before, so it
-        had waited.
-        """
+        """Close rows that the member has on its disk. One that was not sent on this connection was sent before: it had waited."""
         waited = {seq: self._unacknowledged.get(seq, True) for seq in seqs}
         done = await self._relay.decide(lambda tx: self._close_rows(tx, waited))
         for seq in (*done.closed, *done.unknown):
@@ -101,7 +99,7 @@ class Stream:
         return closing.acknowledge(transaction, self._relay.now(), self.mesh, self.member, waited)
 
     async def _replay(self) -> None:
-        """Send again what was acknowledged before. Acknowledging it once more only makes room in the window."""
+        """Send again messages that were acknowledged before. Acknowledging them again only makes room in the window."""
         after = 0
         while True:
             limit = await self._free_places()
@@ -127,13 +125,13 @@ class Stream:
         return queue.waiting(transaction, now, self.mesh, self.member, self._sent_through, limit)
 
     def _check_key(self, transaction: Transaction) -> None:
-        """Refuse when the key with which this connection began is no longer the member's."""
+        """Refuse to go on if this connection's key is no longer the member's."""
         lost = queue.standing_lost(transaction, self.mesh, self.member, self._standing.pubkey)
         if lost is not None:
             raise Refused(lost, f"{self._standing.pubkey} no longer reads this queue")
 
     def _check_standing(self, transaction: Transaction) -> None:
-        """Refuse to read on when the key has changed, or a newer connection at another relay has the queue."""
+        """Refuse to go on if the key has changed, or a newer connection at another relay has the queue."""
         self._check_key(transaction)
         if self._number is not None and neighbours.is_taken(transaction, self.mesh, self.member, self._number):
             raise Refused(Refusal.REPLACED_BY_NEWER_CONNECTION, "another relay has it")
@@ -143,7 +141,7 @@ class Stream:
         while len(self._unacknowledged) >= self._settings.window_messages:
             self.is_paused = True
             self._room.clear()
-            await self._relay.look(self._check_standing)  # a stream that is over ends though its window is full
+            await self._relay.look(self._check_standing)  # so that a stream can end although its window is full
             await self._room.wait()
         self.is_paused = False
         return min(self._settings.batch_messages, self._settings.window_messages - len(self._unacknowledged))
@@ -159,7 +157,7 @@ class Stream:
 
     async def _send_one(self, message: Waiting, *, replayed: bool = False) -> None:
         if replayed and message.fault() is not None:
-            return  # it was acknowledged once, and there is nothing left to close
+            return  # a replayed message that is gone or damaged: its row was closed long ago
         waited = not self.is_live
         self._unacknowledged[message.seq] = waited
         about = {
@@ -187,7 +185,7 @@ class Stream:
 
 
 class Streams:
-    """Every queue that is being read here, by member, and what happens when a second connection wants one."""
+    """All streams at this relay, by member, and the rules for a second connection to a queue."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -203,7 +201,7 @@ class Streams:
         return next(self._connections)
 
     def is_outdated(self, mesh: str, member: str, connection: int) -> bool:
-        """Whether a later connection has the queue, or is about to; a connection that was cut may ask for it too late."""
+        """Whether a later connection has the queue or is taking it; requests of a broken connection may come late."""
         if self._policy != "prefer_newest":
             return False
         key = (mesh, member)
@@ -211,7 +209,7 @@ class Streams:
         return max(known) > connection
 
     async def take(self, mesh: str, member: str, connection: int) -> int | None:
-        """Take a queue from a connection at another relay; returns the number of this taking."""
+        """Take a queue from connections at other relays; returns the number of this taking, if relays share the database."""
         if not self._relay.is_shared or self._policy != "prefer_newest":
             return None
         self._taking[mesh, member] = connection
@@ -222,7 +220,7 @@ class Streams:
                 del self._taking[mesh, member]
 
     def admit(self, stream: Stream) -> Refusal | None:
-        """Let a stream begin, ending an older one if need be; returns the refusal if it may not begin."""
+        """Admit a stream, ending an older one if need be; returns the refusal if it may not begin."""
         key = (stream.mesh, stream.member)
         if key in self._of and self._policy == "prefer_oldest":
             return Refusal.MEMBER_ALREADY_CONNECTED
@@ -230,11 +228,11 @@ class Streams:
             if self.is_outdated(*key, stream.connection):
                 return Refusal.REPLACED_BY_NEWER_CONNECTION
             self.end(*key, Refusal.REPLACED_BY_NEWER_CONNECTION)
-        self._of.setdefault(key, []).append(stream)  # only now: a stream that left has removed its list
+        self._of.setdefault(key, []).append(stream)  # only now: a stream that was ended may have removed the list
         return None
 
     def leave(self, stream: Stream) -> None:
-        """A stream is over."""
+        """Remove a stream that has ended."""
         key = (stream.mesh, stream.member)
         left = [other for other in self._of.get(key, []) if other is not stream]
         if left:
@@ -259,5 +257,5 @@ class Streams:
 
     @property
     def paused(self) -> int:
-        streams = itertools.chain(*self._of.values())  # taken at once: metrics are read on another thread
+        streams = itertools.chain(*self._of.values())  # copied at once, because metrics are read on another thread
         return sum(stream.is_paused for stream in streams)

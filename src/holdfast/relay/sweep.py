@@ -1,4 +1,4 @@
-"""Sweeps: what has outlived its time goes, in bounded steps, each a transaction with its entries in the history."""
+"""Sweeps: they remove what has outlived its time, in bounded steps, each one transaction with its history entries."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,11 +20,11 @@ _ID = ("mesh", "sender", "client_message_id")  # of a send
 Sign = Callable[[bytes, int, bytes], Anchor]  # of a position: (log id, seq, chain)
 
 Gone = Counter[str]
-"""How many rows a step took, by whose they were: `mesh/member` of deliveries, nobody's name of the others."""
+"""How many rows a step removed, by owner: `mesh/member` for deliveries, an empty name for all others."""
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """What a sweep goes by."""
+    """The settings and state that decide what a sweep removes."""
 
     retention: Retention
     feed: FeedSettings
@@ -54,12 +54,12 @@ def expire_deliveries(transaction: Transaction, now: int, rules: Rules) -> Swept
     """Close deliveries whose time is up."""
     expired = closing.expire(transaction, now, rules.retention.sweep_rows_max)
     gone = Gone({f"{mesh}/{member}": count for (mesh, member), count in expired.items()})
-    # Not by the number of rows: a step may have looked into as many queues as it may and found nothing in them.
+    # Not by the number of rows: a step may have examined its maximum of queues and found nothing in them.
     return Swept(gone, closing.is_due(transaction, now))
 
 
 def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Forget ids for which both the promised and the configured window of recognising repetitions are over."""
+    """Forget ids for which both the promised and the configured dedupe window are over."""
     if rules.retention.dedupe_mode is DedupeMode.PERMANENT:
         return _NOTHING
     cutoff = now - rules.retention.dedupe_retention_days * DAY - DEDUPE_KEPT_BEYOND_WINDOW
@@ -68,16 +68,16 @@ def forget_ids(transaction: Transaction, now: int, rules: Rules) -> Swept:
     )
     if not rows:
         return _NOTHING
-    # An event may be dated a little after it was seen; from here on nothing dated before this is taken any more.
+    # An event may be dated a little after it was seen. From now on, events dated before this are refused.
     transaction.run(_SQL["note_forgotten"], {"before": max(row[4] for row in rows) + CLOCK_AHEAD_MAX})
-    # Readers are not waited for: the entry of the accept, which stays, tells them what the id stood for.
+    # Readers of the history are not waited for: the entry of the accept stays, and has the id.
     transaction.lookup(_SQL["forget_dedupe"], _ID, [row[:3] for row in rows])
     history.append(transaction, now, [_named(Kind.DEDUPE_EXPIRED, *row[:4]) for row in rows])
     return Swept.rows(len(rows), rules)
 
 
 def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Let go of the bytes of messages that are old and settled; their ids are still recognised."""
+    """Delete messages that are old and settled; their ids are still recognised."""
     rows = _settled(transaction, now, rules.retention)
     transaction.lookup(_SQL["flip_available"], _ID, [row[1:4] for row in rows])
     for statement in ("delete_message", "delete_deliveries", "delete_mentions"):
@@ -87,7 +87,7 @@ def prune_messages(transaction: Transaction, now: int, rules: Rules) -> Swept:
 
 
 def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Drop topic keys that were superseded longer ago than anything can wait in a queue, and a day."""
+    """Delete grants of topic keys that were replaced so long ago that nothing sealed with them can wait in a queue."""
     cutoff = now - (rules.retention.queue_ttl_days + 1) * DAY
     rows = transaction.rows(_SQL["old_grants"], {"cutoff": cutoff, "limit": rules.retention.sweep_rows_max})
     transaction.lookup(_SQL["drop_grant"], ("mesh", "topic", "key_epoch", "member"), rows)
@@ -96,7 +96,7 @@ def drop_old_grants(transaction: Transaction, now: int, rules: Rules) -> Swept:
 
 
 def prune_history(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Prune the oldest entries, if there is a limit at all, but none that an active reader has yet to read."""
+    """Prune the oldest entries, if a retention is set, but none that an active reader has yet to read."""
     if rules.retention.history_retention_days is None:
         return _NOTHING
     head = history.head(transaction)
@@ -107,7 +107,7 @@ def prune_history(transaction: Transaction, now: int, rules: Rules) -> Swept:
     old = [entry for entry in page if entry.at <= now - rules.retention.history_retention_days * DAY]
     if not old:
         return _NOTHING
-    # Devices are told of every restoration when they connect, also of those whose entries go now.
+    # Devices are told of every restoration when they connect, even if its entry was pruned.
     restored = [(entry.seq, entry.detail) for entry in old if entry.kind is Kind.RESTORED]
     transaction.insert("restoration", ("seq", "detail"), restored)
     signature = bytes.fromhex(rules.sign(head.log_id, old[-1].seq, old[-1].chain).sig)
@@ -125,7 +125,7 @@ def compact_snapshots(transaction: Transaction, now: int, rules: Rules) -> Swept
 
 
 def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Let go of documents that were deleted, where an author has many."""
+    """Drop the oldest deleted documents of authors who have many."""
     if rules.compaction_held:
         return _NOTHING
     passed = passed_by_all(transaction, now, rules.retention)
@@ -134,7 +134,7 @@ def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) ->
 
 
 def passed_by_all(transaction: Transaction, now: int, retention: Retention) -> int:
-    """The last position that every reader has passed; readers that stay away too long, or hold back too much, do not count."""
+    """The last position that every reader has passed; readers that stay away too long or hold back too much do not count."""
     slowest = consumers.slowest(transaction, now - retention.history_hold_days * DAY)
     if slowest is not None and transaction.size_bytes() <= retention.history_hold_bytes:
         return slowest
@@ -156,18 +156,16 @@ def _settled(transaction: Transaction, now: int, retention: Retention) -> list[R
 
 
 def _unpassed_at(transaction: Transaction, passed: int) -> int:
-    """The time of the entry after this position; whatever closed earlier lies at or before the position, as times never
-    go back.
-    """
+    """The time of the entry after this position. Times never go back, so what closed earlier is at or before the position."""
     head = history.head(transaction)
     if passed >= head.seq:
         return head.at + 1
     found = transaction.rows(_SQL["time_at"], {"seq": passed + 1})
-    return int(found[0][0]) if found else 0  # pruned without waiting for the reader, so unknown
+    return int(found[0][0]) if found else 0  # unknown: the entry was pruned without waiting for the reader
 
 
 def forgotten_before(transaction: Transaction) -> int:
-    """The date, in microseconds, before which an event may have an id that was forgotten."""
+    """The date, in microseconds, before which events are refused, because their ids may have been forgotten."""
     return int(transaction.rows(_SQL["forgotten_before"])[0][0])
 
 

@@ -1,12 +1,12 @@
 -- name: expired_dedupe
--- Ids that no device may offer again: events that old are refused, so forgetting one readmits nothing.
+-- Ids that no device may offer again: events that old are refused, so a forgotten id is never accepted twice.
 SELECT mesh, sender, client_message_id, message_id, first_seen_at FROM dedupe
 WHERE expires_at <= :now AND first_seen_at <= :cutoff
 ORDER BY expires_at
 LIMIT :limit
 
 -- name: forget_dedupe
--- All at once, here and below: every statement is a journey to a server, while everybody else waits.
+-- One statement for all rows, here and below: each is a round trip to a server, while others wait.
 DELETE FROM dedupe
 WHERE (mesh, sender, client_message_id) IN (SELECT wanted.mesh, wanted.sender, wanted.client_message_id FROM wanted)
 
@@ -17,7 +17,7 @@ UPDATE forgotten SET before = :before WHERE before < :before
 SELECT before FROM forgotten
 
 -- name: last_old_message
--- Times grow with positions, so nothing that is younger than this one lies before it, and nothing younger is looked at.
+-- Times grow with positions, so everything up to this position is old enough, and nothing younger is read.
 SELECT seq FROM message WHERE accepted_at <= :cutoff ORDER BY accepted_at DESC, seq DESC LIMIT 1
 
 -- name: settled_messages

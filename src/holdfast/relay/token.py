@@ -1,8 +1,8 @@
 """Export tokens: a consumer's name and a time, signed by the relay's own key. The relay keeps no list of them.
 
 A token is `hft1_` and the base64url, without padding, of: when it expires (eight bytes, microseconds since 1970), the
-BIP-340 signature (64), the consumer's name. It opens the export and that consumer's checkpoint, nothing else. It cannot
-be called back before its time, short of giving the relay a new key.
+BIP-340 signature (64), the consumer's name. It gives access to the export and that consumer's checkpoint, nothing else.
+Only a new key of the relay revokes it before it expires.
 """
 
 import base64
@@ -32,13 +32,13 @@ def mint(secret: bytes, consumer: str, expires_at: int, aux: bytes) -> str:
 
 
 def verify(token: str, pubkey: str, now: int) -> str:
-    """The consumer that a token of this relay names, unless its time is over."""
+    """The consumer that a token of this relay names; refused if the token is invalid or expired."""
     raw = _decode(token)
     expires_at = int.from_bytes(raw[:_TIME_BYTES], "big")
     signature, name = raw[_TIME_BYTES:_FIXED_BYTES], raw[_FIXED_BYTES:]
     if not keys.verify(pubkey, _digest(expires_at, name), signature):
         raise Refused(Refusal.TOKEN_INVALID, "this relay did not sign the token")
-    if now >= expires_at:  # told only about tokens that we signed: a stranger learns nothing
+    if now >= expires_at:  # after the signature, so that a stranger learns nothing
         raise Refused(Refusal.TOKEN_EXPIRED, f"the token of {name.decode()} has expired")
     return name.decode()
 
@@ -52,7 +52,7 @@ def _encode(raw: bytes) -> str:
 
 
 def _decode(token: str) -> bytes:
-    """The bytes of a token in its only spelling."""
+    """The bytes of a token; refused unless it is in its one spelling."""
     if len(token) > _CHARACTERS_MAX or not token.startswith(PREFIX):
         raise Refused(Refusal.TOKEN_INVALID, "this is not an export token")
     text = token.removeprefix(PREFIX)

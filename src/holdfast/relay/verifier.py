@@ -1,6 +1,7 @@
-"""The process that checks signatures for a relay: asked for many at once, one byte back for each. It loads little and keeps nothing.
+"""The process that checks signatures for a relay. It imports little and stores nothing.
 
-A question is a count of four bytes and then, for each signature, the public key, the digest and the signature itself.
+A question is a count of four bytes and then, for each signature, the public key, the digest and the signature itself. The
+answer is one byte for each.
 """
 
 import os
@@ -11,13 +12,13 @@ from contextlib import suppress
 from holdfast.protocol import keys
 
 COUNT_BYTES = 4
-READY = b"\x01"  # said once, when it has loaded what it needs
+READY = b"\x01"  # sent once, when it has imported what it needs
 
 _ITEM_BYTES = keys.PUBLIC_KEY_BYTES + keys.DIGEST_BYTES + keys.SIGNATURE_BYTES
 
 
 def received(connection: socket.socket, size: int) -> bytes:
-    """Exactly this many bytes; raises if the other side ends before."""
+    """Receive exactly this many bytes; raises if the other side ends before."""
     parts, left = [], size
     while left:
         part = connection.recv(left)
@@ -45,5 +46,5 @@ def _is_good(item: bytes) -> bool:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person who stops the relay means the relay, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the relay, which ends this process
     serve(socket.socket(fileno=os.dup(0)))

@@ -1,8 +1,8 @@
-"""Signatures checked by processes of their own: the dearest part of an accept, on a core that the relay leaves free.
+"""Checking signatures in helper processes: it is the slowest part of an accept, and they use cores that the relay leaves free.
 
-A thread would have to come back to the interpreter after every signature and wait there for its turn; a process is asked for
-many at once and is waited for once. A few are checked where they are, which is sooner done than said. A process that dies
-takes nothing with it: what it was asked is checked here, and another one takes its place.
+A thread would have to take the interpreter's lock after every signature; a process checks many at once and is waited for
+once. A few are checked in place, which is faster than asking. If a process dies nothing is lost: its question is answered
+in place, and another process is started.
 """
 
 import select
@@ -19,14 +19,14 @@ from holdfast.relay.screening import verify_here
 from holdfast.relay.verifier import COUNT_BYTES, READY, received
 
 HERE_MAX = 3
-"""So many signatures are checked by whoever asks."""
+"""Up to so many signatures are checked in place."""
 
 ANSWER_S = 60.0
-"""A process that is silent for so long is given up."""
+"""A process that does not answer for so long is given up."""
 
 
 class Verifiers:
-    """Checks signatures for several threads, each with a process at its side."""
+    """Checks signatures for several threads, each with a helper process."""
 
     def __init__(self, processes: int) -> None:
         self._idle: SimpleQueue[_Process] = SimpleQueue()
@@ -34,7 +34,7 @@ class Verifiers:
             self._start()
 
     def verify(self, events: Sequence[Event]) -> list[bool]:
-        """Whether its author signed each event."""
+        """For each event, whether its author signed it."""
         if len(events) <= HERE_MAX:
             return verify_here(events)
         try:
@@ -56,7 +56,7 @@ class Verifiers:
                 self._idle.get_nowait().end()
 
     def _start(self) -> None:
-        with suppress(OSError):  # where the system gives no process, signatures are checked here
+        with suppress(OSError):  # if no process can be started, signatures are checked in place
             self._idle.put(_Process())
 
 
@@ -70,7 +70,7 @@ class _Process:
             self._process = subprocess.Popen(command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL)  # noqa: S603 - ourselves
 
     def is_ready(self) -> bool:
-        """Whether the process has loaded what it needs; does not wait."""
+        """Whether the process has started up; does not wait."""
         if not self._has_begun and select.select([self._socket], [], [], 0)[0]:
             self._has_begun = received(self._socket, len(READY)) == READY
         return self._has_begun
@@ -82,5 +82,5 @@ class _Process:
 
     def end(self) -> None:
         self._socket.close()
-        self._process.kill()  # it has nothing to lose
+        self._process.kill()  # it stores nothing
         self._process.wait()

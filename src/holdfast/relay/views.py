@@ -1,4 +1,4 @@
-"""What the relay tells about its state to those who may know: a mesh to its members, grants to their owner."""
+"""Views of the relay's state for those who may see it: a mesh for its members, grants for their owner."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from holdfast.store.statements import Statements
 _SQL = Statements(__package__, "views.sql")
 
 MESH_SHAPE = 1
-"""Of the document of a mesh. Part of its tag: raise it with every change of what the document says of the same rows."""
+"""The version of a mesh's document, part of its tag: raise it whenever the same rows give another document."""
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """A document and its tag; the document is left out if the reader has it already."""
+    """A document and its tag; the document is None if the reader has it already."""
 
     tag: str
     document: dict[str, Any] | None
@@ -36,10 +36,10 @@ def mesh(
 ) -> Sight:
     """A mesh with its members and topics, as its members and the operators see it.
 
-    If the reader `knows` the current tag, the document is not even read.
+    If the reader `knows` the current tag, the document is not read.
     """
     name, revision, _ = _admitted(transaction, mesh_id, reader, is_operator)
-    # The log id is part of the tag: a restored relay counts its revisions from an earlier one, and repeats numbers.
+    # The log id is part of the tag, because a restored relay repeats revision numbers.
     tag = f"{history.head(transaction).log_id.hex()}-{revision}-{MESH_SHAPE}"
     return Sight(tag, None if knows(tag) else _mesh(transaction, mesh_id, name))
 
@@ -82,7 +82,7 @@ def _mesh(transaction: Transaction, mesh_id: str, name: str) -> dict[str, Any]:
 
 
 def grants(transaction: Transaction, mesh_id: str, topic: str, reader: str) -> dict[str, Any]:
-    """The keys of a topic that were sealed to the reader."""
+    """The grants of a topic's keys that were sealed to the reader."""
     _, _, member = _admitted(transaction, mesh_id, reader, False)
     found = transaction.rows(_SQL["topic"], {"mesh": mesh_id, "topic": topic})
     if not found:

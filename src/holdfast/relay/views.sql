@@ -15,7 +15,7 @@ WHERE member.mesh = :mesh
 ORDER BY member.joined_at, member.member
 
 -- name: keys
--- Every key of every member: what was signed with an old one is still its member's.
+-- Every key of every member: an event signed with an old key is still its member's.
 SELECT member, pubkey, since, until FROM member_key WHERE mesh = :mesh ORDER BY member, since, pubkey
 
 -- name: topics
@@ -32,7 +32,7 @@ WHERE subscription.mesh = :mesh
 ORDER BY subscription.topic, subscription.member
 
 -- name: left
--- Who holds the current key and is neither a subscriber nor a keeper any more: the key has to change.
+-- Members who hold the current key but are no longer subscribers or keepers: the key has to be rotated.
 SELECT topic.topic, topic_grant.member
 FROM topic
 JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
