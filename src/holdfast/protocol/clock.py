@@ -42,7 +42,7 @@ ORDERS: Mapping[tuple[bool, bool], Order] = total(
 
 
 class VectorClock(msgspec.Struct, frozen=True):
-    """Counters by device, ascending by device id; a device that is absent stands at 0. Empty: nothing happened yet."""
+    """Counters by device, ascending by device id; an absent device counts as 0. The empty clock knows of no edit."""
 
     entries: tuple[tuple[str, int], ...] = ()
 
@@ -100,7 +100,7 @@ def _entry(tag: Sequence[str]) -> tuple[str, int]:
 
 
 def to_tags(clock: VectorClock) -> Tags:
-    """The clock as it stands in an event."""
+    """The tags of a clock in an event."""
     if not clock.entries:
         raise Refused(Refusal.MALFORMED, "clock is empty: an event needs at least one device")
     return tuple((CLOCK_TAG, device, str(counter)) for device, counter in clock.entries)

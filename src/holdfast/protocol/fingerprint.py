@@ -23,7 +23,7 @@ META_DEPTH_MAX = 32  # nesting of objects and arrays; keeps the recursion bounde
 META_BYTES_MAX = 65_536  # of all its texts, keys included; bounds the work, a message holds less
 META_VALUES_MAX = 4096  # members of all objects plus elements of all arrays; each takes a microsecond or two
 RESERVED_PREFIX = "holdfast."
-NO_OBJECT = bytes(OBJECT_ID_BYTES)  # stands in a log where a caller named no object
+NO_OBJECT = bytes(OBJECT_ID_BYTES)  # the object id of a message for which the caller named none
 
 
 class DestinationKind(StrEnum):

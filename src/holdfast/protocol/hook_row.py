@@ -1,8 +1,8 @@
 """The life of a row of the hook outbox, and which failures of a handler are worth another try.
 
 Every update by a worker carries the fencing token of its lock, so a worker that was thought dead cannot update what another
-has taken over. A row that ends keeps its last error. An attempt is counted, on disk, before the handler
-runs, so that one that takes the whole process down counts too.
+has taken over. A row that ends keeps its last error. An attempt is counted, on disk, before the handler runs, so that one
+that takes the whole process down counts too.
 """
 
 import json

@@ -1,7 +1,7 @@
 """The sender's reaction to each answer to an event in flight, or to the lack of one.
 
-Whether a refusal is final is not listed again: it follows from the table of refusals, and from one more rule, that
-only a no to the event itself may end a row. A closed connection or a busy daemon says nothing about the event.
+Whether a refusal is final is not listed again: it follows from the table of refusals, and from one more rule: only a
+refusal of the event itself may end a row. A closed connection or a busy daemon says nothing about the event.
 """
 
 from enum import StrEnum

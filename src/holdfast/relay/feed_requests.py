@@ -53,7 +53,7 @@ class RequestSubscription(Subscription):
         await self._follow(at)
 
     async def _send_kept(self, wanted: Wanted, at: int, served: Sequence[_Served]) -> Row | None:
-        """Send the snapshots that match a filter, then the status of compacted ones; returns the last row if `limit` was reached."""
+        """Send a filter's matching snapshots, then the status of compacted ones; returns the last row if `limit` was reached."""
         left, last, gone = wanted.limit, None, []
         async for rows in self._pages(wanted, at):
             found = [row for row in rows if row.seq <= at and self._may_have(row) and wanted.match(row.snapshot)][:left]

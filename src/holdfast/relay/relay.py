@@ -40,7 +40,7 @@ SHARED_BATCH_MAX = 100
 """Requests that share one commit if several relays share the database, so that the others do not wait long."""
 
 VERIFIERS = 2
-"""Threads that check signatures; when a relay runs as a process of its own, each has a helper process."""
+"""Threads that check signatures; when a relay runs as a process of its own, each has a verifier process."""
 
 READERS = 2
 """Threads that read for queues, the feed and HTTP; apart from those above, so that readers never delay senders."""

@@ -1,4 +1,4 @@
-"""Every setting of a relay, with its unit, range and default. From a TOML file, then the environment; unknown ones are refused."""
+"""The settings of a relay, each with its unit, range and default; from a TOML file, then the environment."""
 
 from collections.abc import Mapping
 from enum import StrEnum

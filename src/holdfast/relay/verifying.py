@@ -1,4 +1,4 @@
-"""Checking signatures in helper processes: it is the slowest part of an accept, and they use cores that the relay leaves free.
+"""Checking signatures in processes of their own: it is the slowest part of an accept, and they use cores that the relay leaves free.
 
 A thread would have to take the interpreter's lock after every signature; a process checks many at once and is waited for
 once. A few are checked in place, which is faster than asking. If a process dies nothing is lost: its question is answered
@@ -26,7 +26,7 @@ ANSWER_S = 60.0
 
 
 class Verifiers:
-    """Checks signatures for several threads, each with a helper process."""
+    """Checks signatures for several threads, each with a verifier process."""
 
     def __init__(self, processes: int) -> None:
         self._idle: SimpleQueue[_Process] = SimpleQueue()

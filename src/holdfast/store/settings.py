@@ -30,7 +30,7 @@ class SettingsReader(Generic[T]):
     """Reads the settings of one program."""
 
     def __init__(self, shape: type[T], environment: str) -> None:
-        """`environment` is the prefix of the program's variables; the name follows in capitals, with two underscores for a dot."""
+        """`environment` is the prefix of the program's variables; a name follows in capitals, two underscores for a dot."""
         self._shape = shape
         self._environment = environment
         self._known = dict(_known(shape))

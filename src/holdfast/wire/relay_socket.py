@@ -171,7 +171,7 @@ class RelaySocket(FrameSocket[Frame]):
     """A connection that receives a member's queue."""
 
     async def negotiate(self) -> Negotiated:
-        """The features usable with this relay. An unfit relay is left with a close code that says why, and `Refused` is raised."""
+        """The features usable with this relay. An unfit one is left with a close code for the reason, and `Refused` raised."""
         asked = {"require": features.wanted(required=True), "optional": features.wanted(required=False)}
         await self._send(msgspec.json.encode(("FEATURES", asked)))
         said = await self._features()
