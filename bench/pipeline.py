@@ -29,10 +29,12 @@ from bench import pipeline_source, pipeline_world, results  # found by the line 
 from bench.pipeline_questions import PASSED_ON, QUESTIONS, UNLIKE
 from holdfast.pipeline import pages, plan, watch
 from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.outcome import Outcome
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.runner import Outcome, Runner
+from holdfast.pipeline.questions import relation
+from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.session import SessionSettings, open_session
-from holdfast.pipeline.shelf import Shelf, relation
+from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import load
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "pipeline.md"

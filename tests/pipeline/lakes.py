@@ -10,8 +10,9 @@ from pyspark.sql import SparkSession
 
 from holdfast.pipeline import plan
 from holdfast.pipeline.lake import Lake, Step, plainly
+from holdfast.pipeline.outcome import Outcome
 from holdfast.pipeline.pages import Place
-from holdfast.pipeline.runner import TABLES_AT_ONCE, Outcome, Runner
+from holdfast.pipeline.runner import TABLES_AT_ONCE, Runner
 from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import Table, load, needs_of, table_of
 from tests.relay.running import RunningRelay, running

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.cli import at_lake, pipeline_lake, pipeline_upkeep
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.pipeline import archive, catalog, certificate, records, report
+from holdfast.pipeline import archive, balance, catalog, certificate, records, report
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.schema import Field, Plain, Struct
@@ -49,7 +49,7 @@ def batch(lake: Lake, number: int, tables: dict[str, Table] = TABLES) -> None:
         add(lake, every[name], number, [row_of(every[name], seq=number, **ids)])
     versions = {name: handle.version() for name in (*KEPT, *REPLACED) if (handle := lake.delta(name)) is not None}
     found = Shelf(lake, tables).findings(versions)
-    facts = Facts(number, number, [], [], versions, {}, {}, found, certificate.no_balance(), [])
+    facts = Facts(number, number, [], [], versions, {}, {}, found, balance.zero(), [])
     before = Shelf(lake, tables).certificate(number - 1)
     made = certificate.write(facts, before, certificate.lake_key(lake.private))
     _record(lake, records.CERTIFICATE, number, **vars(made))

@@ -4,8 +4,8 @@ from deltalake import Schema
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from holdfast.pipeline import catalog, records
+from holdfast.pipeline.questions import relation
 from holdfast.pipeline.records import RECORDS
-from holdfast.pipeline.shelf import relation
 from holdfast.pipeline.table import load, load_search
 from tools.pipeline_tables import CATALOG, DOCUMENT, document
 

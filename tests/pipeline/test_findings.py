@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.pipeline import certificate, proof, records, report
+from holdfast.pipeline import balance, certificate, proof, records, report
 from holdfast.pipeline.certificate import Facts
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.records import BREACH, CERTIFICATE, RUN
@@ -66,7 +66,7 @@ def test_what_is_in_doubt_is_told_by_few_of_many(lake: Lake) -> None:
 def test_certificate_and_report_tell_the_first_and_count_the_others(lake: Lake) -> None:
     versions = _commit(lake, 1, [_finding(number) for number in range(MANY)])
     shelf = Shelf(lake, {})
-    facts = Facts(1, 1, [], [], versions, {}, {}, shelf.findings(versions), certificate.no_balance(), [])
+    facts = Facts(1, 1, [], [], versions, {}, {}, shelf.findings(versions), balance.zero(), [])
     made = certificate.write(facts, None, certificate.lake_key(lake.private))
     said = made.said["findings"]
     assert (said["violations"], said["kinds"], len(said["first"])) == (1_000, {"lost": MANY}, 100)

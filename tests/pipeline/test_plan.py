@@ -11,11 +11,13 @@ from pyspark.sql import SparkSession
 
 from holdfast.cli import pipeline
 from holdfast.pipeline import checkpoint, pages, plan, watch
+from holdfast.pipeline.conclusion import Conclusion
 from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Head, Place
 from holdfast.pipeline.plan import Mark, OtherHistory, Plan, Source, SourceTwice
 from holdfast.pipeline.runner import Runner
+from holdfast.pipeline.shelf import NO_RUN, Shelf
 from holdfast.pipeline.table import Range
 from holdfast.pipeline.verify import verify
 from holdfast.relay import copy
@@ -322,9 +324,9 @@ def test_what_a_batch_read_and_could_not_ask_about_is_left_uncompared(
     sources = [Source(f"relay:{one}", place, Head(b"L" * 16, 10, 0)) for one in asked]
     ranges = tuple(Range(origin, b"L" * 16, 0, until, None) for origin, until in ENDS)
     lake = Lake(tmp_path / "lake")
-    runner = Runner(None, lake, tables)  # type: ignore[arg-type]  # it computes nothing
-    inputs = Inputs(None, lake, tables, sources, {})  # type: ignore[arg-type]  # likewise
-    assert runner._left_uncompared(Plan(1, ranges, (), full, is_behind), inputs) == left
+    inputs = Inputs(None, lake, tables, sources, {})  # type: ignore[arg-type]  # it computes nothing
+    agreed = Plan(1, ranges, (), full, is_behind)
+    assert Conclusion(Shelf(lake, tables), tables, agreed, NO_RUN, inputs, frozenset()).uncompared() == left
 
 
 def test_a_lake_that_catches_up_says_so_and_the_batch_that_has_finds_what_is_wrong(

@@ -12,11 +12,12 @@ import pytest
 from holdfast.cli import pipeline_lake
 from holdfast.cli.at_lake import then
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.pipeline import certificate, failures, records, searching, shelf
+from holdfast.pipeline import certificate, failures, kind, questions, records, searching
 from holdfast.pipeline.backfill import to_rebuild
 from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, VersionMissing
+from holdfast.pipeline.questions import NoQuestion
 from holdfast.pipeline.search.search_message import search_message
-from holdfast.pipeline.shelf import AsOf, NoQuestion, Shelf, Vacuumed
+from holdfast.pipeline.shelf import AsOf, Run, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, load_search
 from holdfast.store.faults import FileMissing
 from tests.pipeline.test_lake import BEGAN_AT, MADE, add, rows
@@ -59,10 +60,10 @@ def index(path: Path, *texts: str) -> Shelf:
     """An owner's lake with these messages, the last one the newest."""
     lake = Lake(path)
     lake.create()
-    shelf.make_own(lake)
+    kind.make_own(lake)
     messages = [_message(seq, text) for seq, text in enumerate(texts, start=1)]
     found = {"search_message": messages, "search_posting": letters.search_posting(messages)}
-    tables = shelf.tables_of(lake)
+    tables = kind.tables_of(lake)
     for name, held in found.items():
         add(lake, tables[name], 1, held)
     _record(lake, 1, *found)
@@ -167,8 +168,8 @@ def test_what_a_question_does_not_hold_in_memory_lies_in_the_lake_where_nobody_e
 
     monkeypatch.chdir(tmp_path)
     open_ones: list[duckdb.DuckDBPyConnection] = []  # closed ones tidy up
-    connection = shelf._connection
-    monkeypatch.setattr(shelf, "_connection", with_little)
+    connection = questions.connect
+    monkeypatch.setattr(questions, "connect", with_little)
     asked = shelf_of(lake)
     many = "SELECT repeat(md5(n::VARCHAR), 5) AS word FROM range(400_000) AS of(n) ORDER BY word"
     assert asked.ask(f"SELECT count(DISTINCT word) AS n FROM ({many})")[1] == [{"n": 400_000}]
@@ -323,18 +324,18 @@ def test_an_index_is_known_for_one_before_its_first_batch_and_no_relays_lake_bec
     for one in (own, relays):
         one.create()
     relays.root("history").mkdir()
-    shelf.make_own(own)
-    shelf.make_own(own)
-    assert "search_message" in shelf.tables_of(own)
+    kind.make_own(own)
+    kind.make_own(own)
+    assert "search_message" in kind.tables_of(own)
     with pytest.raises(LakeOther, match="index of messages"):
-        shelf.check_relays(own)
+        kind.check_relays(own)
     with pytest.raises(LakeOther, match="a relay's"):
-        shelf.make_own(relays)
-    assert "message_fate" in shelf.tables_of(relays)
+        kind.make_own(relays)
+    assert "message_fate" in kind.tables_of(relays)
 
 
 def test_what_was_taken_from_devices_is_not_thrown_away_to_be_computed_anew(lake: Lake) -> None:
-    last = shelf.Run(1, 0, {}, {"history": 1, "search_message": 1, "search_posting": 1})
+    last = Run(1, 0, {}, {"history": 1, "search_message": 1, "search_posting": 1})
     with pytest.raises(TableTaken, match="still be searched"):
         to_rebuild(lake, load_search(), last, ["search_message"])
     other: dict[str, Table] = {**load_search(), "search_message": search_message}

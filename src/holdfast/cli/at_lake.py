@@ -34,8 +34,9 @@ AsOfText = Annotated[
 
 def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
     """The lake in a directory, to be read without Spark."""
+    from holdfast.pipeline.kind import tables_of
     from holdfast.pipeline.lake import Lake
-    from holdfast.pipeline.shelf import Shelf, tables_of
+    from holdfast.pipeline.shelf import Shelf
 
     lake = Lake(path)
     lake.check_there()

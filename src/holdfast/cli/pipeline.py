@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from holdfast.pipeline.lake import Lake
+    from holdfast.pipeline.outcome import Outcome
     from holdfast.pipeline.pages import Place
     from holdfast.pipeline.plan import Source
-    from holdfast.pipeline.runner import Outcome, Runner
+    from holdfast.pipeline.runner import Runner
     from holdfast.pipeline.session import SessionSettings
     from holdfast.pipeline.table import Table
 
@@ -66,7 +67,7 @@ def run(
         raise Failure(ExitCode.USAGE, "usage", "--once and --every exclude each other")
     every_s = None if every is None else _seconds(every)
     with explained():
-        from holdfast.pipeline import plan, session, shelf
+        from holdfast.pipeline import kind, plan, session
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load
 
@@ -76,7 +77,7 @@ def run(
         ]
         opened, is_full = Lake(lake), full is not False
         opened.check_name()
-        shelf.check_relays(opened)
+        kind.check_relays(opened)
         with _held(opened, plan.find_sources(places[0], places[1:])) as sources:
             settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb)
             with _progress(as_json) as tell:
@@ -102,7 +103,7 @@ def index(
     """Bring an index of your own messages up to date, for `search`. They lie there in the clear, for you alone."""
     every_s = None if every is None else _seconds(every)
     with explained():
-        from holdfast.pipeline import plan, session, shelf
+        from holdfast.pipeline import kind, plan, session
         from holdfast.pipeline.lake import Lake
         from holdfast.pipeline.table import load_search
 
@@ -111,7 +112,7 @@ def index(
         found = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
         with _held(opened, found) as sources:
             opened.check_private()
-            shelf.make_own(opened)
+            kind.make_own(opened)
             with _progress(as_json) as tell:
                 settings = session.SessionSettings(memory_mb=memory_mb, more=hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell, None if every_s else (sources, False))

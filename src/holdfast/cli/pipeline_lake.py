@@ -206,7 +206,7 @@ def verify(
         shelf = open_shelf(lake)
         wrong = check(shelf, pubkey)
         last = shelf.last_run().number
-        uncompared = None if wrong else _uncompared(shelf, last)  # what else is said counts only if all of it is right
+        uncompared = None if wrong else shelf.uncompared(last)  # what else is said counts only if all of it is right
     if as_json:
         print_json({"batch": last, "ok": not wrong, "wrong": wrong, "uncompared": uncompared})
     for one in [] if as_json else wrong:
@@ -217,8 +217,3 @@ def verify(
         console().print(f"✓ every row is as certified, up to batch {last}")
         for origin in uncompared or ():
             console().print(f"· not compared yet with what is there now: {origin}", highlight=False, markup=False)
-
-
-def _uncompared(shelf: "Shelf", number: int) -> list[str]:
-    certified = shelf.certificate(number)
-    return [] if certified is None else certified.uncompared

@@ -10,7 +10,7 @@ from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 
 if TYPE_CHECKING:
     from holdfast.pipeline.lake import Lake
-    from holdfast.pipeline.runner import Outcome
+    from holdfast.pipeline.outcome import Outcome
     from holdfast.pipeline.shelf import Shelf
     from holdfast.pipeline.table import Table
 
@@ -103,7 +103,7 @@ def _set_aside(shelf: "Shelf", *, as_json: bool) -> None:
 
 def _computed(shelf: "Shelf") -> "dict[str, Table]":
     """The tables of a lake with how they are computed."""
-    from holdfast.pipeline.shelf import is_own
+    from holdfast.pipeline.kind import is_own
     from holdfast.pipeline.table import load, load_search
 
     return load_search() if is_own(shelf.lake) else load()
@@ -120,7 +120,7 @@ def _backfilled(shelf: "Shelf", computed: "dict[str, Table]", tables: list[str],
 
 def _hidden_if_own(lake: "Lake") -> dict[str, str]:
     """An owner's index is computed from messages in the clear, as it is made; a relay's lake has none."""
-    from holdfast.pipeline.shelf import is_own
+    from holdfast.pipeline.kind import is_own
 
     if not is_own(lake):
         return {}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast.pipeline import balance
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.findings import Findings
 from holdfast.pipeline.plan import DEVICE
@@ -22,9 +23,6 @@ from holdfast.store import faults, files
 PROVED = ("history", "message_fate", "receipt")
 """The tables whose rows a certificate covers one by one, wherever they lie. Of every other one, which is computed from them, it
 covers the files, whose names say what is in them."""
-
-OUTCOMES = ("delivered", "expired", "dropped", "quarantined", "moderated", "rolled_back", "full", "blocked")
-"""The ways in which a message can end for a recipient."""
 
 FINDINGS_MAX = 100
 """How many findings a certificate spells out; it counts all of them."""
@@ -128,7 +126,7 @@ def write(facts: Facts, previous: Certificate | None, secret: bytes) -> Certific
         "findings": _findings(facts.findings),
         "uncompared": list(facts.uncompared),
         "balance": dict(facts.balance),
-        "balance_holds": holds(facts.balance),
+        "balance_holds": balance.holds(facts.balance),
     }
     document = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     signature = keys.sign(secret, signed_digest(document), os.urandom(keys.AUX_BYTES))
@@ -162,15 +160,6 @@ def _findings(findings: Findings) -> dict[str, Any]:
 
 def signed_digest(document: str) -> bytes:
     return hashlib.sha256(_DOMAIN + document.encode()).digest()
-
-
-def holds(balance: Mapping[str, int]) -> bool:
-    """Whether every recipient of every message is accounted for."""
-    return balance["recipients"] == balance["open"] + sum(balance[outcome] for outcome in OUTCOMES)
-
-
-def no_balance() -> dict[str, int]:
-    return dict.fromkeys(("recipients", *OUTCOMES, "open"), 0)
 
 
 def lake_key(private: Path, before: Certificate | None = None) -> bytes:

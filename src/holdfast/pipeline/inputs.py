@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.types import StructType
 
 from holdfast.pipeline import few, state, taking
+from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.plan import Source, renewed
 from holdfast.pipeline.side_by_side import do_each
@@ -49,8 +50,9 @@ class Inputs:
         self.spark = spark
         self.batch: Batch | None = None  # known once the history is there: its clock is the entries'
         self.versions: dict[str, int] = {}  # of the tables that this batch has committed
-        self.added: dict[str, list[Path]] = {}  # and the files that it added to them
-        self.passing: dict[str, Path | None] = {}  # None: it has no rows
+        self.added: dict[str, list[Path]] = {}  # the files that it added to them
+        self.proved: dict[str, Digest] = {}  # digests of those files, where they were computed while writing them
+        self.passing: dict[str, Path | None] = {}  # the rows of passing tables; None: there are none
         self._lake = lake
         self._tables = tables
         self._sources = sources
@@ -60,6 +62,14 @@ class Inputs:
         self._staged: dict[str, tuple[Path, StructType]] | None = None
         self._frames: dict[str, DataFrame] = {}
         self._few: set[str] = {*_WITH_THE_DRIVER}
+
+    def note(self, table: Table, number: int) -> None:
+        """Remember the version and the files that a table got by this batch, whether now or before an interruption."""
+        handle = self._lake.delta(table.name)
+        if handle is None:
+            raise RuntimeError(f"{table.name} was not committed")
+        self.versions[table.name] = handle.version()
+        self.added[table.name] = self._lake.batch_files(handle, number)
 
     def shown(self, ranges: Sequence[Range]) -> list[Range]:
         """Those of a batch's ranges whose log is shown by a source: since a batch was interrupted some may be gone, or were restored."""

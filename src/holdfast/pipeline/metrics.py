@@ -1,7 +1,7 @@
 """Metrics of a lake, as a file for Prometheus' node exporter."""
 
 from holdfast.pipeline.lake import Lake
-from holdfast.pipeline.runner import Outcome
+from holdfast.pipeline.outcome import Outcome
 from holdfast.store import files
 
 METRICS_FILE = "metrics.prom"

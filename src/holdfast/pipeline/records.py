@@ -12,6 +12,8 @@ from holdfast.pipeline.table import Table, Writing
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from holdfast.pipeline.lake import Lake
+
 _RANGE = with_optional(columns(origin=TEXT, log_id=BYTES, after=NUMBER, until=NUMBER, chain=BYTES), "chain")
 _HEAD = with_optional(columns(origin=TEXT, log_id=BYTES, seq=NUMBER, chain=BYTES), "chain")
 _VERSION = columns(table=TEXT, version=NUMBER)
@@ -67,6 +69,11 @@ def arrow_schema(table: Table) -> Any:
 def arrow_rows(table: Table, rows: list[dict[str, Any]]) -> Any:
     """Rows of a record table."""
     return pa.Table.from_pylist(rows, schema=arrow_schema(table))
+
+
+def write(lake: "Lake", table: Table, number: int, rows: list[dict[str, Any]]) -> None:
+    """Commit a batch's rows to a record table."""
+    lake.commit(table, number, lake.stage_rows(table, arrow_rows(table, rows)))
 
 
 def as_time(at: int) -> datetime:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from holdfast.pipeline import certificate
+from holdfast.pipeline import balance
 from holdfast.pipeline.findings import Count
 from holdfast.pipeline.latency import QUANTILES, quantiles
 from holdfast.pipeline.shelf import Shelf
@@ -33,7 +33,7 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "at": last.at,
         "scope": said["scope"] if said else None,
         "uncompared": certificates[-1].uncompared if certificates else [],
-        "balance": said["balance"] if said else certificate.no_balance(),
+        "balance": said["balance"] if said else balance.zero(),
         "balance_holds": said["balance_holds"] if said else True,
         "certificate": certificates[-1].hash if certificates else None,
         "pubkey": certificates[-1].pubkey if certificates else None,

@@ -1,6 +1,5 @@
-"""The lake without Spark: rows and counts of its tables at the versions that the last complete batch names."""
+"""A lake read without Spark: its record of batches, and the rows of its tables as one of those batches left them."""
 
-import os
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,38 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
-import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
-import pyarrow.dataset as ds  # type: ignore[import-untyped]  # likewise
-import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # the package ships no types
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
-from duckdb import StatementType
 
-from holdfast.pipeline import catalog, certificate, content, digest, records, times
+from holdfast.pipeline import certificate, content, digest, questions, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.findings import Files, Findings
-from holdfast.pipeline.lake import Lake, LakeOther, VersionMissing, has_columns_of, live_files, misplaced
+from holdfast.pipeline.lake import Lake, VersionMissing, has_columns_of, live_files, misplaced
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Range, Table
-from holdfast.store import faults, files
+from holdfast.store import faults
 
-_OWN = "search_posting"
 _NUMBERED = (records.RUN.name, records.CERTIFICATE.name)
-"""Tables whose rows bear the number of their batch: those of then are among those of now, whatever became of files."""
+"""Tables whose rows bear the number of their batch: an earlier state is read out of the newest version, which is never vacuumed."""
 
 _UNKNOWN = re.compile(r"Table with name (\w+) does not exist!")
-# The last is whatever has a PIVOT in it.
-_QUESTIONS = (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI)
-_WRITES = re.compile(r"^\s*(explain\b.*\bcopy|copy|create|insert)\b", re.IGNORECASE | re.DOTALL)
-_SPILLED = "duckdb"
-QUESTION_CHARACTERS_SHOWN = 80
 
 
 @dataclass(frozen=True)
 class Run:
-    """The last complete batch."""
+    """A complete batch: its number, its clock, where every history stood after it, and the version of every table."""
 
     number: int
     at: int
@@ -55,30 +44,25 @@ NO_RUN = Run(0, 0, {}, {})
 
 @dataclass(frozen=True)
 class Step:
-    """Batches that follow each other, and went on with every history where it had been read to."""
+    """Consecutive batches that continued every history without a break, taken together as one."""
 
-    at: int  # of the last of them
-    ranges: tuple[Range, ...]  # one for each history
+    at: int  # the clock of the last of them
+    ranges: tuple[Range, ...]  # what they read, one range for each history
 
 
 class NotThen(faults.Fault):
-    what = "the lake has no batch of then"
+    what = "the lake has no such batch"
     remedy = "Name a batch or a time that it has: `holdfast pipeline show run` lists them."
 
 
 class Vacuumed(faults.Fault):
-    what = "files that this table had then, or the part of its log that names them, are gone"
-    remedy = "Name a later batch, or ask for another table: each is shown as it was for as long as it has both."
-
-
-class NoQuestion(faults.Fault):
-    what = "this is not one question"
-    remedy = "Ask with one statement that begins with SELECT, FROM, WITH, SHOW, DESCRIBE or EXPLAIN: a lake is read, never changed."
+    what = "this table cannot be shown as it was then: some of its files, or the part of its log that names them, have been removed"
+    remedy = "Name a later batch, or ask for another table."
 
 
 @dataclass(frozen=True)
 class AsOf:
-    """A batch by its number, or the last one whose entries are none of them younger than a time."""
+    """The batch with a number, or the last batch that had read no entry younger than a time."""
 
     number: int | None = None
     at: int | None = None  # µs
@@ -92,18 +76,20 @@ class AsOf:
 
 
 class Shelf:
-    """Tables of a lake as they were after a batch; the last one, unless another is named."""
+    """The tables of a lake as the last complete batch left them, or an earlier one that `as_of` names."""
 
     def __init__(self, lake: Lake, tables: Mapping[str, Table], as_of: "AsOf | None" = None) -> None:
         self.lake = lake
         self.as_of = as_of
         self.tables = {**tables, **{table.name: table for table in records.RECORDS}}
-        self._then: dict[tuple[str, int], DeltaTable | None] = {}  # who looks back looks at each more than once
-        self.connection = _connection(lake)
+        self._then: dict[
+            tuple[str, int], DeltaTable | None
+        ] = {}  # opened versions, each of which is asked for several times
+        self.connection = questions.connect(lake)
 
     def last_run(self) -> Run:
-        """Where the lake stands."""
-        handle = self.lake.delta(records.RUN.name)
+        """The last complete batch, or the one that `as_of` names; `NO_RUN` in a lake without batches."""
+        handle = self.lake.delta(records.RUN.name)  # asked once: its version has to be the one whose rows are read
         where = "" if self.as_of is None else f"WHERE {self.as_of.condition}"
         sql = f"SELECT * FROM {{rows}} {where} ORDER BY number DESC LIMIT 1"  # noqa: S608 - a number
         rows = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
@@ -117,20 +103,18 @@ class Shelf:
         return Run(row["number"], _micros(row["at"]), marks, {**versions, records.RUN.name: handle.version()})
 
     def _check_reached(self, as_of: AsOf, last: int) -> None:
-        """Refuse a batch that the lake does not have, and a time before its first; of any later time the last one is the answer."""
+        """Refuse a batch that the lake does not have, and a time before its first; a time after its last means the last."""
         if last == 0:
             raise NotThen(str(self.lake.path), str(as_of))
         if as_of.number is not None and as_of.number != last:
             raise NotThen(str(self.lake.path), f"{as_of}, and the last one is {last}")
 
     def steps(self, until: int) -> list[Step]:
-        """What all batches up to one have read, in order; one that did not go on where a history had been read to begins a step."""
-        handle = self.lake.delta(records.RUN.name)
+        """What the batches up to a number read, in order; a batch that did not continue a history where it had ended begins a new step."""
         sql = f'SELECT "at", ranges FROM {{rows}} WHERE number <= {until} ORDER BY number'  # noqa: S608 - a number
-        rows = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
         steps: list[Step] = []
         reached: dict[str, tuple[bytes, int]] = {}
-        for row in rows:
+        for row in self._recorded(records.RUN, sql):
             read = [Range(**one) for one in row["ranges"] if one["after"] < one["until"]]
             goes_on = all(reached.get(one.origin, (one.log_id, one.after)) == (one.log_id, one.after) for one in read)
             if not (steps and goes_on):
@@ -140,47 +124,52 @@ class Shelf:
         return steps
 
     def runs(self, until: int) -> list[dict[str, Any]]:
-        """The rows of all batches up to one, in order."""
-        handle = self.lake.delta(records.RUN.name)
-        sql = f"SELECT * FROM {{rows}} WHERE number <= {until} ORDER BY number"  # noqa: S608 - a number
-        return [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql)
+        """The rows of `run` up to a batch, in order."""
+        return self._recorded(records.RUN, f"SELECT * FROM {{rows}} WHERE number <= {until} ORDER BY number")  # noqa: S608 - a number
 
     def certificates(self, until: int | None = None) -> list[Certificate]:
-        """All of them, or those up to a batch, in order."""
+        """All certificates, or those up to a batch, in order."""
         return self._certificates("ORDER BY number" if until is None else f"WHERE number <= {until} ORDER BY number")
 
     def certificate(self, until: int) -> Certificate | None:
-        """The last one up to a batch."""
+        """The last certificate up to a batch."""
         found = self._certificates(f"WHERE number <= {until} ORDER BY number DESC LIMIT 1")
         return found[0] if found else None
 
+    def uncompared(self, until: int) -> list[str]:
+        """The histories that the last certificate up to a batch says were not compared yet with the tables of their relay or device."""
+        found = self.certificate(until)
+        return [] if found is None else found.uncompared
+
     def _certificates(self, which: str) -> list[Certificate]:
-        handle = self.lake.delta(records.CERTIFICATE.name)
-        if handle is None:
-            return []
         sql = f"SELECT document, pubkey, signature FROM {{rows}} {which}"  # noqa: S608 - numbers are all that varies
-        rows = self._rows_of(records.CERTIFICATE, live_files(handle), sql)
+        rows = self._recorded(records.CERTIFICATE, sql)
         return [Certificate(row["document"], row["pubkey"], row["signature"]) for row in rows]
 
+    def _recorded(self, table: Table, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """The answer to a question about a record table as it is now; nothing before its first commit."""
+        handle = self.lake.delta(table.name)
+        return [] if handle is None else self._rows_of(table, live_files(handle), sql, values)
+
     def files(self, name: str, version: int | None) -> list[Path]:
-        """Where the rows of a table lie."""
+        """The files of a table at a version; none where the version is None."""
         handle = self._handle(name, version)
         return [] if handle is None else live_files(handle)
 
     def removed(self, versions: Mapping[str, int]) -> set[str]:
-        """The tables that cannot be shown any more as they were, since files of theirs have been removed."""
+        """The tables that cannot be shown as they were at these versions, because their files have been removed since."""
         if self.as_of is None:
             return set()
         return {name for name, version in versions.items() if name in self.tables and not self._is_there(name, version)}
 
     def _handle(self, name: str, version: int | None) -> DeltaTable | None:
-        """A table at a version, of which as of an earlier batch everything must still be there."""
+        """A table at a version; raises `Vacuumed` if an earlier batch is asked for and files of the table are gone."""
         if self.as_of is not None and not self._is_there(name, version):
             raise self._vacuumed(name)
         return self._opened(name, version)
 
     def _opened(self, name: str, version: int | None) -> DeltaTable | None:
-        """A table at a version. Of those whose rows say of which batch they are, all that there is by now."""
+        """A table at a version; as of an earlier batch, a table with numbered rows in its newest version."""
         if self.as_of is not None and name in _NUMBERED:
             return self.lake.delta(name)
         if version is None:
@@ -192,10 +181,10 @@ class Shelf:
         return self._then[name, version]
 
     def _is_there(self, name: str, version: int | None) -> bool:
-        """Whether all is left that a table was made of at a version."""
+        """Whether a table can still be read at a version: its log has the version, and every file of it exists."""
         try:
             handle = self._opened(name, version)
-        except (VersionMissing, DeltaError):  # the latter of a log that has lost its beginning
+        except (VersionMissing, DeltaError):  # DeltaError: the log lacks its beginning
             return False
         return handle is None or all(path.exists() for path in live_files(handle))
 
@@ -205,20 +194,19 @@ class Shelf:
             SELECT number, list_filter(versions, lambda one: one.table = $1)[1].version AS version
             FROM {{rows}} WHERE number > {self.last_run().number} ORDER BY number
         """  # noqa: S608 - a number
-        handle = self.lake.delta(records.RUN.name)
-        later = [] if handle is None else self._rows_of(records.RUN, live_files(handle), sql, [name])
+        later = self._recorded(records.RUN, sql, [name])
         place = bisect_left(later, True, key=lambda one: self._is_there(name, one["version"]))
         there = f", while batch {later[place]['number']} can be shown" if place < len(later) else ""
         return Vacuumed(str(self.lake.root(name)), f"{self.as_of}{there}")
 
     def misplaced(self, name: str, version: int | None) -> list[str]:
-        """Files of a table that lie where the log does not say."""
+        """Files of a table that lie in the folder of another partition than its log says."""
         handle = None if version is None else self.lake.delta(name, version)
-        known = self.tables.get(name)  # a newer Holdfast may have another one
+        known = self.tables.get(name)  # None: a table of a newer Holdfast
         return [] if handle is None or known is None else misplaced(handle, known)
 
     def query(self, name: str, version: int | None, sql: str, values: Sequence[Any] = ()) -> list[dict[str, Any]]:
-        """Rows of a question about one table; `{rows}` is the table, and what was not written by us is among the values."""
+        """The answer to SQL about one table, which stands for `{rows}`; text from outside is passed in `values`, never in the SQL."""
         return self._answer(self._source(name, version), sql, values)
 
     def rows(self, name: str, version: int | None) -> int:
@@ -228,14 +216,14 @@ class Shelf:
         return int(self.query(name, version, "SELECT count(*) AS rows FROM {rows}")[0]["rows"])
 
     def query_files(self, name: str, paths: Sequence[Path], sql: str) -> list[dict[str, Any]]:
-        """The same about some of its files."""
+        """The answer to SQL about some files of a table, whose rows stand for `{rows}`."""
         return self._rows_of(self.tables[name], paths, sql)
 
     def digest(self, name: str, paths: Sequence[Path]) -> Digest:
         return digest.of_files(paths, self.lake.root(name), records.arrow_schema(self.tables[name]))
 
     def listings(self, versions: Mapping[str, int]) -> dict[str, str]:
-        """Which files the tables have that are not proved row by row, as a digest for each."""
+        """For each table whose rows are not certified one by one, the digest of the names of its files."""
         found = {}
         for name in versions.keys() - set(certificate.PROVED):
             handle = self.lake.delta(name)
@@ -245,7 +233,7 @@ class Shelf:
         return found
 
     def findings(self, versions: Mapping[str, int]) -> Findings:
-        """What is wrong, or worth knowing."""
+        """The findings of all tables at these versions."""
         tables = [table for table in self.tables.values() if table.finds and table.is_stored]
         kept = {table.name: self._files(table, versions.get(table.name)) for table in tables}
         return Findings(kept, lambda sql: self._answer("", sql, ()))
@@ -254,44 +242,37 @@ class Shelf:
         handle = self._handle(table.name, version)
         paths = [] if handle is None else live_files(handle)
         is_other = handle is not None and not has_columns_of(handle, table)
-        return Files(paths, partial(relation, table, is_other=is_other))
+        return Files(paths, partial(questions.relation, table, is_other=is_other))
 
     def look_up(self, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """Rows of a question of our own, in which every table has its name."""
-        with self._told_of_removed(versions := self.last_run().versions) as removed:
+        """The answer to SQL of our own, in which every table is a view of its name."""
+        with self._without_removed(versions := self.last_run().versions) as removed:
             for name in self._stored - removed:
                 source = self._source(name, versions.get(name))
                 self.connection.execute(f'CREATE OR REPLACE VIEW "{name}" AS SELECT * FROM {source}')  # noqa: S608 - names out of the registry
             return self._answer("", sql, values)
 
     def ask(self, sql: str) -> tuple[list[str], list[dict[str, Any]]]:
-        """The columns and rows of anybody's question, in which every table has its name; it sees their rows and nothing else.
+        """The columns and rows of the answer to a user's SQL, in which every table is there under its name.
 
-        It is asked of a connection of its own, which may open no file and change no setting: the kind of a statement does not
-        tell whether something in it writes.
+        It runs on a connection that can open no file and change no setting: from the kind of a statement one cannot tell
+        whether something in it writes.
         """
-        check_question(sql)
-        asked = self._asking()
-        with self._told_of_removed(versions := self.last_run().versions) as removed:
+        questions.check_question(sql)
+        asked = questions.connect_walled(self.lake)
+        with self._without_removed(versions := self.last_run().versions) as removed:
             for name in self._stored - removed:
                 asked.register(name, self._dataset(name, versions.get(name)))
             answer: Any = asked.sql(sql)
-            return list(answer.columns), _said(answer.to_arrow_table())
-
-    def _asking(self) -> duckdb.DuckDBPyConnection:
-        """A connection that sees only the rows it is given."""
-        asked = _connection(self.lake)
-        asked.execute("SET enable_external_access = false")
-        asked.execute("SET lock_configuration = true")
-        return asked
+            return list(answer.columns), questions.rows_of(answer.to_arrow_table())
 
     @property
     def _stored(self) -> set[str]:
         return {table.name for table in self.tables.values() if table.is_stored}
 
     @contextmanager
-    def _told_of_removed(self, versions: Mapping[str, int]) -> Iterator[set[str]]:
-        """The tables that cannot be shown: questions that need none of these are answered, the others told what they lack."""
+    def _without_removed(self, versions: Mapping[str, int]) -> Iterator[set[str]]:
+        """Yields the tables whose files have been removed; a question that names one of them fails with `Vacuumed`, others are answered."""
         removed = self.removed(versions)
         try:
             yield removed
@@ -302,17 +283,17 @@ class Shelf:
             raise
 
     def _dataset(self, name: str, version: int | None) -> Any:
-        """The rows of a table, and not where they lie: whoever may open a file of DuckDB's may also write it."""
+        """The rows of a table without their paths: a connection that may open files may also write them."""
         table, handle = self.tables[name], self._handle(name, version)
         paths = [] if handle is None else live_files(handle)
         is_other = handle is not None and not has_columns_of(handle, table)
-        found = _dataset(table, self.lake.root(name), paths, is_other=is_other)
+        found = questions.dataset(table, self.lake.root(name), paths, is_other=is_other)
         if self.as_of is not None and name in _NUMBERED:
             found = found.filter(pc.field("number") <= self.last_run().number)
         return found
 
     def _source(self, name: str, version: int | None) -> str:
-        """The SQL of a table's rows."""
+        """The SQL of a table's rows at a version."""
         kept = self._files(self.tables[name], version)
         found = kept.relation(kept.paths)
         if self.as_of is not None and name in _NUMBERED:
@@ -322,126 +303,15 @@ class Shelf:
     def _rows_of(
         self, table: Table, paths: Sequence[Path], sql: str, values: Sequence[Any] = ()
     ) -> list[dict[str, Any]]:
-        return self._answer(relation(table, paths), sql, values)
+        return self._answer(questions.relation(table, paths), sql, values)
 
     def _answer(self, source: str, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         whole = sql.replace("{rows}", source)
-        return _said(self.connection.sql(whole, params=list(values) or None).to_arrow_table())
-
-
-def _connection(lake: Lake) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:")
-    connection.execute("SET TimeZone = 'UTC'")
-    # What does not fit into memory is as much its owner's alone as the lake is.
-    room = str(lake.private / _SPILLED) if os.access(lake.private, os.W_OK) else ""
-    connection.execute("SET temp_directory = $1", [room])
-    return connection
-
-
-def _said(found: Any) -> list[dict[str, Any]]:
-    """An Arrow table as Python has it; a damaged time, for which Python has no word, as none."""
-    for place, field in enumerate(found.schema):
-        if pa.types.is_timestamp(field.type):
-            found = found.set_column(place, field, times.known(found.column(place)))
-    rows: list[dict[str, Any]] = found.to_pylist()
-    return rows
-
-
-def check_question(sql: str) -> None:
-    """Refuse what is no question. This is to be told so, and is no wall: what a question may not do it cannot do."""
-    kinds = [one.type for one in duckdb.extract_statements(sql.encode("utf-8", "replace").decode())]
-    if len(kinds) != 1 or kinds[0] not in _QUESTIONS or _WRITES.search(sql):
-        raise NoQuestion(repr(sql[:QUESTION_CHARACTERS_SHOWN]))
-
-
-def tables_of(lake: Lake) -> dict[str, Table]:
-    """The tables that a lake has, by its kind."""
-    return catalog.shown(catalog.OWN if is_own(lake) else catalog.RELAYS)
-
-
-def is_own(lake: Lake) -> bool:
-    """Whether a lake is an owner's index of messages; a relay's has no such table."""
-    return lake.root(_OWN).is_dir()
-
-
-def check_relays(lake: Lake) -> None:
-    """Refuse an owner's index where a relay's lake is meant."""
-    if is_own(lake):
-        raise LakeOther(str(lake.path), "it is an index of messages")
-
-
-def make_own(lake: Lake) -> None:
-    """Make a lake an owner's index from the beginning, so that one whose first batch was interrupted is known for what it is."""
-    if not is_own(lake) and lake.root("history").is_dir():
-        raise LakeOther(str(lake.path), "it is a relay's")
-    lake.root(_OWN).mkdir(mode=0o700, exist_ok=True)
-    files.sync_directory(lake.path)
-
-
-def relation(table: Table, paths: Sequence[Path], *, is_other: bool = False) -> str:
-    """The SQL of some files of a table, with the columns of its schema even where there is no file.
-
-    Files of another version of Holdfast have other columns: those that they lack are empty, and those that only they have come last.
-    """
-    columns = ", ".join(f'NULL::{_type(field.dataType)} AS "{field.name}"' for field in table.schema.fields)
-    nothing = f"SELECT {columns} WHERE false"
-    if not paths:
-        return f"({nothing})"
-    listed = ", ".join(f"'{_quoted(path)}'" for path in paths)
-    hive = ""
-    if table.partition_by:
-        kind = _type(table.schema[table.partition_by].dataType)
-        hive = f", hive_partitioning = true, hive_types = {{'{table.partition_by}': {kind}}}"
-    stored = f"read_parquet([{listed}]{hive})"
-    if is_other:
-        return f"({nothing} UNION ALL BY NAME SELECT * FROM {stored})"  # noqa: S608 - paths of the lake's own log
-    names = ", ".join(f'"{field.name}"' for field in table.schema.fields)
-    return f"(SELECT {names} FROM {stored})"  # noqa: S608 - likewise
-
-
-def _dataset(table: Table, root: Path, paths: Sequence[Path], *, is_other: bool) -> Any:
-    """The same files as rows that come from nowhere."""
-    schema = pa.schema([field.with_nullable(True) for field in records.arrow_schema(table)])
-    if is_other:
-        schema = pa.unify_schemas([schema, *map(pq.read_schema, paths)], promote_options="permissive")
-    folders = None
-    if table.partition_by:
-        folders = ds.partitioning(pa.schema([schema.field(table.partition_by)]), flavor="hive")
-    if not paths:
-        return ds.dataset(schema.empty_table())
-    try:
-        return ds.dataset(list(map(str, paths)), schema, "parquet", partitioning=folders, partition_base_dir=str(root))
-    except FileNotFoundError as error:
-        raise faults.FileMissing(str(error)) from None
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
-def _type(kind: Any) -> str:
-    """DuckDB's name of a type of Spark's."""
-    name = kind.typeName()
-    if name == "array":
-        return _type(kind.elementType) + "[]"
-    if name == "struct":
-        parts = ", ".join(f'"{field.name}" {_type(field.dataType)}' for field in kind.fields)
-        return f"STRUCT({parts})"
-    names = {
-        "string": "VARCHAR",
-        "long": "BIGINT",
-        "integer": "INTEGER",
-        "double": "DOUBLE",
-        "boolean": "BOOLEAN",
-        "binary": "BLOB",
-        "timestamp": "TIMESTAMPTZ",
-        "date": "DATE",
-    }
-    return names[name]
+        return questions.rows_of(self.connection.sql(whole, params=list(values) or None).to_arrow_table())
 
 
 def _joined(known: Sequence[Range], read: Sequence[Range]) -> tuple[Range, ...]:
-    """Ranges, and what a batch went on with behind them."""
+    """Ranges of several batches, extended by what the next batch read of each history."""
     found = {one.origin: one for one in known}
     for one in read:
         found[one.origin] = replace(found.get(one.origin, one), until=one.until)
@@ -450,17 +320,3 @@ def _joined(known: Sequence[Range], read: Sequence[Range]) -> tuple[Range, ...]:
 
 def _micros(at: Any) -> int:
     return int(at.timestamp()) * 1_000_000 + int(at.microsecond)
-
-
-def balance(
-    shelf: Shelf, before: Mapping[str, int], added: Mapping[str, Sequence[Path]], open_rows: int
-) -> dict[str, int]:
-    """The balance after a batch: the one before, and what the batch added."""
-    after = {**certificate.no_balance(), **before, "open": open_rows}
-    sql = "SELECT coalesce(sum(len(recipients)), 0)::BIGINT AS recipients FROM {rows} WHERE origin LIKE 'relay:%' AND kind IN ('accepted', 'receipt')"
-    after["recipients"] += shelf.query_files("history", added["history"], sql)[0]["recipients"]
-    if "message_fate" in shelf.tables:
-        sql = "SELECT outcome, count(*) AS rows FROM {rows} GROUP BY outcome"
-        for row in shelf.query_files("message_fate", added["message_fate"], sql):
-            after[row["outcome"]] = after.get(row["outcome"], 0) + row["rows"]
-    return after

@@ -7,7 +7,7 @@ import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 from deltalake.exceptions import DeltaError
 
-from holdfast.pipeline import certificate, content, records, shelf
+from holdfast.pipeline import balance, content, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.lake import VersionMissing
 from holdfast.pipeline.shelf import Run, Shelf
@@ -133,11 +133,11 @@ def _balance(lake: Shelf, said: Mapping[str, Any]) -> list[str]:
     versions = said["versions"]
     files = {name: lake.files(name, versions.get(name)) for name in ("history", "message_fate")}
     try:
-        found = shelf.balance(lake, {}, files, lake.rows("fate_open", versions.get("fate_open")))
+        found = balance.counted(lake, {}, files, lake.rows("fate_open", versions.get("fate_open")))
     except _UNREADABLE as error:
         return [f"the balance cannot be counted: {_first_line(error)}"]
     wrong = [] if found == said["balance"] else [f"the balance is {found}, certified is {said['balance']}"]
-    return wrong if certificate.holds(found) == said["balance_holds"] else [*wrong, "the balance does not hold"]
+    return wrong if balance.holds(found) == said["balance_holds"] else [*wrong, "the balance does not hold"]
 
 
 def _numbered(certificates: list[Certificate]) -> list[tuple[int, Certificate]]:

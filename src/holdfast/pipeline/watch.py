@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.pipeline import plan
+from holdfast.pipeline.outcome import Outcome
 from holdfast.pipeline.plan import Mark, Source
-from holdfast.pipeline.runner import Outcome, Runner
+from holdfast.pipeline.runner import Runner
 
 ENTRIES_WAITED_FOR = 200_000
 """A batch does not wait any longer when so many entries wait for it."""

@@ -1,0 +1,59 @@
+"""The outcome of a batch: what a run reports of it, and up to where each history may be pruned at its source."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.pipeline import breaches, plan, proof, records
+from holdfast.pipeline.certificate import Certificate
+from holdfast.pipeline.findings import Findings
+from holdfast.pipeline.plan import Mark, Source
+from holdfast.pipeline.shelf import Run, Shelf
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a batch left the lake; with `is_new` false it is the last one, and there was nothing for another."""
+
+    number: int
+    at: int
+    entries: int
+    balance: Mapping[str, int]
+    violations: int
+    new_violations: int  # which the batch before did not have
+    findings: int
+    is_full: bool
+    uncompared: Sequence[str]  # histories that were not compared yet with the tables of their relay or device
+    in_doubt: Mapping[str, int]  # for a history with entries in doubt, the last position before them
+    kept: Mapping[str, Mark]  # up to where a source may prune each history
+    is_new: bool = True
+
+
+def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[Source]) -> Outcome:
+    """The outcome of the last complete batch, for a run that makes none."""
+    findings = shelf.findings(last.versions)
+    count = findings.count()
+    doubts = in_doubt(findings, last.marks, sources)
+    return Outcome(
+        number=last.number,
+        at=last.at,
+        entries=0,
+        balance=certified.said["balance"],
+        violations=count.violations,
+        new_violations=0,
+        findings=count.all,
+        is_full=False,
+        uncompared=certified.uncompared,
+        in_doubt=doubts,
+        kept=proof.kept(last.marks, certified.uncompared, doubts),
+        is_new=False,
+    )
+
+
+def in_doubt(findings: Findings, marks: Mapping[str, Mark], sources: Sequence[Source]) -> dict[str, int]:
+    """For each history with entries in doubt, the last position before them.
+
+    A log that was cut off or rewritten since the batch counts too: its source must not be told to prune by what was true before.
+    """
+    losses = plan.make_plan(0, sources, marks, full=False).losses
+    lost = [{**breaches.of_loss(loss), "table": records.BREACH.name} for loss in losses]
+    return proof.in_doubt([*findings.first_of_each(), *lost])
