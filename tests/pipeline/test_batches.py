@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline import few
-from holdfast.pipeline.lake import BATCH_APPLICATION, Lake
+from holdfast.pipeline.delta_table import BATCH_APPLICATION
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.table import SETTLED, load, load_search
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes

@@ -17,7 +17,8 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline import content
 from holdfast.pipeline import lake as lakes_of_ours
 from holdfast.pipeline.certificate import KEY_FILE, PROVED, Certificate, KeyExposed, KeyLost, lake_key
-from holdfast.pipeline.lake import Lake, live_files
+from holdfast.pipeline.delta_table import live_files
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.verify import verify
 from holdfast.protocol import keys

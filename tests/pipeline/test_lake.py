@@ -32,7 +32,8 @@ from holdfast.cli import pipeline
 from holdfast.cli.output import ExitCode
 from holdfast.cli.pipeline_upkeep import VACUUM_HOURS_MAX
 from holdfast.pipeline import content, records
-from holdfast.pipeline.lake import SMALL_FILES_MAX, Lake, LakeOutdated, live_files
+from holdfast.pipeline.delta_table import live_files
+from holdfast.pipeline.lake import SMALL_FILES_MAX, Lake, LakeOutdated
 from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import Table, Writing
 

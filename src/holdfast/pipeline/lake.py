@@ -1,8 +1,8 @@
-"""The lake: Delta tables in a directory. Spark or its tasks write their files, and the driver alone commits them, with true statistics.
+"""The lake: Delta tables in a directory. Spark or its tasks write the files, and the driver alone commits them, with exact statistics.
 
-Delta has no commit over several tables, so a batch commits each table once, under its number, and the table `run` last;
-readers open the versions that its last row names. A commit that the table already has is not made again: the number is
-asked of the very handle that commits. Every write and every commit goes through `step`, which is where a test kills.
+Delta has no commit over several tables, so a batch commits each table once, under its number, and the table `run` last; readers open the
+versions that the last row of `run` names. A table that already has a batch is not committed again: the handle that commits is asked for
+the number. Every write and every commit goes through `step`, so that a test can kill the process there.
 """
 
 import fcntl
@@ -10,51 +10,43 @@ import os
 import re
 import secrets
 import shutil
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+from deltalake.transaction import AddAction, Transaction
 
-from holdfast.pipeline import content, few, statistics
-from holdfast.pipeline.delta_log import logged, root_of, sync_files, sync_log
-from holdfast.pipeline.table import Table, Writing
+from holdfast.pipeline import delta_table, few
+from holdfast.pipeline.delta_log import logged, sync_files, sync_log
+from holdfast.pipeline.delta_table import BATCH_APPLICATION, batch_of, has_columns_of, live_files
+from holdfast.pipeline.table import Table
 from holdfast.store import faults, files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-BATCH_APPLICATION = "holdfast batch"
-"""The application whose transactions a table's commits are; their version is the number of the batch."""
-
 REBUILD_APPLICATION = "holdfast rebuild"
-"""The application whose transactions tell that a table was computed anew; their version is the batch that this was done for."""
+"""The application id of commits that computed a table anew; the version of such a transaction is the batch before which that was done."""
 
 SMALL_FILES_MAX = 16
 """A partition with more small files than this is compacted."""
 
-SMALL_FILE_BYTES = 33_554_432
 TARGET_FILE_BYTES = 134_217_728
 
 VACUUM_HOURS = 24
-"""How long a file that no version of interest needs is kept, for readers that opened it before."""
+"""How long vacuum keeps a file after it was replaced, for readers that opened the table before."""
 
 PRIVATE = ".holdfast"
-"""The directory in the lake that is no table: key, lock, plan, staging."""
+"""The directory in the lake that is not a table: it has the key, the lock, the plan and the staged files."""
 
-_FORM = {f"parquet.enable.dictionary#{name}": "false" for name in few.UNLIKE}
+_WITHOUT_DICTIONARY = {f"parquet.enable.dictionary#{name}": "false" for name in few.UNLIKE}
 
+# Characters that some reader of Delta tables takes for a pattern, an escape or a partition.
 _UNFIT = re.compile(r"[\[\]{}*?%,^|=\\\x00-\x1f\ud800-\udfff]")
-
-_APPEND_ONLY = "delta.appendOnly"
-_FORGETS_VERSIONS = "delta.enableExpiredLogCleanup"
-_APPENDING = (Writing.APPEND, Writing.RECORD)
 
 Result = TypeVar("Result")
 Step = Callable[[str, Callable[[], Result]], Result]
@@ -72,7 +64,7 @@ class BatchUnderWay(faults.Fault):
 
 
 class OffsetGap(faults.Fault):
-    what = "the lake's tables do not follow each other"
+    what = "`history` in this lake does not end where the last complete batch says"
     remedy = (
         "Restore the lake from a copy, or set it aside with `holdfast pipeline backfill --anew` and run again: "
         "its histories can be read again."
@@ -87,7 +79,7 @@ class LakeOutdated(faults.Fault):
 
 
 class TableTaken(faults.Fault):
-    what = "this table was taken over from devices, which may have let go of it since: computed anew it would have less"
+    what = "this table was copied from devices, which may have deleted messages since: computed anew it would lack them"
     remedy = (
         "Leave it as it is; or set the lake aside with `holdfast pipeline backfill --anew`, where it can still be searched, "
         "and begin another."
@@ -95,22 +87,22 @@ class TableTaken(faults.Fault):
 
 
 class LakeOther(faults.Fault):
-    what = "this lake has tables that are not of those which were to be brought up to date"
-    remedy = "A relay's lake and an owner's search index are two directories; of a newer Holdfast's lake use that one."
+    what = "this lake is of another kind, or of a newer Holdfast"
+    remedy = "Keep a relay's lake and an index of messages in two directories; use a newer lake with the Holdfast that made it."
 
 
 class LakeShown(faults.Fault):
-    what = "others may look into this directory, and messages would lie in it in the clear"
-    remedy = "Make it its owner's alone (chmod 700), or name another."
+    what = "other users may open this directory, and messages would lie in it in plain text"
+    remedy = "Close it to others (chmod 700), or name another directory."
 
 
 class VersionMissing(faults.Fault):
-    what = "a version of a table that a batch names cannot be opened any more"
+    what = "the version of a table that the last batch names cannot be opened any more"
     remedy = "Restore the lake from a copy, or set it aside with `holdfast pipeline backfill --anew` and run again."
 
 
 class LakeMisnamed(faults.Fault):
-    what = "the path of a lake has a character in it that means something else to those who read tables"
+    what = "the path of a lake has a character in it that readers of Delta tables take for something else"
     remedy = "Use letters, digits, spaces and marks other than these: [ ] { } * ? % , ^ | = and the backslash."
 
 
@@ -120,7 +112,7 @@ class LakeMissing(faults.Fault):
 
 
 def plainly(name: str, action: Callable[[], Result]) -> Result:
-    """Do a step."""
+    """Do a step; tests pass other functions, which kill the process before or after one."""
     del name
     return action()
 
@@ -135,18 +127,18 @@ class Lake:
         self._handles: dict[str, DeltaTable] = {}
 
     def check_name(self) -> None:
-        """Refuse a path that some reader of a lake would take for another."""
+        """Refuse a path that some reader of Delta tables would take for another."""
         if _UNFIT.search(str(self.path)):
             raise LakeMisnamed(repr(str(self.path)))
 
     def create(self) -> None:
-        """See to it that the directory is there, for its owner alone."""
+        """Make the directory, for its owner alone, if it does not exist."""
         self.check_name()
         files.make_directory(self.path)
         files.make_directory(self.private)
 
     def check_private(self) -> None:
-        """Refuse a directory that is not ours alone."""
+        """Refuse a directory that other users may open, or that belongs to another."""
         status = self.path.stat()
         if status.st_mode & 0o077 or status.st_uid != os.geteuid():
             raise LakeShown(str(self.path))
@@ -157,7 +149,7 @@ class Lake:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Have the lake to oneself, or say who has it."""
+        """Lock the lake for this process; raises `LakeBusy` with the id of the process that has it."""
         descriptor = os.open(self.private / "pid", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             try:
@@ -167,7 +159,7 @@ class Lake:
                 raise LakeBusy(str(self.path), f"process {holder}") from None
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            shutil.rmtree(self.staging, ignore_errors=True)  # of a run that was killed
+            shutil.rmtree(self.staging, ignore_errors=True)  # left by a run that was killed
             yield
         finally:
             os.close(descriptor)
@@ -180,14 +172,14 @@ class Lake:
         return self.path / name
 
     def delta(self, name: str, version: int | None = None) -> DeltaTable | None:
-        """A table at a version, or as it is now; None before its first commit."""
+        """A table at a version, or at its newest; None before its first commit."""
         if version is None and name in self._handles:
             self._handles[name].update_incremental()  # reads what is new in the log, not all of it
             return self._handles[name]
         try:
             found = DeltaTable(self.root(name), version=version)
         except TableNotFoundError:
-            if version is not None:  # it was there: to call it empty would lose what it had
+            if version is not None:  # a batch names this version: to call the table empty would lose its rows
                 raise VersionMissing(str(self.root(name)), f"version {version}") from None
             return None
         if version is None:
@@ -197,10 +189,10 @@ class Lake:
     def committed(self, name: str) -> int:
         """The number of the last batch that a table has."""
         found = self.delta(name)
-        return 0 if found is None else _batch_of(found)
+        return 0 if found is None else batch_of(found)
 
     def stage(self, table: Table, frame: "DataFrame", *, is_few: bool = False) -> Path:
-        """Let a table's rows be written beside the lake's tables: by Spark, or by the driver if they are few."""
+        """Write a table's rows to staging, with Spark or, if they are few, with the driver; returns their folder."""
         target = self.staged_path(table.name)
         chosen = frame.select(*table.schema.fieldNames())
         if is_few:
@@ -209,7 +201,7 @@ class Lake:
         ordered = [*([table.partition_by] if table.partition_by else []), *table.sort_by]
         if ordered:
             chosen = chosen.sortWithinPartitions(*ordered)
-        writer = chosen.write.options(maxRecordsPerFile=few.FILE_ROWS_MAX, **_FORM)
+        writer = chosen.write.options(maxRecordsPerFile=few.FILE_ROWS_MAX, **_WITHOUT_DICTIONARY)
         if table.partition_by:
             writer = writer.partitionBy(table.partition_by)
         self.step(f"write {table.name}", lambda: writer.parquet(str(target)))
@@ -220,15 +212,15 @@ class Lake:
         few.write(rows, target, table.sort_by, table.partition_by)
 
     def staged_path(self, name: str) -> Path:
-        """A folder beside the lake's tables that is not there yet."""
+        """A new folder name in staging."""
         return self.staging / f"{name}-{secrets.token_hex(8)}"
 
     def stage_rows(self, table: Table, rows: Any) -> Path:
-        """Write a few rows, an Arrow table, beside the lake's tables."""
+        """Write an Arrow table to staging; returns its folder."""
         return self.stage_by(table.name, lambda target: few.write(rows, target))
 
     def stage_by(self, name: str, write: Callable[[Path], Any]) -> Path:
-        """Let somebody write files beside the lake's tables."""
+        """Let a function write files to staging; returns their folder."""
         target = self.staged_path(name)
         self.step(f"write {name}", lambda: write(target))
         return target
@@ -242,83 +234,98 @@ class Lake:
         *,
         touched: Sequence[str] = (),
     ) -> None:
-        """Make staged rows part of a table, once; of a table of which parts are replaced, these and those with a row."""
+        """Make staged rows part of a table under a batch's number, unless it has the batch already.
+
+        In a table whose partitions are replaced, those that a staged row lies in and those in `touched` are; `also` are more
+        transactions of the same commit.
+        """
         handle = self._handle(table)
-        if _batch_of(handle) >= number:
+        if batch_of(handle) >= number:
             return
-        added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
-        actions = [_add(self.root(table.name), path, table) for path in added]
-        removed = _removed(handle, table, actions, touched)
+        actions = self._moved(table, staged, number)
+        replaced = delta_table.replaced(handle, table, actions, touched)
         transactions = [Transaction(BATCH_APPLICATION, number), *also]
-        self.step(f"commit {table.name}", lambda: _commit(handle, table, [*removed, *actions], transactions))
+        self.step(
+            f"commit {table.name}", lambda: delta_table.commit(handle, table, [*replaced, *actions], transactions)
+        )
         shutil.rmtree(staged, ignore_errors=True)
 
     def commit_unchanged(self, table: Table, number: int) -> None:
-        """Let a table have a batch that changes nothing in it."""
+        """Record in a table's log that it has a batch, which changes nothing in it."""
         handle = self._handle(table)
-        if _batch_of(handle) < number:
+        if batch_of(handle) < number:
             transactions = [Transaction(BATCH_APPLICATION, number)]
-            self.step(f"commit {table.name}", lambda: _commit(handle, table, [], transactions))
+            self.step(f"commit {table.name}", lambda: delta_table.commit(handle, table, [], transactions))
+
+    def _moved(self, table: Table, staged: Path, number: int) -> list[AddAction]:
+        """Move staged files below their table; returns the actions that add them."""
+        root = self.root(table.name)
+        paths = self.step(f"move {table.name}", lambda: delta_table.moved(staged, root, number))
+        return delta_table.added(root, paths, table)
 
     def is_outdated(self, table: Table) -> bool:
-        """Whether a table has other columns than it should; whoever has the lake knows when that changes."""
+        """Whether a table has other columns than this version of Holdfast gives it. An open handle is not updated: only we change columns."""
         found = self._handles.get(table.name) or self.delta(table.name)
         return found is not None and not has_columns_of(found, table)
 
     def rebuild(self, table: Table, number: int, staged: Path) -> None:
-        """Let a table have these rows and columns after a batch, for the next one, which it then lacks if it had it; once."""
+        """Replace a table by staged rows, in the columns of this version, as it is after a batch; once for the next batch.
+
+        If the table had the next batch already, from a run that was interrupted, it lacks it afterwards and gets it again.
+        """
         if self.rebuilt(table, number) is None:
-            added = self.step(f"move {table.name}", lambda: _moved(staged, self.root(table.name), number))
-            actions = [_add(self.root(table.name), path, table) for path in added]
+            actions = self._moved(table, staged, number)
             transactions = [Transaction(BATCH_APPLICATION, number), Transaction(REBUILD_APPLICATION, number + 1)]
             handle = DeltaTable(self.root(table.name))
-            _set_properties(handle, _properties(table, may_shrink=True))
-            self.step(f"rebuild {table.name}", lambda: _commit(handle, table, actions, transactions, mode="overwrite"))
+            delta_table.set_properties(handle, delta_table.properties(table, may_shrink=True))
+            self.step(
+                f"rebuild {table.name}", lambda: delta_table.commit(handle, table, actions, transactions, "overwrite")
+            )
         shutil.rmtree(staged, ignore_errors=True)
 
     def protect(self, table: Table) -> None:
-        """Let no row be taken away from a table that only grows, also where a run that computed it anew was ended early."""
-        _set_properties(DeltaTable(self.root(table.name)), _properties(table))
-        self._handles.pop(table.name, None)  # what it knows of the columns may be no longer so
+        """Make an append table append-only again; a run that was killed while rebuilding it left it open."""
+        delta_table.set_properties(DeltaTable(self.root(table.name)), delta_table.properties(table))
+        self._handles.pop(table.name, None)  # its columns may have changed
 
     def is_rebuilt_for(self, table: Table, number: int) -> bool:
-        """Whether a table was computed anew for this batch."""
+        """Whether a table was computed anew before this batch."""
         found = self._handles.get(table.name) or self.delta(table.name)
         return found is not None and found.transaction_version(REBUILD_APPLICATION) == number
 
     def rebuilt(self, table: Table, number: int) -> int | None:
-        """The version in which a table that was computed anew has a batch and not the next one; None if it was not, or with other columns."""
+        """The version of a table that was computed anew after a batch, before the next; None if it was not, or has other columns."""
         then = self.after(table, number)
         if then is None or (then.transaction_version(REBUILD_APPLICATION) or 0) <= number:
             return None
         return then.version() if has_columns_of(then, table) else None
 
     def forget_rebuilt(self, table: Table, number: int) -> None:
-        """Let a table that was computed anew for the batch after this one be computed anew once more."""
+        """Let a table that was computed anew after this batch count as not computed, so that it is computed once more."""
         handle, transactions = self._handle(table), [Transaction(REBUILD_APPLICATION, number)]
-        self.step(f"forget {table.name}", lambda: _commit(handle, table, [], transactions))
+        self.step(f"forget {table.name}", lambda: delta_table.commit(handle, table, [], transactions))
 
     def after(self, table: Table, number: int) -> DeltaTable | None:
-        """A table in the last version in which it has a batch and not the next one; None if there is none."""
+        """A table in its last version that has this batch and not the next one; None if there is none."""
         found = self.delta(table.name)
         version = -1 if found is None else found.version()
         while version >= 0:
             then = DeltaTable(self.root(table.name), version=version)
-            if _batch_of(then) <= number:
-                return then if _batch_of(then) == number else None
+            if batch_of(then) <= number:
+                return then if batch_of(then) == number else None
             version -= 1
         return None
 
     def batch_files(self, handle: DeltaTable, number: int) -> list[Path]:
-        """The files that a batch added to a table; they bear its number until they are compacted."""
-        return [path for path in live_files(handle) if path.name.startswith(_prefix(number))]
+        """The files that a batch added to a table; their names have its number until they are compacted."""
+        return [path for path in live_files(handle) if path.name.startswith(delta_table.batch_prefix(number))]
 
     def compact(self, table: Table, small_files_max: int = SMALL_FILES_MAX) -> int:
-        """Join small files where a partition has too many; the version after that."""
+        """Join the small files of every partition that has too many; returns the version after that."""
         handle = self._handle(table)
         before = set(live_files(handle))
-        for values in _crowded(handle, table, small_files_max):
-            filters = [(name, "=", value) for name, value in values] or None
+        for partition in delta_table.crowded(handle, table, small_files_max):
+            filters = [(name, "=", value) for name, value in partition.items()] or None
             with logged(handle):
                 self.step(
                     f"compact {table.name}",
@@ -326,32 +333,29 @@ class Lake:
                         partition_filters=filters, target_size=TARGET_FILE_BYTES
                     ),
                 )
-        sync_files([path for path in live_files(handle) if path not in before])  # what they replace may go from here on
+        # From here on a vacuum may remove the files that these replace.
+        sync_files([path for path in live_files(handle) if path not in before])
         self._name_by_content(handle, table)
         return handle.version()
 
     def _name_by_content(self, handle: DeltaTable, table: Table) -> None:
-        """Give files that others named, who joined them, names that say what is in them; they stay where they are."""
-        root = self.root(table.name)
-        nameless = [live for live in _live(handle, table) if content.told_by(Path(live[0])) is None]
-        if not nameless:
+        """Give files that Delta joined names with the digest of their content; the rows stay where they are."""
+        root, unnamed = self.root(table.name), delta_table.unnamed(handle, table)
+        if not unnamed:
             return
-        linked = [self.step(f"name {table.name}", lambda path=root / path: _linked(path)) for path, *_ in nameless]  # type: ignore[misc]  # likewise
+        paths = [root / one.path for one in unnamed]
+        linked = [self.step(f"name {table.name}", lambda path=path: delta_table.linked(path)) for path in paths]  # type: ignore[misc]  # likewise
         sync_files(linked)
-        now_ms = int(time.time() * 1000)
-        removed = [
-            RemoveAction(path=path, data_change=False, deletion_timestamp=now_ms, size=size, partition_values=values)
-            for path, size, values in nameless
-        ]
-        added = [_add(root, path, table, is_new=False) for path in linked]
-        self.step(f"commit {table.name}", lambda: _commit(handle, table, [*removed, *added], []))
+        removed = delta_table.removed(unnamed, is_lost=False)
+        added = delta_table.added(root, linked, table, is_new=False)
+        self.step(f"commit {table.name}", lambda: delta_table.commit(handle, table, [*removed, *added], []))
 
     def vacuum(self, table: Table, keep_versions: Sequence[int], hours: int = VACUUM_HOURS) -> list[str]:
-        """Remove files that neither these versions nor the newest one need, what killed runs left among them."""
+        """Remove files that neither these versions nor the newest one need, including what killed runs left; returns their paths."""
         handle = self.delta(table.name)
         if handle is None:
             return []
-        _set_properties(handle, _properties(table))
+        delta_table.set_properties(handle, delta_table.properties(table))
         keep = sorted({*keep_versions, handle.version()})
         with logged(handle):
             removed: list[str] = self.step(
@@ -367,12 +371,12 @@ class Lake:
         return removed
 
     def files(self, name: str, version: int | None) -> list[Path]:
-        """The files of a table at a version; none where there is no such version yet."""
+        """The files of a table at a version; none where the version is None."""
         handle = None if version is None else self.delta(name, version)
         return [] if handle is None else live_files(handle)
 
     def files_frame(self, spark: "SparkSession", table: Table, paths: Sequence[Path]) -> "DataFrame":
-        """The rows of some of a table's files."""
+        """The rows of some of a table's files as a data frame."""
         if few.are_few(paths):
             return few.frame(spark, table.schema, few.read(table.schema, paths, table.partition_by))
         reader = spark.read.schema(table.schema)
@@ -381,22 +385,26 @@ class Lake:
         return reader.parquet(*map(str, paths)).select(*table.schema.fieldNames())
 
     def _handle(self, table: Table) -> DeltaTable:
+        """A table to write to, made if it does not exist; refused if it has other columns."""
         found = self.delta(table.name)
         if found is not None:
             if not has_columns_of(found, table):
                 raise LakeOutdated(str(self.root(table.name)))
-            _set_properties(found, _properties(table))
+            delta_table.set_properties(found, delta_table.properties(table))
             return found
+        return self._created(table)
+
+    def _created(self, table: Table) -> DeltaTable:
         made: DeltaTable = self.step(
             f"create {table.name}",
             lambda: DeltaTable.create(
                 self.root(table.name),
-                schema=delta_schema(table),
+                schema=delta_table.delta_schema(table),
                 mode="ignore",
                 partition_by=table.partition_by,
                 name=table.name,
                 description=table.meaning,
-                configuration=_properties(table),
+                configuration=delta_table.properties(table),
             ),
         )
         sync_log(made, -1)
@@ -407,141 +415,5 @@ class Lake:
 
 
 def empty(spark: "SparkSession", schema: "StructType") -> "DataFrame":
-    """No rows, said so that Spark knows it while it plans, and drops whatever would be computed from them."""
+    """A data frame without rows, which Spark knows to be empty while it plans: what would be computed from it is dropped."""
     return few.frame(spark, schema, few.read(schema, []))
-
-
-def delta_schema(table: Table) -> Schema:
-    """Spark's and Delta's JSON of a schema are the same."""
-    return Schema.from_json(table.schema.json())
-
-
-def live_files(handle: DeltaTable) -> list[Path]:
-    """Where the rows of an open table lie."""
-    said = handle.table_uri.removeprefix("file://")
-    return [root_of(handle) / uri.removeprefix(said) for uri in handle.file_uris()]
-
-
-def misplaced(handle: DeltaTable, table: Table) -> list[str]:
-    """Files that lie in the folder of another partition than the log says: who reads by folder would see other rows."""
-    name = table.partition_by
-    if name is None:
-        return []
-    return [path for path, _, values in _live(handle, table) if f"{name}={values[name]}" != Path(path).parent.name]
-
-
-def has_columns_of(handle: DeltaTable, table: Table) -> bool:
-    """Whether an open table has the columns that this version of Holdfast gives it."""
-    return [field.name for field in handle.schema().fields] == table.schema.fieldNames()
-
-
-def _properties(table: Table, *, may_shrink: bool = False) -> dict[str, str]:
-    """What Delta is told of a table. Its log keeps all versions, however old: rows of `run` name them."""
-    kept = {_FORGETS_VERSIONS: "false"}  # said by the table, because compaction and vacuum do not heed it elsewhere
-    return kept | ({_APPEND_ONLY: "false" if may_shrink else "true"} if table.writing is Writing.APPEND else {})
-
-
-def _set_properties(handle: DeltaTable, properties: dict[str, str]) -> None:
-    """Tell Delta what it does not know yet; tables of older lakes forgot versions."""
-    if not properties.items() <= handle.metadata().configuration.items():
-        with logged(handle):
-            handle.alter.set_table_properties(properties)
-
-
-def _batch_of(handle: DeltaTable) -> int:
-    return handle.transaction_version(BATCH_APPLICATION) or 0
-
-
-def _moved(staged: Path, root: Path, number: int) -> list[Path]:
-    """Give staged files their place below the table, durably; files without a row stay behind."""
-    moved = []
-    for source in sorted(staged.rglob("*.parquet")):
-        if statistics.rows_of(source) == 0:
-            continue
-        target = root / source.parent.relative_to(staged) / content.name_for(_prefix(number), source)
-        target.parent.mkdir(exist_ok=True)
-        source.rename(target)
-        moved.append(target)
-    sync_files(moved)
-    files.sync_directory(root)
-    return moved
-
-
-def _prefix(number: int) -> str:
-    return f"batch-{number:08d}-"
-
-
-def _linked(path: Path) -> Path:
-    """A second name of a file, one that says what is in it; the first goes when nobody needs it any more."""
-    target = path.with_name(content.name_for("joined-", path))
-    try:
-        os.link(path, target)
-    except OSError:  # not every file system has second names
-        shutil.copyfile(path, target)
-    return target
-
-
-def _add(root: Path, path: Path, table: Table, *, is_new: bool = True) -> AddAction:
-    relative = path.relative_to(root)
-    values = dict(part.split("=", 1) for part in relative.parts[:-1])
-    status = path.stat()
-    return AddAction(
-        path=str(relative),
-        size=status.st_size,
-        partition_values=values,
-        modification_time=int(status.st_mtime * 1000),
-        data_change=is_new,
-        stats=statistics.statistics(path, table.schema),
-    )
-
-
-def _removed(
-    handle: DeltaTable, table: Table, added: Sequence[AddAction], touched: Sequence[str]
-) -> list[RemoveAction]:
-    """The files whose rows the new ones replace."""
-    if table.writing in _APPENDING:
-        return []
-    now_ms = int(time.time() * 1000)  # the Delta log's own time, which decides when a file may be vacuumed
-    parts = [dict(action.partition_values) for action in added]
-    parts += [{table.partition_by: value} for value in touched if table.partition_by is not None]
-    return [
-        RemoveAction(path=path, data_change=True, deletion_timestamp=now_ms, size=size, partition_values=values)
-        for path, size, values in _live(handle, table)
-        if table.writing is Writing.REPLACE or values in parts
-    ]
-
-
-def _live(handle: DeltaTable, table: Table) -> list[tuple[str, int, dict[str, str | None]]]:
-    """Path, size and partition of every live file, as the log has them."""
-    found = []
-    for row in pa.table(handle.get_add_actions(flatten=False)).to_pylist():
-        partition = row.get("partition_values") or row.get("partition") or {}
-        values = {name: None if value is None else str(value) for name, value in partition.items()}
-        found.append((row["path"], row["size_bytes"], values if table.partition_by else {}))
-    return found
-
-
-def _crowded(handle: DeltaTable, table: Table, small_files_max: int) -> list[tuple[tuple[str, str | None], ...]]:
-    """The partitions that have too many small files."""
-    counts: dict[tuple[tuple[str, str | None], ...], int] = {}
-    for _, size, values in _live(handle, table):
-        key = tuple(sorted(values.items()))
-        counts[key] = counts.get(key, 0) + (size < SMALL_FILE_BYTES)
-    return [key for key, count in counts.items() if count > small_files_max]
-
-
-def _commit(
-    handle: DeltaTable,
-    table: Table,
-    actions: list[Any],
-    transactions: Sequence[Transaction],
-    mode: Literal["append", "overwrite"] = "append",
-) -> None:
-    with logged(handle):
-        handle.create_write_transaction(
-            actions,
-            mode=mode,
-            schema=delta_schema(table),
-            partition_by=table.partition_by,
-            commit_properties=CommitProperties(app_transactions=list(transactions)),
-        )

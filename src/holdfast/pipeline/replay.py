@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.pipeline import few
+from holdfast.pipeline.delta_table import live_files
 from holdfast.pipeline.inputs import Inputs
-from holdfast.pipeline.lake import Lake, live_files
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.shelf import Run, Step
 from holdfast.pipeline.table import Batch, Table, Writing, parameters, reads_state, table_of
 from holdfast.protocol.history import Kind

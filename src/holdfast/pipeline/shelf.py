@@ -16,9 +16,10 @@ from deltalake.exceptions import DeltaError
 
 from holdfast.pipeline import certificate, content, digest, questions, records
 from holdfast.pipeline.certificate import Certificate
+from holdfast.pipeline.delta_table import has_columns_of, live_files, misplaced
 from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.findings import Files, Findings
-from holdfast.pipeline.lake import Lake, VersionMissing, has_columns_of, live_files, misplaced
+from holdfast.pipeline.lake import Lake, VersionMissing
 from holdfast.pipeline.plan import Mark
 from holdfast.pipeline.table import Range, Table
 from holdfast.store import faults
