@@ -159,7 +159,7 @@ def test_the_report_tells_what_it_can_and_never_that_there_was_nothing(vacuumed:
     assert (told["violations"], told["findings_removed"], told["latency"]) == (3, 1, [])
     assert {one["table"]: one["rows"] for one in told["tables"]}["sequence_gap"] is None
     page = report.page(told, str)
-    assert "of delivery_slo, fate_open, sequence_gap" in page
+    assert "files of these tables have been removed since: delivery_slo, fate_open, sequence_gap." in page
     assert "1 were certified whose files have been removed since" in page
     assert "Nothing was delivered yet" not in page
     now = report.gather(shown(vacuumed, "3"))
@@ -174,7 +174,7 @@ def test_a_trace_tells_the_entries_though_what_was_open_is_gone(
     assert ([one["seq"] for one in found["entries"]], found["removed"]) == ([2], ["fate_open"])
     assert len(found["fates"]) == 1
     pipeline_lake.trace("m2", vacuumed.path, as_of="2")
-    assert "removed since, of fate_open" in capsys.readouterr().out
+    assert "· left out, because their files have been removed since: fate_open" in capsys.readouterr().out
     assert archive.trace(shown(vacuumed, "1"), "m2") is None
 
 

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline import content
-from holdfast.pipeline import lake as lakes_of_ours
+from holdfast.pipeline import content, upkeep
 from holdfast.pipeline.certificate import KEY_FILE, PROVED, Certificate, KeyExposed, KeyLost, lake_key
 from holdfast.pipeline.delta_table import live_files
 from holdfast.pipeline.lake import Lake
@@ -199,13 +198,12 @@ def test_another_key_than_the_pinned_one_shows(certified: Path) -> None:
     assert len(verify(shelf, key[::-1])) == 2
 
 
-def test_compaction_and_vacuum_leave_the_certificate_good(
-    spark: SparkSession, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_and_vacuum_leave_the_certificate_good(spark: SparkSession, place: Place, tmp_path: Path) -> None:
     path = tmp_path / "lake"
     for _ in range(4):
         lakes.run(spark, path, place, tables=TOYS, entries_max=50)
-    monkeypatch.setattr(lakes_of_ours, "SMALL_FILES_MAX", 1)
+    shelf = lakes.shelf_of(path, TOYS)
+    assert upkeep.compact(shelf.lake, shelf.tables, shelf.last_run(), small_files_max=1)
     lakes.run(spark, path, place, tables=TOYS, entries_max=50)
     before = lakes.contents(path, TOYS)
     lake = Lake(path)

@@ -1,4 +1,4 @@
-"""What the commands about a lake share: which one, as it was when, where its rows are hidden or printed, and how failures are told."""
+"""What the commands about a lake share: its options, opening it, printing rows, hiding Spark's temporary files, and exit codes of failures."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _BATCH = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?"
 )
-"""A date, or a date and a time of day: what else Python takes for one, a year or a week, is easily meant as a batch."""
+"""A date, or a date and a time of day. Python also takes a year or a week, which is more likely meant as a batch."""
 
 LakePath = Annotated[Path, typer.Option("--lake", metavar="DIR", help="The lake's directory.")]
 AsOfText = Annotated[
@@ -46,14 +46,14 @@ def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
 def hidden(lake: "Lake") -> dict[str, str]:
     """Settings that keep Spark's temporary rows in the lake, where only the owner can read them."""
     room = lake.private / "spark"
-    shutil.rmtree(room, ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(room, ignore_errors=True)  # left by a run that was killed
     room.mkdir(mode=0o700)
-    os.environ.pop("SPARK_LOCAL_DIRS", None)  # it would win
+    os.environ.pop("SPARK_LOCAL_DIRS", None)  # it would take precedence
     return {"spark.local.dir": str(room)}
 
 
 def then(text: str) -> "AsOf":
-    """A batch's number, or a date or time in ISO 8601; without a zone it is UTC, and a date is its first moment."""
+    """What `--as-of` names: a batch's number, or a date or time in ISO 8601; without a zone it is UTC, and a date is its first moment."""
     from holdfast.pipeline.shelf import AsOf
 
     if _BATCH.fullmatch(text):
@@ -69,7 +69,7 @@ def then(text: str) -> "AsOf":
 
 
 def print_rows(names: list[str], rows: list[dict[str, Any]], *, as_json: bool) -> None:
-    """Rows of a table or of an answer."""
+    """Print the rows of a table or of an answer."""
     if as_json:
         print_json({"columns": names, "rows": plain(rows)})
     else:
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn what a library lacks, or a source says, into a failure with an exit code."""
+    """Turn a missing library, and errors of sources, libraries and lakes, into a failure with an exit code."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -117,7 +117,7 @@ def _failure(error: Exception) -> Exception:
     return Failure(ExitCode.UNAVAILABLE if is_away else _EXIT_CODES.get(kind, ExitCode.ERROR), kind, message)
 
 
-# By name, because what has the names takes long to load; every other one is an error.
+# By class name, because the classes take long to load; any other error exits with ERROR.
 _EXIT_CODES = {
     "LakeMissing": ExitCode.NOT_FOUND,
     "LakeBusy": ExitCode.UNAVAILABLE,

@@ -124,12 +124,12 @@ def index(
 
 @contextmanager
 def _held(lake: "Lake", found: "list[Source]") -> "Iterator[list[Source]]":
-    """Sources, for a lake that is held meanwhile. For some that never answered, none is begun."""
+    """Make and lock a lake, and yield its sources with new heads. The sources have answered before, so no lake is made for nothing."""
     from holdfast.pipeline import plan
 
     lake.create()
     with lake.hold():
-        yield plan.renewed(found)  # another run may have read on until then, and a log would seem to have lost that
+        yield plan.renewed(found)  # another run may have read past the old heads, and the logs would seem cut off
 
 
 def _runner(
@@ -139,7 +139,7 @@ def _runner(
     tell: Callable[[str], None],
     once: "tuple[list[Source], bool] | None",
 ) -> "Runner":
-    """What runs batches. The first one starts Spark, which for a run that ends with what there is `once` is made for so much."""
+    """A runner whose first batch starts Spark; for a run that ends by itself, `once` has what it reads, and Spark is set up for that many rows."""
     from holdfast.pipeline import session
     from holdfast.pipeline.runner import Runner
 
@@ -153,12 +153,12 @@ def _runner(
 
 
 def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, *, full: bool) -> "Iterator[Outcome]":
-    """Batches until everything is read, or for ever; first the relay hears what a run that ended before could not tell it."""
+    """Run batches until everything is read, or for ever; first move the checkpoints that an earlier run could not move."""
     from holdfast.pipeline import checkpoint, watch
     from holdfast.pipeline.plan import Mark
 
     kept = runner.kept(sources)
-    for source in sources:  # of which nothing is kept yet, that there is a reader: from then on it is waited for
+    for source in sources:  # to 0 if nothing is kept yet: from then on the relay waits for this reader
         nothing = Mark(source.origin, source.head.log_id, 0, None)
         checkpoint.repeat(source.place, source.acknowledged, kept.get(source.origin, nothing))
     if every_s is None:
@@ -169,7 +169,7 @@ def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, 
 def _follow(
     outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Source | None", on_violation: str | None, *, as_json: bool
 ) -> int:
-    """Say what each batch brought, and let the relay know how far we are; how many violations the lake has."""
+    """Print each outcome, write the metrics and move the relay's checkpoint; returns how many violations the lake has."""
     from holdfast.pipeline import metrics
 
     violations, began_at = 0, time.monotonic()
@@ -185,7 +185,7 @@ def _follow(
 
 
 def _told(relay: "Source", outcome: "Outcome") -> str | None:
-    """Let the relay know up to where its history is kept; what kept us from it, or from telling more."""
+    """Move the relay's checkpoint; returns why it could not be moved, or not as far as the lake has read."""
     from holdfast.pipeline import checkpoint
 
     mark, told = outcome.kept.get(relay.origin), relay.acknowledged
@@ -193,8 +193,8 @@ def _told(relay: "Source", outcome: "Outcome") -> str | None:
     problem = None if is_less and outcome.in_doubt else checkpoint.move(relay.place, mark)
     if problem is None and relay.origin in outcome.in_doubt:
         return (
-            f"the relay was not told that its entries after {outcome.in_doubt[relay.origin]} are kept: some are missing here, "
-            "or are not as they were"
+            f"the relay was not told that its entries after {outcome.in_doubt[relay.origin]} are kept: some are missing in the "
+            "lake, or are not as they were"
         )
     return problem
 
@@ -241,7 +241,7 @@ def _seconds(text: str) -> float:
 
 @contextmanager
 def _progress(as_json: bool) -> Iterator[Callable[[str], None]]:
-    """What is being done, on a terminal; nothing anywhere else."""
+    """Yields a function that shows on a terminal what is being done; elsewhere it shows nothing."""
     if as_json or not sys.stdout.isatty():
         yield lambda what: None
         return

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN = 20
 SHOWN_CHARACTERS_MAX = 160
-"""How much of what was asked for is repeated where it was not found."""
+"""How much of the words or id that were not found is repeated in the message."""
 
 
 def report(
@@ -42,15 +42,17 @@ def report(
 
 
 def _say_removed(tables: list[str]) -> None:
-    """Which tables were left out of an answer."""
+    """Print which tables are missing in an answer."""
     if tables:
         console().print(
-            f"· files of then have been removed since, of {', '.join(tables)}", highlight=False, markup=False
+            f"· left out, because their files have been removed since: {', '.join(tables)}",
+            highlight=False,
+            markup=False,
         )
 
 
 def _with_fates(shelf: "Shelf") -> "Shelf":
-    """A relay's lake; an owner's has other tables."""
+    """The shelf of a relay's lake; an owner's index, which has other tables, is refused."""
     if "message_fate" not in shelf.tables:
         message = f"{shelf.lake.path} is an index of messages: ask it with `search`, `show` or `sql`"
         raise Failure(ExitCode.USAGE, "usage", message)
@@ -58,7 +60,7 @@ def _with_fates(shelf: "Shelf") -> "Shelf":
 
 
 def _with_batch(shelf: "Shelf") -> "Shelf":
-    """A lake that says something: a run that failed early leaves one without a batch."""
+    """The shelf of a lake with a batch; one without, which a run that failed early leaves, is refused."""
     if not shelf.last_run().number:
         message = f"{shelf.lake.path}: there is no batch in this lake yet. `holdfast pipeline run` makes the first."
         raise Failure(ExitCode.NOT_FOUND, "no_batch", message)
@@ -81,7 +83,9 @@ def show(
         if table not in shelf.tables or not shelf.tables[table].is_stored:
             raise Failure(ExitCode.NOT_FOUND, "table_unknown", f"there is no table {table}; `pipeline show` lists them")
         rows = shelf.query(table, shelf.last_run().versions.get(table), f"SELECT * FROM {{rows}} LIMIT {limit}")  # noqa: S608 - a number
-        names = list(rows[0]) if rows else shelf.tables[table].schema.fieldNames()  # it may have had others then
+        names = (
+            list(rows[0]) if rows else shelf.tables[table].schema.fieldNames()
+        )  # an earlier version may have had other columns
     print_rows(names, rows, as_json=as_json)
 
 
@@ -153,7 +157,7 @@ def _print_hit(hit: dict[str, Any]) -> None:
     whom = f"{'from' if hit['direction'] == 'received' else 'to'} {hit['peer_name'] or hit['peer']}"
     where = f" on @{hit['topic']}" if hit["topic"] and hit["direction"] == "received" else ""
     told = Text(output.plain(f"{hit['at']:%Y-%m-%d %H:%M}  {whom}{where}  "))
-    shown = Text(output.plain(hit["snippet"]))  # as long as it was: the matches stay where they are
+    shown = Text(output.plain(hit["snippet"]))  # of the same length, so the matches stay where they are
     for start, end in hit["matches"]:
         shown.stylize("bold", start, end)
     console().print(told + shown)
@@ -165,7 +169,7 @@ def trace(
     as_of: AsOfText = None,
     as_json: AsJson = False,
 ) -> None:
-    """All that was ever told of one message, though relay and devices may have let go of it since."""
+    """Everything that is known of one message, even if relay and devices have deleted it since."""
     with explained():
         from holdfast.pipeline import archive
 
@@ -198,7 +202,7 @@ def verify(
 ) -> None:
     """Read every row again and compare it with the certificates. Exit code 4 if anything is not as certified.
 
-    Also says which histories the last batch did not compare yet with what is there now: `run` does, when it has caught up.
+    Also lists the histories that were not compared yet with what is there now: `run` does that once it has caught up.
     """
     with explained():
         from holdfast.pipeline.verify import verify as check
@@ -206,7 +210,9 @@ def verify(
         shelf = open_shelf(lake)
         wrong = check(shelf, pubkey)
         last = shelf.last_run().number
-        uncompared = None if wrong else shelf.uncompared(last)  # what else is said counts only if all of it is right
+        uncompared = (
+            None if wrong else shelf.uncompared(last)
+        )  # what a certificate says counts only if all of it is right
     if as_json:
         print_json({"batch": last, "ok": not wrong, "wrong": wrong, "uncompared": uncompared})
     for one in [] if as_json else wrong:

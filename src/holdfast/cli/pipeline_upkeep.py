@@ -102,7 +102,7 @@ def _set_aside(shelf: "Shelf", *, as_json: bool) -> None:
 
 
 def _computed(shelf: "Shelf") -> "dict[str, Table]":
-    """The tables of a lake with how they are computed."""
+    """The tables of a lake with the functions that compute them."""
     from holdfast.pipeline.kind import is_own
     from holdfast.pipeline.table import load, load_search
 
@@ -119,7 +119,7 @@ def _backfilled(shelf: "Shelf", computed: "dict[str, Table]", tables: list[str],
 
 
 def _hidden_if_own(lake: "Lake") -> dict[str, str]:
-    """An owner's index is computed from messages in the clear, as it is made; a relay's lake has none."""
+    """Settings that hide Spark's temporary rows of an owner's index, which are messages in plain text; a relay's lake has none."""
     from holdfast.pipeline.kind import is_own
 
     if not is_own(lake):

@@ -1,4 +1,4 @@
-"""All that a lake knows of one message, long after relays and devices have deleted it."""
+"""Everything the lake has about one message, even if relay and devices have deleted it since."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,11 +22,11 @@ _CLOSED = "SELECT * FROM {rows} WHERE list_contains($1, message_id) ORDER BY ori
 _RECEIPTS = 'SELECT * FROM {rows} WHERE list_contains($1, event_id) ORDER BY "at", seq, line'
 
 _BESIDE = ("message_fate", "fate_open", "receipt")
-"""The tables that a trace shows beside the entries; left out where their files of that time are gone."""
+"""Tables that a trace reads beside `history`; one whose files have been removed since is left out."""
 
 
 def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
-    """The entries, fates and receipts of the message with this id, the relay's or the sender's; None if there are no entries."""
+    """The entries, fates and receipts of the message with this id, the relay's or the sender's own; None if no history has it."""
     versions = shelf.last_run().versions
     found = shelf.query("history", versions.get("history"), _MESSAGES, [name])
     message_ids = [one["message_id"] for one in found]

@@ -1,4 +1,4 @@
-"""The tables of a lake for programs that only read it: a file that tools/pipeline_tables.py writes, so that they need not load Spark."""
+"""The tables of a lake without their functions, in a file that tools/pipeline_tables.py writes: who only reads a lake need not load Spark."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ RELAYS, OWN = "relays", "own"
 
 
 def shown(lake: str) -> dict[str, Table]:
-    """The tables of a relay's or an owner's lake, without their functions."""
+    """The tables of a relay's lake or of an owner's, without the functions that compute them."""
     found: list[Mapping[str, Any]] = json.loads(files(__package__).joinpath(FILE).read_text())[lake]
     return {one["name"]: _table(one) for one in found}
 
@@ -35,7 +35,7 @@ def _table(one: Mapping[str, Any]) -> Table:
 
 
 def written() -> str:
-    """The text of the file, made from the registry."""
+    """The text of the file, made from the tables' declarations."""
     every = {RELAYS: load(), OWN: load_search()}
     return (
         json.dumps({lake: [_written(one) for one in tables.values()] for lake, tables in every.items()}, indent=1)

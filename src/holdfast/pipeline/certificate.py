@@ -1,4 +1,4 @@
-"""Certificates: what the lake holds after a batch, said so that a change of any value in it shows.
+"""Certificates: signed statements of what the lake holds after a batch, against which a change of any value shows.
 
 A certificate names the logs and ranges that were read, the version and the digest of the tables that prove, the findings and the
 balance of all messages; it names the certificate before it by its hash, and is signed with the lake's own key.
@@ -21,8 +21,8 @@ from holdfast.protocol import keys
 from holdfast.store import faults, files
 
 PROVED = ("history", "message_fate", "receipt")
-"""The tables whose rows a certificate covers one by one, wherever they lie. Of every other one, which is computed from them, it
-covers the files, whose names say what is in them."""
+"""The tables whose rows a certificate covers one by one, in whichever files they are. All others are computed from these; of them it
+covers the files, whose names have the digests of their contents."""
 
 FINDINGS_MAX = 100
 """How many findings a certificate spells out; it counts all of them."""
@@ -32,7 +32,7 @@ _DOMAIN = b"holdfast certificate 1\x00"
 
 
 class KeyExposed(faults.Fault):
-    what = "others than the owner may open the key that signs the lake's certificates"
+    what = "other users may open the key that signs the lake's certificates"
     remedy = "Find out who could have read it. If nobody, chmod 600 it; otherwise begin another lake."
 
 
@@ -59,12 +59,12 @@ class Certificate:
 
     @property
     def uncompared(self) -> list[str]:
-        """The histories that were not yet compared with the state of their sources; certificates of early versions lack this field."""
+        """The histories that were not compared yet with the tables of their relay or device; the oldest certificates name none."""
         return list(self.said.get("uncompared", ()))
 
     @property
     def heads(self) -> list[dict[str, Any]]:
-        """Where every history stands, as `run` has it."""
+        """Where the lake stands in every history, as the row of `run` has it."""
         return [
             {**head, "log_id": bytes.fromhex(head["log_id"]), "chain": _raw(head["chain"])}
             for head in self.said["heads"]
@@ -72,7 +72,7 @@ class Certificate:
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
-        """What its batch read, as `run` has it."""
+        """The ranges that the batch read, as the row of `run` has them."""
         return [
             {
                 "origin": log["origin"],
@@ -94,7 +94,7 @@ class Certificate:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a certificate says of a batch."""
+    """What the certificate of a batch says."""
 
     number: int
     at: int
@@ -109,7 +109,7 @@ class Facts:
 
 
 def write(facts: Facts, previous: Certificate | None, secret: bytes) -> Certificate:
-    """The certificate of a batch."""
+    """Make and sign the certificate of a batch."""
     devices = sorted(head["origin"] for head in facts.heads if head["origin"].startswith(DEVICE))
     chains = {head["origin"]: head["chain"] for head in facts.heads}
     said = {
@@ -163,7 +163,7 @@ def signed_digest(document: str) -> bytes:
 
 
 def lake_key(private: Path, before: Certificate | None = None) -> bytes:
-    """The secret key of a lake, made on first use; a lake with certificates must have the key that signed the last one."""
+    """The secret key of a lake. It is made for the first certificate; later it has to be the key that signed the one `before`."""
     path = private / KEY_FILE
     if not path.exists() and before is None:
         files.write_new(path, keys.nsec(os.urandom(keys.SECRET_BYTES)).encode() + b"\n")

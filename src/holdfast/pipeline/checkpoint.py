@@ -17,7 +17,7 @@ _BEFORE_NAME_BYTES = 72
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Up to where a relay was told that its history is kept, under the name of this token."""
+    """The position up to which a relay was told that its history is kept, by the consumer that a token names."""
 
     consumer: str
     log_id: bytes
@@ -25,7 +25,7 @@ class Checkpoint:
 
 
 def find(place: Place) -> Checkpoint | None:
-    """What was told so far; None where nobody has told anything."""
+    """The checkpoint that a relay has for the token's consumer; None if it has none."""
     consumer = consumer_of(place.token)
     if consumer is None:
         return None
@@ -39,7 +39,7 @@ def find(place: Place) -> Checkpoint | None:
 
 
 def move(place: Place, mark: "Mark | None") -> str | None:
-    """Move the checkpoint of the token's consumer; why it could not be moved, if so. The lake is complete either way."""
+    """Move the checkpoint of the token's consumer; returns why it could not be moved, or None. The lake is complete either way."""
     consumer = consumer_of(place.token)
     if consumer is None or mark is None:
         return None
@@ -52,9 +52,9 @@ def move(place: Place, mark: "Mark | None") -> str | None:
 
 
 def repeat(place: Place, told: Checkpoint | None, mark: "Mark | None") -> None:
-    """Say once more what a run that ended before could not say: until there is something new, nobody else would."""
+    """Move a checkpoint that an earlier run could not move: otherwise it would stay behind until there is a new batch."""
     if mark is not None and (told is None or told.log_id != mark.log_id or told.seq < mark.seq):
-        move(place, mark)  # if it cannot be moved, the next batch tells
+        move(place, mark)  # if that fails, the next batch reports it
 
 
 def _remedy(error: pages.SourceError, consumer: str) -> str:

@@ -56,7 +56,7 @@ class Conclusion:
         )
 
     def uncompared(self) -> list[str]:
-        """The histories that are still to be compared after this batch; one that it read may no longer be among the sources of a resumed batch."""
+        """The histories that are still to be compared after this batch; also one that it read before an interruption, if its source is gone since."""
         if not any(map(compares, self.tables.values())):
             return []
         compared = set() if self.agreed.is_behind else {one.origin for one in self.inputs.shown(self.agreed.ranges)}

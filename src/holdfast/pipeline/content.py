@@ -1,4 +1,4 @@
-"""Names of files that contain a digest of the content: a certificate that covers the names thereby covers the content."""
+"""File names that end with the SHA-256 of the content: a certificate over the names of a table's files thereby covers what is in them."""
 
 import hashlib
 import re
@@ -10,12 +10,12 @@ _NAME = re.compile(r".+-[0-9a-f]{16}-([0-9a-f]{64})\.parquet")
 
 
 def name_for(prefix: str, path: Path) -> str:
-    """A new name for a file with this content; unique, even if another file has the same."""
+    """A new name for a file, with the digest of its content; unique even among files of the same content."""
     return f"{prefix}{secrets.token_hex(8)}-{digest_of(path)}.parquet"
 
 
 def told_by(path: Path) -> str | None:
-    """The digest in the name of a file; None if there is none."""
+    """The digest in a file's name; None if the name has none."""
     found = _NAME.fullmatch(path.name)
     return None if found is None else found[1]
 
@@ -26,7 +26,7 @@ def digest_of(path: Path) -> str:
 
 
 def is_as_named(path: Path) -> bool:
-    """Whether a file has the content that its name says; true if the name has no digest."""
+    """Whether a file's content has the digest in its name; True if the name has none."""
     told = told_by(path)
     return told is None or digest_of(path) == told
 

@@ -1,4 +1,4 @@
-"""Puts commits of tables on disk, with every directory on the way: a relay prunes because the lake says that it has the entries."""
+"""Syncing of commits to disk, with every directory entry that leads to them: a relay prunes because we say that they are there."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from holdfast.store import files
 
 
 def root_of(handle: DeltaTable) -> Path:
-    """The path of a table's directory; a handle gives it as a URL, in which a space is escaped."""
+    """The directory of a table; its handle has a URI, in which a space is escaped."""
     return Path(unquote(handle.table_uri.removeprefix("file://")))
 
 
 def sync_files(paths: Sequence[Path]) -> None:
-    """Put files and their names on disk."""
+    """Sync files and the directories that name them."""
     for path in paths:
         files.sync_file(path)
     for directory in {path.parent for path in paths}:
@@ -25,7 +25,7 @@ def sync_files(paths: Sequence[Path]) -> None:
 
 @contextmanager
 def logged(handle: DeltaTable) -> Iterator[None]:
-    """Put on disk what is committed to a table inside of the `with` block."""
+    """Sync what is committed to a table inside the block, and update its handle, which does not do so by itself."""
     before = handle.version()
     yield
     handle.update_incremental()
@@ -33,7 +33,7 @@ def logged(handle: DeltaTable) -> Iterator[None]:
 
 
 def sync_log(handle: DeltaTable, after: int) -> None:
-    """Put the commits of a table after a version on disk, and the summaries of its log that were written with them."""
+    """Sync the commits of a table after a version, and the log checkpoints that were written with them."""
     log = root_of(handle) / "_delta_log"
     for version in range(after + 1, handle.version() + 1):
         files.sync_file(log / f"{version:020d}.json")

@@ -1,8 +1,8 @@
 """A digest of a table's rows that does not depend on their order, their files or their compression.
 
-A row becomes bytes (each value in the order of the schema behind its length, an absent one marked), the bytes two SHA-512 hashes, and
-those 1,024 bits 32 numbers; the digest is the sums of those, modulo 2**32. So digests of parts add up to the digest of
-the whole, an append-only table's is kept up to date by adding, and with 1,024 bits no other rows have the same one.
+A row becomes bytes (its values in the order of the schema, each after its length, NULL as a mark), the bytes become two SHA-512 hashes,
+and those 1,024 bits become 32 numbers; the digest has the sum of each number over all rows, modulo 2**32. So digests of parts add up to
+the digest of the whole, an append-only table's is kept up to date by adding, and with 1,024 bits no other rows have the same one.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _FIRST, _SECOND = b"\x00", b"\x01"
 
 ROWS_AT_ONCE = 20_000
 THREADS = 2
-"""How many threads compute digests: half of the work is Arrow's, which runs in parallel; the hashes are Python's, which do not."""
+"""Half of the work is Arrow's, which lets other threads run; the hashes are Python's, which computes one at a time."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def of_files(paths: Sequence[Path], root: Path, schema: Any) -> Digest:
 
 
 def of_files_by_tasks(spark: "SparkSession", paths: Sequence[Path], root: Path, schema: Any) -> Digest:
-    """The same digest, computed by Spark tasks."""
+    """The digest of the rows in a table's files, computed by Spark's tasks."""
     found = tasks.done(spark, paths, partial(_told, root=root, schema=schema))
     return sum((Digest.of_text(one["rows"], one["digest"]) for one in found), Digest())
 
@@ -85,7 +85,7 @@ def _told(path: Path, root: Path, schema: Any) -> dict[str, Any]:
 
 
 def _of_each(batches: Iterable[Any]) -> Iterator[Digest]:
-    """The digests of record batches, of which few are held at a time."""
+    """The digests of record batches; only a few batches are in memory at a time."""
     under_way: deque[Future[Digest]] = deque()
     with ThreadPoolExecutor(THREADS) as threads:
         for batch in batches:
@@ -116,7 +116,7 @@ def of_rows(batch: Any) -> Digest:
 
 
 def row_bytes(batch: Any) -> Any:
-    """Every row as bytes that no other row has."""
+    """Each row as bytes; rows with different values have different bytes."""
     return _joined([_value_bytes(column) for column in batch.columns])
 
 
@@ -125,7 +125,7 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 def _value_bytes(column: Any) -> Any:
-    """Each value behind its length; an absent one is a mark of its own."""
+    """Each value after its length; NULL is a mark of its own."""
     raw = _plain_bytes(column)
     lengths = pc.cast(pc.cast(pc.binary_length(raw), pa.string()), pa.large_binary())
     colon = pa.scalar(b":", pa.large_binary())
@@ -149,7 +149,7 @@ def _plain_bytes(column: Any) -> Any:
 
 
 def _list_bytes(column: Any) -> Any:
-    """The items of each list, one behind the other."""
+    """The items of each list, one after the other."""
     items = _value_bytes(column.flatten())
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))]), pa.int64())

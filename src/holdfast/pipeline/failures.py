@@ -1,4 +1,4 @@
-"""Turns failures of the pipeline into one line that says what to do, instead of a stack trace of Java's."""
+"""How a failure of the pipeline is told to a person: in one line that says what to do, not as a stack trace of Java's."""
 
 import re
 import sys
@@ -31,22 +31,22 @@ _SOURCE_ERROR = re.compile(
 )
 
 _UNANSWERABLE = (duckdb.CatalogException, duckdb.ParserException, duckdb.BinderException, duckdb.ConversionException)
-"""Errors of a question itself, whatever lake it is put to."""
+"""Errors of DuckDB that are mistakes in a user's SQL, whatever the lake."""
 
 _OUT_OF_MEMORY = "java.lang.OutOfMemoryError"
 _MORE_MEMORY = (
-    f"Spark has run out of memory. Give it more with --memory-mb ({MEMORY_MB} if nobody says so) and run again: whatever was "
+    f"Spark has run out of memory. Give it more with --memory-mb (the default is {MEMORY_MB}) and run again: what was "
     "finished is kept, and the run goes on from there."
 )
 
 
 def told(error: Exception) -> tuple[bool, str, str] | None:
-    """Whether a source is unreachable, the kind of the failure, and its message; None for a bug of ours."""
+    """Whether a source is unreachable, the kind of the failure, and its message; None for an error that no library or source raised."""
     if isinstance(error, pages.SourceError):
         return isinstance(error, pages.Unreachable), type(error).__name__, str(error)
     if _is_sparks(error):
         return _from_spark(error)
-    if isinstance(error, _UNANSWERABLE):  # in full: its lines show the place in the question
+    if isinstance(error, _UNANSWERABLE):  # all lines: they show the place in the SQL, and similar names
         return False, "not_found" if isinstance(error, duckdb.CatalogException) else "query", str(error)
     if isinstance(error, duckdb.Error):
         return False, "query_failed", str(error).partition("\n")[0]
@@ -56,19 +56,19 @@ def told(error: Exception) -> tuple[bool, str, str] | None:
 
 
 def _is_sparks(error: Exception) -> bool:
-    """Whether an error is Spark's; if Spark was never loaded, none can be."""
+    """Whether an error is one of Spark's; Spark is not loaded to find out."""
     errors = sys.modules.get("pyspark.errors")
     return errors is not None and isinstance(error, errors.PySparkException)
 
 
 def _from_spark(error: Exception) -> tuple[bool, str, str]:
-    """The error of a data source, which Spark passes on as text: the line that names it."""
+    """The failure in an error of Spark's. An error of our data source crosses Spark as text: it is the line with the name of its class."""
     for line in str(error).splitlines():
         found = _SOURCE_ERROR.search(line)
         if found:
             kind = found[1] or found[3]
             return kind == pages.Unreachable.__name__, kind, (found[2] or found[4]).strip()
-    # If Spark ran out of memory, the first line only says what it was doing.
+    # The first line says what Spark was doing when it ran out of memory, which helps nobody.
     if _OUT_OF_MEMORY in f"{error}{getattr(error, '_stackTrace', '')}":
         return False, "memory", _MORE_MEMORY
     return False, "spark", str(error).partition("\n")[0]

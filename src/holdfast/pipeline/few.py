@@ -1,6 +1,6 @@
 """Reads and writes few rows in the driver itself: Spark takes longer to open one file than the driver to read them all.
 
-Rows that the driver has read are part of Spark's plan, so that what is computed from no rows is dropped before anything runs.
+Spark has the rows that the driver read while it plans, so it drops what would be computed from no rows before anything runs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROWS_MAX = 10_000
-"""The most entries that the driver reads, and computes tables from, by itself."""
+"""Up to so many entries, the driver copies an export itself, without Spark's tasks."""
 
 FILE_BYTES_MAX = 262_144
-"""The most bytes of an input's files that the driver reads by itself: Spark looks at these rows again and again while it plans."""
+"""Up to so many bytes, the driver reads the files of an input itself. More would cost more than they save: while Spark plans, it looks
+through rows that it has again and again."""
 
 COMPRESSION = "zstd"
 FILE_ROWS_MAX = 1_000_000
@@ -32,7 +33,7 @@ UNLIKE = (
 """Columns that are written without a dictionary of their values: with one, a history was no smaller (95 MB instead of 92 for
 1.3 million entries), and to look every value up was a fifth of what writing it took."""
 
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows whose partition is not known, as Spark calls it
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # Spark's name for the folder of a NULL partition
 
 
 def are_few(paths: Sequence[Path]) -> bool:
@@ -41,14 +42,14 @@ def are_few(paths: Sequence[Path]) -> bool:
 
 
 def arrow_schema(schema: "StructType") -> Any:
-    """The columns in Arrow's types, all of them nullable: a null that should not be there is to be found, not refused."""
+    """The columns in Arrow's types, all nullable: a row that lacks a value is for the rules to find, and must not fail the read."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return pa.schema([field.with_nullable(True) for field in to_arrow_schema(schema, timezone="UTC")])
 
 
 def read(schema: "StructType", paths: Sequence[Path], partition_by: str | None = None) -> Any:
-    """The rows of some files as an Arrow table; the partition's value is taken from the name of the folder."""
+    """The rows of some files as an Arrow table; the value of a partition comes from the name of its folder."""
     expected = arrow_schema(schema)
     return pa.concat_tables([expected.empty_table(), *(_file(path, expected, partition_by) for path in paths)])
 
@@ -59,7 +60,7 @@ def _file(path: Path, expected: Any, partition_by: str | None) -> Any:
 
 
 def as_expected(found: Any, expected: Any, constants: dict[str, Any]) -> Any:
-    """A table with its columns in the expected types, and with those that have the same value in every row."""
+    """An Arrow table with the expected columns and types; those in `constants` have one value in every row, missing ones are NULL."""
     columns = []
     for field in expected:
         if field.name in found.schema.names and field.name not in constants:
@@ -80,7 +81,7 @@ def frame(spark: "SparkSession", schema: "StructType", rows: Any) -> "DataFrame"
     from pyspark.sql.types import StructField, StructType
 
     nullable = StructType([StructField(one.name, one.dataType) for one in schema])
-    # In one piece: of several, Spark forgets all that come after an empty one, and Spark itself writes empty files.
+    # In one chunk: of several, Spark drops all that come after an empty one, and Spark itself writes empty files.
     return spark.createDataFrame(rows.combine_chunks(), nullable)
 
 
@@ -96,7 +97,7 @@ def listed(spark: "SparkSession", rows: Sequence[tuple[Any, ...]], schema: "Stru
 
 
 def _exact(value: Any) -> Any:
-    """The value; a time without a zone, as Spark gives it, gets the zone of this machine."""
+    """The value; a time without a zone, which Spark gives in the zone of this machine, in UTC."""
     return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
@@ -115,7 +116,7 @@ def write(rows: Any, target: Path, sort_by: Sequence[str] = (), partition_by: st
 
 
 def divided(rows: Any, partition_by: str | None) -> Iterator[tuple[str, Any]]:
-    """Per value of the partition: its folder, and its rows without that column."""
+    """For each value of the partition column its folder, and its rows without that column."""
     if partition_by is None:
         yield ".", rows
         return
@@ -127,7 +128,7 @@ def divided(rows: Any, partition_by: str | None) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(path: str, kind: Any) -> list[str]:
-    """The columns of a file that hold a column of a table: several for a struct, the items' for a list."""
+    """The Parquet columns of one column of a table: of a list or a struct, those of its parts."""
     if pa.types.is_list(kind):
         return _leaves(f"{path}.list.element", kind.value_type)
     if pa.types.is_struct(kind):
@@ -136,6 +137,6 @@ def _leaves(path: str, kind: Any) -> list[str]:
 
 
 def writer(path: Path, schema: Any) -> Any:
-    """A writer for a file with these columns, with the settings of all files that Spark does not write."""
+    """An open Parquet file for tables of this schema, with the settings of all files that Spark does not write."""
     repeating = [path for field in schema if field.name not in UNLIKE for path in _leaves(field.name, field.type)]
     return pq.ParquetWriter(path, schema, compression=COMPRESSION, use_dictionary=repeating, store_schema=False)

@@ -1,4 +1,4 @@
-"""What a table's function is handed: a data frame for every parameter name, made when somebody names it."""
+"""The inputs of a table's function: a data frame for each parameter name, made when it is first asked for."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -33,7 +33,7 @@ _ENTRY = StructType([field for field in HISTORY if field.name != "day"])
 _WITH_THE_DRIVER = ("batch", "state_range")
 
 READS_AT_ONCE = 2
-"""How many tables of the sources' state are read side by side: while a relay reads one for us, another is written."""
+"""How many exported tables are read side by side: while the relay prepares a page of one, we write a page of another."""
 
 
 class Inputs:
@@ -48,7 +48,7 @@ class Inputs:
         old_versions: Mapping[str, int],
     ) -> None:
         self.spark = spark
-        self.batch: Batch | None = None  # known once the history is there: its clock is the entries'
+        self.batch: Batch | None = None  # known once the history is written: its clock is the latest time of an entry
         self.versions: dict[str, int] = {}  # of the tables that this batch has committed
         self.added: dict[str, list[Path]] = {}  # the files that it added to them
         self.proved: dict[str, Digest] = {}  # digests of those files, where they were computed while writing them
@@ -57,7 +57,7 @@ class Inputs:
         self._tables = tables
         self._sources = sources
         self._old_versions = old_versions
-        self._reading = Lock()  # tables may be computed side by side, and the state is read once
+        self._reading = Lock()  # tables that are computed side by side share one reading of the state
         self._looked_at: list[Range] = []
         self._staged: dict[str, tuple[Path, StructType]] | None = None
         self._frames: dict[str, DataFrame] = {}
@@ -72,29 +72,29 @@ class Inputs:
         self.added[table.name] = self._lake.batch_files(handle, number)
 
     def shown(self, ranges: Sequence[Range]) -> list[Range]:
-        """Those of a batch's ranges whose log is shown by a source: since a batch was interrupted some may be gone, or were restored."""
+        """The ranges whose log a source still has; of a resumed batch, a source may be gone or restored by now."""
         logs = {(source.origin, source.head.log_id) for source in self._sources}
         return [one for one in ranges if (one.origin, one.log_id) in logs]
 
     def call(self, function: Function) -> "DataFrame":
-        """A function with its inputs."""
+        """Call a function with its inputs."""
         return function(**{name: self._input(name) for name in parameters(function)})
 
     def stage(self, table: Table, function: Function) -> Path:
-        """A table's rows, computed and written; by the driver, if it has all that they are computed from."""
+        """Compute a table's rows and write them to staging; the driver writes them if it has read all inputs itself."""
         frame = self.call(function)
         return self._lake.stage(table, frame, is_few=self._few.issuperset(parameters(function)))
 
     def touched(self, table: Table) -> list[str]:
-        """The partitions that a table says it replaces."""
+        """The partitions of a table that the batch replaces, even without a row for them."""
         return [] if table.touches is None else [str(row[0]) for row in self.call(table.touches).collect()]
 
     def is_changed(self, table: Table) -> bool:
-        """Whether the batch has anything for a table."""
+        """Whether the batch has entries of a kind that changes a table."""
         return self.batch is None or table.is_changed_by(self.batch)
 
     def are_any(self, function: Function) -> bool:
-        """Whether there is anything to look at: where only additions are asked for and none were made, there is not."""
+        """Whether a function has rows to look at: not if all of its inputs are additions (`new_…`) and nothing was added."""
         added = [
             name.startswith("new_") and self.added.get(name.removeprefix("new_")) == [] for name in parameters(function)
         ]
@@ -103,7 +103,7 @@ class Inputs:
     def _input(self, name: str) -> Any:
         if name == "batch":
             return self.batch
-        if name not in self._frames:  # what a name means does not change once somebody may name it
+        if name not in self._frames:  # an input no longer changes once it may be asked for
             self._frames[name] = self._frame(name)
         return self._frames[name]
 
@@ -145,12 +145,12 @@ class Inputs:
         return few.frame(self.spark, schema, few.read(schema, paths))
 
     def _read_state(self) -> "dict[str, tuple[Path, StructType]]":
-        """Read the exported tables, and then what happened meanwhile."""
+        """Read the exported tables, and after them the entries that were written meanwhile."""
         if self.batch is None:
             raise RuntimeError("the history comes before the state")
         does_compare = any(map(compares, self._tables.values()))
         if not (does_compare and self.batch.is_behind):
-            # What is only taken over, a device that was restored still has up to where it left its old log.
+            # A table that only copies the state reads all ranges: a restored device has its rows up to where it left its old log.
             whole = self.shown(self.batch.ranges) if does_compare else self.batch.ranges
             self._looked_at = state.ranges(whole, self._closed_before(), full=self.batch.full)
         staged: dict[str, tuple[Path, StructType]] = {}
@@ -168,7 +168,7 @@ class Inputs:
         return self._lake.stage_by(name, write), reading.schema
 
     def _closed_before(self) -> list[tuple[str, int]]:
-        """Origin and first position of what this batch closed, one for each bucket of them."""
+        """Where the rows that this batch closed were opened: the origin and first position of each bucket of positions."""
         from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
         seqs = few.listed(self.spark, [], "origin string, seq long")
@@ -187,14 +187,14 @@ class Inputs:
         untils = {one.origin: one for one in batch.ranges if one.origin in looked_at}
         found = []
         for source in renewed(self._sources):
-            known = untils.get(source.origin)  # of a batch that was interrupted another run may have had fewer sources
+            known = untils.get(source.origin)  # None: a resumed batch may have been planned without this source
             if known is not None and source.head.log_id == known.log_id and source.head.seq > known.until:
                 found.append((source, Range(source.origin, known.log_id, known.until, source.head.seq, None)))
         return entries(found)
 
 
 def entries(ranges: Sequence[tuple[Source, Range]]) -> state.Reading:
-    """The entries of ranges of histories, as they are: what is missing or wrong in them is for the tables to find."""
+    """How to read ranges of histories; missing and damaged entries do not fail the read, because the tables find them."""
     parts = [
         state.Part(source, {"after": one.after, "until": one.until, "log_id": one.log_id.hex(), "gaps": "pass"})
         for source, one in ranges

@@ -1,7 +1,7 @@
 """Which Java Spark gets: the system's if it is new enough, otherwise the one that comes as a Python package.
 
-That one lacks a module which Spark always asks for and which nothing here needs, and the system's warns of it each time. The newest Javas
-lack a package that Spark wants opened, and warn of that. So Spark is given a launcher of our own that drops these requests and passes
+The packaged Java lacks a module which Spark always asks for and which nothing here needs, and the system's warns of it each time. The
+newest Javas lack a package that Spark wants opened, and warn of that. So Spark is given a launcher of our own that drops these requests and passes
 everything else on.
 """
 
@@ -44,13 +44,13 @@ def java_home(environment: Mapping[str, str], cache: Path) -> Path:
 
 
 def major(java: Path) -> int | None:
-    """The major version of a `java` program; None if it is none."""
+    """The major version of a `java` program; None if it is not Java."""
     found = re.search(r'version "(?:1\.)?(\d+)', _told(java))
     return int(found[1]) if found else None
 
 
 def _told(java: Path, *options: str) -> str:
-    """What a `java` program says of itself with some options; nothing if it is none, or does not start with them."""
+    """What `java -version` prints when it is given some options; nothing if it fails."""
     try:
         told = subprocess.run(  # noqa: S603 - the user's own Java
             [java, *options, "-version"], capture_output=True, text=True, timeout=VERSION_TIMEOUT_S, check=True
@@ -75,7 +75,7 @@ def _behind(java: Path) -> Path:
     """The real Java behind our launcher script; wrapping the launcher in itself would loop for ever."""
     try:
         text = java.read_text()
-    except (OSError, UnicodeDecodeError):  # a program
+    except (OSError, UnicodeDecodeError):  # a binary, not a script
         return java
     started = _STARTED.search(text) if DROPPED in text else None
     return java if started is None else Path(started[1])
@@ -93,7 +93,7 @@ def _packaged_java() -> Path:
 
 
 def _make_runnable(program: Path) -> None:
-    """An installer may have unpacked it without the run bit."""
+    """Set the run bit, which an installer may have lost."""
     if program.exists() and not os.access(program, os.X_OK):
         program.chmod(program.stat().st_mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
 

@@ -97,7 +97,7 @@ class LakeShown(faults.Fault):
 
 
 class VersionMissing(faults.Fault):
-    what = "the version of a table that the last batch names cannot be opened any more"
+    what = "the version of a table that a batch names cannot be opened any more"
     remedy = "Restore the lake from a copy, or set it aside with `holdfast pipeline backfill --anew` and run again."
 
 

@@ -1,4 +1,4 @@
-"""Metrics of a lake, as a file for Prometheus' node exporter."""
+"""The metrics of a lake, as a file that Prometheus' node exporter picks up."""
 
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.outcome import Outcome
@@ -12,13 +12,13 @@ _METRICS = {
     "violations": "findings that break a rule",
     "findings": "all findings",
     "open": "deliveries that are open",
-    "uncompared": "histories that were not compared yet with what their places hold",
-    "batch_seconds": "how long the last batch took, or to see that there is nothing for one",
+    "uncompared": "histories that were not compared yet with the tables of their relay or device",
+    "batch_seconds": "how long the last batch took, or the check that found no work for one",
 }
 
 
 def write(lake: Lake, outcome: Outcome, seconds: float) -> None:
-    """Write the file; a reader sees the old or the new one, never a part."""
+    """Replace the file atomically."""
     values = {
         "batch": outcome.number,
         "at_seconds": outcome.at / 1_000_000,

@@ -37,7 +37,7 @@ class SourceError(Exception):
 
 
 class Refused(SourceError):
-    """A no with a reason that others may have a use for."""
+    """The source refused, with a code that callers can act on."""
 
     def __init__(self, message: str, code: str) -> None:
         super().__init__(message, code)
@@ -48,7 +48,7 @@ class Refused(SourceError):
 
 
 class AddressWrong(SourceError):
-    """What was given is the address of nothing."""
+    """The given text is not an address."""
 
 
 class TokenMissing(SourceError):
@@ -56,7 +56,7 @@ class TokenMissing(SourceError):
 
 
 class TokenUnfit(SourceError):
-    """What is given as the token cannot be one; it is never repeated, for most of it may be the secret."""
+    """The given text cannot be a token; it is never shown, because most of it may be the secret."""
 
 
 class Unreachable(SourceError):
@@ -97,7 +97,7 @@ class Place:
     url: str  # http://host:port, https://…, or unix:/path/of/a/daemon's/socket
     token: str | None = field(default=None, repr=False)
     patience_s: float = PATIENCE_S
-    token_file: str | None = None  # where the token is from, for those who read it themselves
+    token_file: str | None = None  # where the token is from, for a reader that gets options and reads it itself
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Head:
 
 
 def read_head(place: Place) -> Head:
-    """Where the history of a place stands."""
+    """The id, the end and the beginning of a place's log."""
     try:
         page = read_page(place, "history", 0, 0, ("seq",))
         anchor_seq = 0
@@ -146,7 +146,7 @@ def read_pages(
     *,
     gaps: bool = False,
 ) -> Iterator[Page]:
-    """All pages of a range, one after the other; with `gaps`, what is missing in a history is left to the caller to see."""
+    """All pages of a range, one after the other; with `gaps`, missing positions of a history are left for the caller to find."""
     while after < until:
         wanted = min(until, after + HISTORY_PAGE_ROWS) if table == "history" else until
         page = read_page(place, table, after, wanted, columns)
@@ -164,7 +164,7 @@ def read_pages(
 
 
 def check_dense(place: Place, page: Page, after: int) -> None:
-    """Every position of a history's page is there, once, in order."""
+    """Refuse a page of a history that lacks a position, has one twice, or is out of order."""
     expected = page.next_after - after
     if page.rows == expected and _in_steps_of_one(page, after):
         return
@@ -197,7 +197,7 @@ def read_page(place: Place, table: str, after: int, until: int, columns: tuple[s
 
 
 def read_document(place: Place, path: str, accept: str = "application/json") -> Mapping[str, Any]:
-    """A JSON document of the place, such as what it says of itself."""
+    """A JSON document that a place serves, such as its description of itself."""
     response, body = ask(place, path, accept)
     if response.status != http.client.OK:
         raise _refused(place, response, body)
@@ -206,7 +206,7 @@ def read_document(place: Place, path: str, accept: str = "application/json") -> 
 
 
 def put(place: Place, path: str, body: bytes) -> None:
-    """Put a JSON document; doing it twice is as good as once."""
+    """PUT a JSON document, perhaps more than once: a repetition must do no harm."""
     response, answer = ask(place, path, body=body)
     if response.status != http.client.OK:
         raise _refused(place, response, answer)
@@ -246,7 +246,7 @@ def _once(place: Place, path: str, accept: str, body: bytes | None) -> tuple[htt
     try:
         connection.request("GET" if body is None else "PUT", path, body, headers)
         response = connection.getresponse()
-        return response, response.read()  # raises where bytes are missing
+        return response, response.read()  # raises if the answer was cut short
     finally:
         connection.close()
 
@@ -256,7 +256,7 @@ def check_address(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         is_one = parts.scheme == "unix" or (parts.scheme in ("http", "https") and parts.hostname and parts.port != 0)
-    except ValueError:  # a bracket or a port that is none
+    except ValueError:  # a bad bracket or port
         is_one = False
     if not is_one:
         raise AddressWrong(f"{url}: an address is http://host:port, https://host, or unix:/path/of/a/socket")
@@ -289,7 +289,7 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
     try:
         with pa.ipc.open_stream(body) as stream:
             schema, batches = stream.schema.remove_metadata(), list(stream)
-        if len(set(schema.names)) < len(schema.names):  # nor need their bytes be text, which is found out here
+        if len(set(schema.names)) < len(schema.names):  # names that are not UTF-8 fail here, too
             raise ValueError("two columns have one name")
         for batch in batches:
             # Lengths and offsets are taken on trust otherwise, and a false one reads other memory.
@@ -303,7 +303,7 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
             batches=batches,
         )
         told = int(headers["Holdfast-Rows"])
-    except (pa.ArrowException, OSError, TypeError, ValueError) as error:  # Arrow says some of it as an error of a file
+    except (pa.ArrowException, OSError, TypeError, ValueError) as error:  # Arrow raises OSError for some damage
         raise SourceError(
             f"{place.url} did not answer with a page of an export: is it a Holdfast? ({error})"
         ) from error
@@ -313,7 +313,7 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
 
 
 def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> SourceError:
-    """What a no means to somebody who reads an export."""
+    """The error for an answer that is not a page."""
     problem = _problem(body)
     code, detail = problem.get("code", "").replace("-", "_"), problem.get("detail", "")
     told = f"{place.url}: {response.status} {code}: {detail}"
@@ -323,13 +323,11 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
     if code == "range_pruned":
         found = _PRUNED.search(detail)
         if found:
-            message = (
-                f"{told}. The entries before are gone from there: begin after them, which leaves a gap that is named."
-            )
+            message = f"{told}. The entries up to there are gone. Begin after them; what is missing is then reported as a gap."
             return RangePruned(message, int(found[1]))
     if code == "cursor_ahead":
         return LogShorter(
-            f"{told}. It is shorter than what was read of it: it lost entries, or an old copy was put in its place."
+            f"{told}. The log is shorter than what was read of it: it lost entries, or an old copy was put in its place."
         )
     return Refused(told, code)
 

@@ -1,8 +1,7 @@
-"""What the next batch reads: per history the entries between where the lake stands and where the log stands.
+"""What the next batch reads: of each history the entries between the lake's position and the end of the log.
 
-A log that was restored goes on under another id; the entry that says so tells from where. A log that ends before the lake's
-position, has another entry there, or whose unread entries were pruned, cannot be read without a gap: that is a finding, never an error
-that hides it.
+A restored log goes on under another id, and has an entry that says where it left the old one. A log that ends before the lake's
+position, has another entry there, or lost unread entries by pruning cannot be read without a gap: that becomes a finding, not an error.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,7 +28,7 @@ SEARCH_ENTRIES = 100_000
 
 
 class OtherHistory(faults.Fault):
-    what = "this is not the log that the lake has read, and it does not tell that it was restored from it"
+    what = "this is not the log that the lake has read, and it has no entry that says it was restored from that one"
     remedy = (
         "Correct the address, begin another lake for this log, or set this one aside with `holdfast pipeline backfill --anew` "
         "and run again. If the relay was restored a second time from one backup, this log left an older one than the lake has read."
@@ -48,7 +47,7 @@ class Source:
     origin: str
     place: Place
     head: pages.Head
-    acknowledged: Checkpoint | None = None  # what a relay was told to be in a lake, under the name that this one has
+    acknowledged: Checkpoint | None = None  # the relay's checkpoint for the consumer that our token names
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Mark:
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """Something that planning found, in the words of a finding."""
+    """Something that planning found wrong with a log, with the columns of a finding."""
 
     origin: str
     kind: str
@@ -74,7 +73,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Plan:
-    """A batch before it has read anything."""
+    """A batch as it is planned: what it reads, and how."""
 
     number: int
     ranges: tuple[Range, ...]
@@ -96,12 +95,12 @@ class Plan:
 
 
 def find_devices(places: Sequence[Place]) -> list[Source]:
-    """Ask devices who they are and where they stand."""
+    """Ask devices for their identities and the ends of their logs."""
     return _as_they_stand([(_device_origin(place), place) for place in places])
 
 
 def find_sources(relay: Place, devices: Sequence[Place]) -> list[Source]:
-    """Ask every place who it is and where it stands."""
+    """Ask a relay and devices for their identities and the ends of their logs."""
     named = [(_device_origin(place), place) for place in devices]
     return _as_they_stand([(_relay_origin(relay), relay), *named])
 
@@ -112,13 +111,13 @@ def renewed(sources: Sequence[Source]) -> list[Source]:
 
 
 def _as_they_stand(named: Sequence[tuple[str, Place]]) -> list[Source]:
-    """Histories at their places, each once, with their heads and what relays were told by now of where they are kept, by whomever."""
+    """Sources with their current heads, relays also with their current checkpoints; a history that is named twice is refused."""
     origins = [origin for origin, _ in named]
     for origin in origins:
         if origins.count(origin) > 1:
             raise SourceTwice(origin)
     found = {}
-    # The relay last: whatever it signed for a device that was asked before lies at or before its head then.
+    # The relay last, so that its head covers everything that it signed for the devices asked before.
     for origin, place in sorted(named, key=lambda one: one[0].startswith(RELAY)):
         head = pages.read_head(place)
         found[origin] = Source(origin, place, head, checkpoint.find(place) if origin.startswith(RELAY) else None)
@@ -151,10 +150,10 @@ def make_plan(
     entries_max: int = BATCH_ENTRIES_MAX,
     uncompared: Collection[str] = (),
 ) -> Plan:
-    """The next batch. If there is more than it may read, every history gets its share, and what one has no use for goes to others.
+    """Plan a batch. If more entries wait than it may read, the histories share the limit, and what one does not need goes to the others.
 
-    The state that a history is compared with is that of now: of a batch that is far behind nearly all of it has changed since. So
-    the one that catches up compares everything, if those before it left a history `uncompared`.
+    Histories are compared with the state of now, most of which has changed since the entries of a batch that is far behind. Such a
+    batch compares nothing; the one that catches up compares everything, if a history was left `uncompared`.
     """
     found = [_range(source, marks.get(source.origin)) for source in sources]
     wanted = [one.until - one.after for one, _ in found]
@@ -171,7 +170,7 @@ def make_plan(
 
 
 def _shares(wanted: Sequence[int], most: int) -> list[int]:
-    """How much each gets of what there is: those who want least come first, so that what they leave can be shared, too."""
+    """How much of `most` each gets: those who want least come first, so that the others can share what they leave."""
     shares = [0] * len(wanted)
     for done, number in enumerate(sorted(range(len(wanted)), key=lambda number: wanted[number])):
         shares[number] = min(wanted[number], -(-most // (len(wanted) - done)))
@@ -180,7 +179,7 @@ def _shares(wanted: Sequence[int], most: int) -> list[int]:
 
 
 def waiting_entries(sources: Sequence[Source], marks: Mapping[str, Mark]) -> int:
-    """How many entries there are that the lake lacks, as far as heads tell."""
+    """How many entries the lake lacks, by the heads of the logs."""
     return sum(
         max(0, source.head.seq - (marks[source.origin].seq if source.origin in marks else 0)) for source in sources
     )
@@ -194,7 +193,7 @@ def _range(source: Source, mark: Mark | None) -> tuple[Range, list[Loss]]:
         return _restored_range(source, mark)
     if head.seq < mark.seq:
         detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
-        # Known by what was lost, not by where the log ends: it may grow, and is then no news.
+        # The key is what was lost, not where the log ends: a log that grows afterwards is no new finding.
         return _nothing(mark), [_loss(source, "log_truncated", f"{mark.seq}", detail, head.seq)]
     return _range_behind(source, mark)
 
@@ -205,7 +204,7 @@ def _nothing(mark: Mark) -> Range:
 
 
 def _range_behind(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
-    """What there is after the lake's position, if the log has the lake's entry there."""
+    """The range after the lake's position; if the log has another entry there than the lake, nothing, and a loss."""
     chain = _chain_at(source, mark.seq) if mark.chain is not None else None
     if chain is None or chain == mark.chain:
         return _range_after(source, mark.seq, mark.chain)
@@ -230,7 +229,7 @@ def _chain_at(source: Source, seq: int) -> bytes | None:
 
 
 def _range_after(source: Source, seq: int, chain: bytes | None) -> tuple[Range, list[Loss]]:
-    """What there is after a position; what is pruned of it is lost."""
+    """The range after a position; a loss if part of it was pruned."""
     head = source.head
     if head.anchor_seq <= seq:
         return Range(source.origin, head.log_id, seq, head.seq, chain), []
@@ -249,7 +248,7 @@ def _first_range(source: Source) -> tuple[Range, list[Loss]]:
 
 
 def _acknowledged_unread(source: Source, mark: Mark | None) -> list[Loss]:
-    """What a relay may prune because somebody has it, who is not this lake."""
+    """A finding if a relay's checkpoint is past this lake's position: the relay may then prune what this lake lacks."""
     told, known = source.acknowledged, 0 if mark is None else mark.seq
     if told is None or told.log_id != source.head.log_id or told.seq <= known:
         return []
@@ -261,7 +260,7 @@ def _acknowledged_unread(source: Source, mark: Mark | None) -> list[Loss]:
 
 
 def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
-    """Go on where the restored log left the one that the lake has read."""
+    """The range of a restored log after the point where it left the log that the lake has read."""
     fork = _fork_from(source, mark.log_id)
     if mark.seq <= fork.fork_seq:
         return _range_behind(source, mark)
@@ -269,7 +268,7 @@ def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
 
 
 def _fork_from(source: Source, log_id: bytes) -> Restored:
-    """The entry that tells of leaving a log, looked for from the end: restorations are seldom, and then recent."""
+    """The entry of the restoration that left a given log, searched from the end: restorations are rare, and then recent."""
     until = source.head.seq
     while until > source.head.anchor_seq:
         after = max(source.head.anchor_seq, until - SEARCH_ENTRIES)

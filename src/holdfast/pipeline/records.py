@@ -67,7 +67,7 @@ def arrow_schema(table: Table) -> Any:
 
 
 def arrow_rows(table: Table, rows: list[dict[str, Any]]) -> Any:
-    """Rows of a record table."""
+    """Rows of a record table as an Arrow table."""
     return pa.Table.from_pylist(rows, schema=arrow_schema(table))
 
 
@@ -77,6 +77,6 @@ def write(lake: "Lake", table: Table, number: int, rows: list[dict[str, Any]]) -
 
 
 def as_time(at: int) -> datetime:
-    """µs since 1970 as the lake has them, without losing one."""
+    """A time in µs since 1970 as a datetime, exact to the microsecond."""
     seconds, micros = divmod(at, 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=micros)

@@ -1,4 +1,4 @@
-"""The report: one page that needs nothing but itself, or the same as data."""
+"""The report: one self-contained HTML page, or the same as data."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -11,22 +11,20 @@ from holdfast.pipeline.shelf import Shelf
 
 FINDINGS_SHOWN_MAX = 1_000
 
+_FINDING = ("kind", "key", "detail", "is_violation", "origin", "seq", "table")
+
 _WIDTH, _HEIGHT, _MARGIN = 720, 180, 44
 
 
 def gather(shelf: Shelf) -> dict[str, Any]:
-    """The contents of the report, as data."""
+    """The data of the report."""
     last = shelf.last_run()
     certificates = shelf.certificates(last.number)
     said = certificates[-1].said if certificates else None
     removed = shelf.removed(last.versions)
     versions = {name: version for name, version in last.versions.items() if name not in removed}
     findings = shelf.findings(versions)
-    first = [
-        {name: one[name] for name in ("kind", "key", "detail", "is_violation", "origin", "seq", "table")}
-        for one in findings.first(FINDINGS_SHOWN_MAX)
-    ]
-    left = findings.count()
+    first, left = findings.first(FINDINGS_SHOWN_MAX), findings.count()
     count = Count(said["findings"]["violations"], said["findings"]["kinds"]) if said and removed else left
     return {
         "batch": last.number,
@@ -40,9 +38,9 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "logs": said["heads"] if said else [],
         "devices": said["devices"] if said else [],
         "violations": count.violations,
-        "findings": first,
+        "findings": [{name: one[name] for name in _FINDING} for one in first],
         "findings_more": left.all - len(first),
-        "findings_removed": count.all - left.all,  # where their files are gone, the certificate has the count
+        "findings_removed": count.all - left.all,  # certified findings whose files have been removed since
         "latency": _latency(shelf, versions),
         "removed": sorted(removed),
         "tables": [
@@ -67,7 +65,7 @@ def _latency(shelf: Shelf, versions: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def page(told: Mapping[str, Any], show_time: Any) -> str:
-    """The report as an HTML page."""
+    """The report as HTML."""
     verdict = _verdict(told)
     parts = [
         f"<h1>Holdfast: batch {told['batch']}</h1>",
@@ -107,7 +105,7 @@ def _verdict(told: Mapping[str, Any]) -> tuple[str, str]:
 def _removed(tables: Sequence[str]) -> str:
     if not tables:
         return ""
-    return f"<p>Not all of it can be told any more: files of then have been removed since, of {escape(', '.join(tables))}.</p>"
+    return f"<p>This report is not complete: files of these tables have been removed since: {escape(', '.join(tables))}.</p>"
 
 
 def _rows(one: Mapping[str, Any]) -> str:
@@ -165,7 +163,7 @@ def _plot(latency: Sequence[Mapping[str, Any]], show_time: Any) -> str:
     )
 
 
-_GONE = "<p>Files that tell of it have been removed since.</p>"
+_GONE = "<p>The files with these times have been removed since.</p>"
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Holdfast report</title>

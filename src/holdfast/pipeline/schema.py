@@ -1,6 +1,6 @@
 """Columns and their types without Spark, which takes a second to load and is not needed to read a lake.
 
-A schema here has the methods of Spark's that are used, and is converted from and to Spark's by the JSON of both.
+A schema here has those methods of Spark's own that we call; the two are converted into each other by the JSON that they share.
 """
 
 import json
@@ -66,7 +66,7 @@ class Field:
 
 @dataclass(frozen=True)
 class Struct:
-    """The columns of a table, or the fields of a struct."""
+    """The columns of a table, or the parts of a struct value."""
 
     fields: tuple[Field, ...]
 
@@ -95,17 +95,17 @@ TEXT, NUMBER, BYTES, TIME, FLAG = Plain("string"), Plain("long"), Plain("binary"
 
 
 def columns(**types: Type) -> Struct:
-    """Columns that are never null."""
+    """Columns that are never NULL."""
     return Struct(tuple(Field(name, kind, nullable=False) for name, kind in types.items()))
 
 
 def with_optional(struct: Struct, *names: str) -> Struct:
-    """The columns, of which these may be null."""
+    """The same columns, of which those with these names may be NULL."""
     return Struct(tuple(Field(one.name, one.dataType, one.name in names) for one in struct))
 
 
 def read(value: Any) -> Any:
-    """The type that a JSON value describes."""
+    """A type from its JSON."""
     if isinstance(value, str):
         return Plain(value)
     if value["type"] == "array":
@@ -114,13 +114,13 @@ def read(value: Any) -> Any:
 
 
 def of_spark(schema: "StructType") -> Struct:
-    """A schema of Spark's as one of these."""
+    """A schema of Spark's as one of ours."""
     found: Struct = read(schema.jsonValue())
     return found
 
 
 def to_spark(schema: Struct) -> "StructType":
-    """One of these as a schema of Spark's."""
+    """A schema of ours as one of Spark's."""
     from pyspark.sql.types import StructType
 
     value: Mapping[str, Any] = schema.jsonValue()
@@ -128,7 +128,7 @@ def to_spark(schema: Struct) -> "StructType":
 
 
 def arrow(schema: "StructType | Struct") -> Any:
-    """One of these in Arrow's types, as Spark writes them to files."""
+    """A schema in Arrow's types, as Spark writes them to files."""
     return pa.schema([_arrow_field(field) for field in schema.fields])
 
 

@@ -11,7 +11,7 @@ from holdfast.pipeline.shelf import Shelf
 from holdfast.store import faults
 
 TERMS_MAX = 32
-"""The most words of a search. More are refused, because no word should be left out silently."""
+"""How many words one search may have; more are refused, because to leave some out would give a wrong answer."""
 
 FREQUENCY_SATURATION = 1.2
 LENGTH_WEIGHT = 0.75
@@ -22,7 +22,7 @@ SNIPPET_CHARACTERS_BEFORE = 40
 
 _IN_WORDS = ("L", "N", "M")  # letters, numbers and marks: what `WORD` says, which Python's own patterns cannot
 
-_UNTOLD = ("text", "words", "day", "log_id", "terms")  # of a message that was found
+_UNTOLD = ("text", "words", "day", "log_id", "terms")  # columns that a hit does not show
 
 
 class NothingAsked(faults.Fault):
@@ -44,8 +44,8 @@ class Snippet:
 
 
 def terms_of(shelf: Shelf, asked: str) -> list[str]:
-    """The words of a search in the form of the index."""
-    # Python's lower case equals Java's, which wrote the index; DuckDB's lacks the final sigma of Greek.
+    """The words that are asked for, as they are in the index."""
+    # Python lowers case as Java does, which wrote the index; DuckDB does not know the final sigma of Greek.
     text = composed(readable(asked)).lower()
     pattern = f"{WORD}\\{PREFIX}?"
     (found,) = shelf.connection.execute("SELECT regexp_extract_all($1, $2)", [text, pattern]).fetchall()[0]
@@ -63,7 +63,7 @@ def _checked(words: Iterable[str], asked: str) -> list[str]:
 
 
 def readable(text: str) -> str:
-    """A typed text without bytes that are not UTF-8, which no message has."""
+    """A text that a person typed, with invalid bytes replaced: no message has any."""
     return text.encode("utf-8", "replace").decode()
 
 
@@ -112,9 +112,8 @@ def snippet(text: str, terms: Sequence[str]) -> Snippet:
     whole, places = _composed(line)
     found = [(places[start], places[end]) for start, end in _words(whole) if _is_asked(whole[start:end].lower(), terms)]
     start = max(0, found[0][0] - SNIPPET_CHARACTERS_BEFORE) if found else 0
-    start = (
-        0 if start == 0 else line.find(" ", start, found[0][0]) + 1 or start
-    )  # at a word's beginning, if there is one
+    # At the beginning of a word, if one begins between there and the match.
+    start = 0 if start == 0 else line.find(" ", start, found[0][0]) + 1 or start
     end = start + SNIPPET_CHARACTERS_MAX
     before, after = "…" if start else "", "…" if end < len(line) else ""
     shift = len(before) - start
@@ -123,7 +122,7 @@ def snippet(text: str, terms: Sequence[str]) -> Snippet:
 
 
 def _composed(line: str) -> tuple[str, Sequence[int]]:
-    """A line in composed form, and for each character of it, and for its end, the place in the original line."""
+    """A line with its characters composed, as the index has it; and for each of these, and the end, its position in the line as written."""
     if composed(line) == line:
         return line, range(len(line) + 1)
     parts, places = [], []
@@ -134,7 +133,7 @@ def _composed(line: str) -> tuple[str, Sequence[int]]:
 
 
 def _characters(line: str) -> Iterator[tuple[int, int]]:
-    """The begin and end of each unit that composes with nothing beside it: a letter with its marks, a syllable of its parts."""
+    """Start and end of each group of characters that compose with each other: a letter with its marks, a syllable of its parts."""
     start = 0
     for end in range(1, len(line) + 1):
         if end == len(line) or _is_apart(line[start:end], line[end]):
@@ -148,7 +147,7 @@ def _is_apart(before: str, character: str) -> bool:
 
 
 def _words(line: str) -> Iterator[tuple[int, int]]:
-    """The begin and end of each word."""
+    """Start and end of each word."""
     start = 0
     for is_word, characters in groupby(line, key=lambda one: unicodedata.category(one)[0] in _IN_WORDS):
         end = start + sum(1 for _ in characters)
@@ -175,6 +174,6 @@ _METADATA = """
 
 
 def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
-    """The messages of a relay's lake with all of these words in names and ids, the newest first; a relay knows no text."""
+    """The messages of a relay's lake whose names and ids have all of these words, the newest first; a relay never sees the text."""
     terms = _checked(readable(asked).lower().split(), asked)
     return shelf.look_up(_METADATA, [terms, limit])

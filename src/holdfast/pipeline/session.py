@@ -27,14 +27,14 @@ _ALWAYS = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    "spark.sql.constraintPropagation.enabled": "false",  # it takes longer to plan with than it saves on small batches
-    "spark.sql.codegen.cache.maxEntries": "5000",  # a batch has hundreds of expressions; 100 are kept by default, and all are compiled anew
+    "spark.sql.constraintPropagation.enabled": "false",  # on small batches it costs more time in planning than it saves
+    "spark.sql.codegen.cache.maxEntries": "5000",  # a batch has hundreds of expressions; with the default of 100, each would be compiled again and again
     "spark.sql.maxPlanStringLength": "10000",
-    # A lake names its files one by one. To look at each takes less than a job that looks at all, which is the default for more than 32.
+    # A lake names its files one by one: to look at each is quicker than the job that Spark starts for more than 32 files by default.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # five more calls into Java for every expression
-    # Without its native library Hadoop starts a process for the mode of every file and directory it makes, checksum files and
-    # marks of success among them. Nobody reads those: the log of a table says which files count, and with how many rows.
+    # Without its native library Hadoop starts a process to set the mode of every file and directory that it makes, also of checksum
+    # files and success markers. Nobody reads those: the log of a table says which files count, and with how many rows.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
@@ -44,7 +44,7 @@ _ALWAYS = {
 }
 
 _SERVERS_OWN = ("spark.sql.catalogImplementation", "spark.sql.codegen.cache.maxEntries")
-"""Fixed when a process of Spark starts, so the business of whoever starts a Connect server."""
+"""Settings that are fixed when a Spark process starts: those of a Connect server are up to whoever starts it."""
 
 _HADOOP = "spark.hadoop."
 
@@ -77,7 +77,7 @@ _FITTED = {
     _PARTITIONS: ("1", None),
     "spark.sql.leafNodeDefaultParallelism": ("1", None),  # of rows that the driver has read
 }
-"""What a session is set to for few rows, and for many; None is Spark's own choice, which makes many small parts and puts together what turns out to be little."""
+"""What a session is set to for few rows, and for many; None is Spark's default, which makes many small partitions and joins those that turn out to be small."""
 
 _LOOKED_UP = (
     "functions",
@@ -89,25 +89,25 @@ _LOOKED_UP = (
     "SerDeUtil",
     "SimplePythonFunction",
 )
-"""The classes of Spark's that its Python half asks for again and again, some of them with every expression."""
+"""Java classes that PySpark looks up again and again, some of them for every expression."""
 
 _SHORT_LIFE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-"""For a process that ends before what Java's second compiler makes of its code would pay: half the time of a first batch.
+"""For a process that ends before Java's second compiler would pay for itself: half the time of a first batch.
 
-The room for compiled code would be so small then that it is thrown away and made again all the time.
+With one compiler Java reserves so little memory for compiled code that code is thrown away and compiled again all the time.
 """
 
 _LONG_LIFE = "-XX:FreqInlineSize=35 -XX:InlineSmallCode=1000"
-"""For any other. Spark compiles code of its own for every table, and Java's second compiler copies into it whatever is called there: a
-third of a build of a million entries was compiling. With less copied it takes a third of that, and the code is no slower.
+"""For any other process. Spark generates code for every table, and Java's second compiler inlines what is called there: a third of a build
+of a million entries was compiling. With less inlining it takes a third of that, and the code is no slower.
 """
 
 _COLLECTOR = "-XX:+UseParallelGC -XX:MaxNewSize={new_mb}m"
-"""It takes less than the default one from those who work. By default it has a third of the memory for what is new, which Spark then lacks
-for what it sorts."""
+"""A garbage collector that takes less time from the work than the default one. By default it keeps a third of the memory for new objects,
+which Spark then lacks for sorting."""
 
 _NEW_SHARE = 6
-"""The part of the memory that is for what is new."""
+"""New objects get this fraction of the memory: one sixth."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
@@ -151,9 +151,9 @@ def open_session(settings: SessionSettings, cache: Path) -> "SparkSession":
 
 
 def _remember(session: "SparkSession") -> None:
-    """Let names of Java's be looked up once: for each that no package has, all of Spark's archives are searched, for every expression.
+    """Cache PySpark's lookups of Java names: each lookup searches all of Spark's archives, for every expression.
 
-    A quarter of what a small batch costs in the thread that plans it.
+    That was a quarter of the time in which a small batch is planned.
     """
     from py4j.java_gateway import (  # type: ignore[import-untyped]  # the package ships no types
         JavaClass,
@@ -174,10 +174,10 @@ def _remember(session: "SparkSession") -> None:
 
 
 def _lighten(session: "SparkSession") -> None:
-    """Leave Hadoop's settings to its code where nobody set them: they go along with every scan and every write.
+    """Clear Hadoop's settings but for those that were chosen: all of them are sent along with every scan and every write.
 
-    There are more than a thousand, each packed by itself: a seventh of the work of a small batch. Files of settings for
-    another machine's file systems would lead local paths there.
+    There are more than a thousand defaults, which Hadoop's code has anyway, each serialised by itself: a seventh of the work of a
+    small batch. This also drops files of settings for another machine's file systems, which would redirect local paths.
     """
     context = session.sparkContext
     hadoop = context._jsc.hadoopConfiguration()
@@ -188,7 +188,7 @@ def _lighten(session: "SparkSession") -> None:
 
 
 def _is_a_sessions(name: str) -> bool:
-    """Whether a session may set it on a server that others use, too."""
+    """Whether a session may set this option on a Connect server, which others use, too."""
     return name.startswith("spark.sql.") and name not in _SERVERS_OWN
 
 
@@ -231,7 +231,7 @@ def _local_options(settings: SessionSettings, cache: Path) -> dict[str, str]:
 
 
 def java_options(settings: SessionSettings, environment: Mapping[str, str]) -> str:
-    """What Java is told beside what the user tells it, who may have chosen a collector (Java does not start with two) or what is logged."""
+    """Java options beside the user's own: no garbage collector if the user chose one (Java does not start with two), no logging likewise."""
     if settings.rows is not None and settings.rows <= SMALL_ROWS:
         collector, rest = "-XX:+UseSerialGC", _SHORT_LIFE
     else:
@@ -245,21 +245,21 @@ def java_options(settings: SessionSettings, environment: Mapping[str, str]) -> s
 
 
 def _conf(environment: Mapping[str, str]) -> Path:
-    """Where a user's own settings of Spark's are, if there are any."""
+    """The directory of the user's own Spark settings, which need not exist."""
     from pyspark.find_spark_home import _find_spark_home
 
     return Path(environment.get("SPARK_CONF_DIR") or Path(_find_spark_home()) / "conf")
 
 
 def _chosen_options(environment: Mapping[str, str]) -> str:
-    """Where a user may have written options of Java's."""
+    """All texts in which a user may have set Java options, joined."""
     defaults = _conf(environment) / "spark-defaults.conf"
     named = [environment.get(name, "") for name in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")]
     return " ".join([*named, defaults.read_text() if defaults.is_file() else ""])
 
 
 def _prepare_process(cache: Path) -> None:
-    """What Spark's launcher takes from the environment."""
+    """Set the environment variables that Spark's launcher reads."""
     os.environ["JAVA_HOME"] = str(java.java_home(os.environ, cache))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -1,6 +1,6 @@
-"""Runs jobs in parallel, each as soon as those that it needs are done.
+"""Jobs that run side by side, each as soon as the jobs that it needs are done.
 
-A table of few rows takes most of its time in one thread that plans it; others can be planned meanwhile.
+With few rows, most of a table's time is one thread that plans it; other tables can be planned meanwhile.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,7 +10,7 @@ from graphlib import TopologicalSorter
 
 def do_each(needs: Mapping[str, Collection[str]], at_once: int, do: Callable[[str], None]) -> None:
     """Run every named job, `at_once` in parallel; after a failure start no more and wait for the running ones."""
-    if at_once == 1:  # in this thread, where an interrupt takes effect at once
+    if at_once == 1:  # in this thread, where an interrupt stops it at once
         for name in TopologicalSorter(needs).static_order():
             do(name)
         return
@@ -30,7 +30,7 @@ def do_each(needs: Mapping[str, Collection[str]], at_once: int, do: Callable[[st
 
 
 def _waiting_for(needs: Mapping[str, Collection[str]]) -> dict[str, set[str]]:
-    """Per job all jobs that wait for it: those that most wait for are done first."""
+    """For each job all jobs that wait for it, directly or not: the one that most wait for starts first."""
     found: dict[str, set[str]] = {name: set() for name in needs}
     for name in reversed(list(TopologicalSorter(needs).static_order())):
         for need in needs[name]:

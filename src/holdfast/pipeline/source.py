@@ -86,7 +86,7 @@ class Settings:
             if not options.get(name):
                 raise SourceError(f"the option {name} is missing")
         self.table = options["table"]
-        is_device = options["url"].startswith("unix:")  # whose socket knows no token, and is nobody to be told one
+        is_device = options["url"].startswith("unix:")  # its socket needs no token, and must not learn the relay's
         own_token = None if is_device else token(options.get("token_file") or None)
         self.place = Place(options["url"], own_token, float(options.get("patience_s", pages.PATIENCE_S)))
         self.columns = tuple(options["columns"].split(",")) if options.get("columns") else None
@@ -101,7 +101,7 @@ class Settings:
         self.gaps = options.get("gaps") == "pass"
 
     def head(self) -> Head:
-        """Where the log stands, if it is the one that is wanted."""
+        """The head of the log, which is refused if `log_id` names another."""
         head = pages.read_head(self.place)
         self.check_log(head.log_id)
         return head
@@ -142,7 +142,7 @@ def token(token_file: str | None) -> str | None:
 
 
 def _token_in(text: str, where: str) -> str:
-    """A text without the blanks around it, if it can go into a header. It is not shown, whatever it is."""
+    """The token in a text, without blanks around it; one that cannot go into a header is refused, and never shown."""
     found = text.strip()
     if _TOKEN.fullmatch(found):
         return found
@@ -162,7 +162,7 @@ def _position(options: Mapping[str, str], name: str) -> int | None:
 
 
 def _ranges(text: str | None) -> list[tuple[int, int]] | None:
-    """Several ranges, for rows here and there."""
+    """The ranges that the option `ranges` names."""
     if not text:
         return None
     try:
@@ -221,7 +221,7 @@ class HoldfastSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """As the export itself says it; an empty page has it."""
+        """The schema of the export, taken from an empty page."""
         settings = Settings(self.options)
         head = settings.head()
         page = pages.read_page(settings.place, settings.table, head.seq, head.seq, settings.columns)

@@ -1,7 +1,7 @@
-"""Reads the exported tables of relays and devices, which are compared with the histories.
+"""The exported state of relays and devices: their own tables, which are compared with their histories.
 
-They are read after the entries of the batch, and the entries that came meanwhile after them: these say which rows changed while
-they were read.
+The state is read after the batch's entries, and after the state the entries that were written meanwhile: these tell what has changed
+while the state was read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BUCKET = 10_000
-"""How many positions are read together if one of them was touched."""
+"""How many positions are compared together if one of them was touched."""
 
 TABLES = {
     "dedupe": "mesh string, sender string, client_message_id string, event_id binary, message_id string, seq long, "
@@ -39,10 +39,10 @@ DEVICE_TABLES = {
     "sent": "seq long, enqueued_at timestamp, destination_kind string, destination_ref string, client_message_id string, "
     "broker_message_id string, blob binary",
 }
-"""The tables of a device, with the columns that are compared or that an owner's lake takes over."""
+"""The devices' tables, with those columns that are compared, or copied into an owner's lake."""
 
 _EXPORTED_AS = {"sent": "operation"}
-"""Exported tables that are read a second time, under another name, for other columns."""
+"""Our own names for exported tables that are read a second time, with other columns."""
 
 RANGE = "origin string, after long, until long"
 
@@ -54,7 +54,7 @@ def wanted(tables: Sequence[Table]) -> list[str]:
 
 
 def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: bool) -> list[Range]:
-    """The positions whose rows are read: all, or those of the batch and of the buckets in which it closed something."""
+    """The positions of the state to read: all, or those of the batch's entries and the buckets of what it closed."""
     found = []
     for one in whole:
         if one.until == 0:
@@ -73,7 +73,7 @@ def ranges(whole: Sequence[Range], closed: Sequence[tuple[str, int]], *, full: b
 
 @dataclass(frozen=True)
 class Part:
-    """What is read of one source: the options of the read."""
+    """What is read of one source, as options of the Spark data source."""
 
     source: Source
     options: Mapping[str, Any]
@@ -81,14 +81,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Reading:
-    """A read of one exported table from several sources."""
+    """How to read one exported table of several sources."""
 
     table: str
     schema: "StructType"  # with the origin of a row, and the log it is of
     parts: Sequence[Part]
 
     def pieces(self) -> list[Piece]:
-        """The pieces to read, which may be read at the same time. The sources are asked for them, and may refuse."""
+        """The pieces to read, which may be read at the same time; the sources are asked for their heads, and may refuse."""
         from holdfast.pipeline.source import HoldfastReader, Settings
 
         found: list[Piece] = []
@@ -108,7 +108,7 @@ class Reading:
 
 
 def reading(name: str, sources: Sequence[Source], looked_at: Sequence[Range]) -> Reading:
-    """The read of an exported table; each row gets its origin, and log id and head of its page."""
+    """How to read these ranges of an exported table; each row gets its origin, its log id and the head of its page."""
     from pyspark.sql.types import StructType
 
     prefix, declared = (DEVICE, DEVICE_TABLES[name]) if name in DEVICE_TABLES else (RELAY, TABLES[name])

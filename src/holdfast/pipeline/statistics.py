@@ -37,7 +37,7 @@ def statistics(path: Path, schema: "StructType") -> str:
         nulls[name] = sum(one.null_count for one in found)
         bounds = [one for one in found if one.has_min_max]
         if bounds and all(one.has_min_max or one.num_values == 0 for one in found):
-            with suppress(OverflowError):  # a damaged time cannot be written as text: the column then has no bounds
+            with suppress(OverflowError):  # a damaged time, which cannot be spelled: the column then has no bounds
                 first, last = _text(min(one.min for one in bounds)), _text(max(one.max for one in bounds))
                 least[name], greatest[name] = first, last
     told = {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}

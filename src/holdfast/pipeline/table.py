@@ -1,4 +1,4 @@
-"""A table of the lake: a function from data frames to a data frame, with a schema, a key, a rule and a way of writing.
+"""A table of the lake: one function from data frames to a data frame, with its schema, its key and its rule.
 
 The function's parameter names are its inputs. For a table `T` of the lake there are three of them:
 
@@ -39,9 +39,9 @@ OUTSIDE = ("state_range", "later_entry", "batch")
 STATE = "state_"
 
 SETTLED = {"message_fate": "accepted_seq", "sender_fate": "enqueued_seq", "snapshot_standing": "seq", "reopened": "seq"}
-"""Tables of what a batch settled, and their column with the position where that began: the state there is read, too.
+"""The tables of what a batch settled, each with the column of the position where that began: the state there is compared, too.
 
-So a table with an exported table as input is computed after these, though no parameter of it says so.
+So a table that reads exported state is computed after these, though none of its parameters says so.
 """
 
 
@@ -50,8 +50,8 @@ class Writing(StrEnum):
 
     APPEND = "append"  # they are added; no row ever changes
     REPLACE = "replace"  # they are the table
-    TOUCHED = "touched"  # they replace the partitions that they lie in; the others stay
-    PASSING = "passing"  # they are computed once per batch, for tables with the input new_T, and not kept
+    TOUCHED = "touched"  # they replace the partitions that they lie in; other partitions stay as they are
+    PASSING = "passing"  # computed once in a batch for the tables that read it as new_T, and not kept
     RECORD = "record"  # the runner writes them; there is no function
 
 
@@ -68,7 +68,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a run computes at once: the entries of some ranges."""
+    """What a table's function may know of the batch that it is computed in."""
 
     number: int  # from 1; for `run` and `certificate` alone
     at: int  # µs: the greatest `at` of all entries up to here, which is the batch's clock
@@ -107,7 +107,7 @@ class Table:
         return self.writing is not Writing.PASSING
 
     def is_changed_by(self, batch: Batch) -> bool:
-        """Whether a batch has anything for this table."""
+        """Whether a batch has entries of a kind that changes this table."""
         return not self.kinds or not batch.kinds.isdisjoint(self.kinds)
 
 
@@ -161,12 +161,12 @@ def table_of(parameter: str) -> str | None:
 
 
 def reads_state(one: Table) -> bool:
-    """Whether a table reads the state of the sources, not only their histories."""
+    """Whether a table reads the exported state of its sources, beside their histories."""
     return any(_is_state(name) or name in ("state_range", "later_entry") for name in one.inputs)
 
 
 def compares(one: Table) -> bool:
-    """Whether a table compares the state of the sources with their histories, and so needs the entries that came meanwhile."""
+    """Whether a table compares the exported state with the histories: only then does it need to know what changed meanwhile."""
     return "later_entry" in one.inputs
 
 
@@ -178,7 +178,7 @@ def load() -> dict[str, Table]:
 
 
 def load_search() -> dict[str, Table]:
-    """Every table of an owner's lake, `history` among them, in such an order."""
+    """Every table of an owner's lake, ordered likewise; `history` is the same as in a relay's."""
     from holdfast.pipeline import search
     from holdfast.pipeline.tables.history import history
 

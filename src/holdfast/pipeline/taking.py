@@ -1,8 +1,8 @@
-"""Reads exports into files: a task reads a page and writes it by Arrow, and no row passes through Java.
+"""Exports copied into files: the task that reads a page writes it with Arrow, and no row passes through Java.
 
-Java takes ten times as long to write an entry, and has to be handed it first. Spark tasks read many pieces, the driver a few, in the same
-way. While a task has the entries of a history it also computes their digest and checks their chain, which would otherwise need a second
-read.
+Java takes ten times as long to write an entry, and has to be given it first. Spark's tasks copy many pieces, and the driver a few, in
+the same way. A task that copies a history also hashes its entries, for the certificate and for their chain: to do so later, they
+would have to be read again.
 """
 
 import itertools
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SHARES_MAX = 64
-"""The most tasks; if there are more pieces, a task reads several. Each task leaves a file."""
+"""How many tasks there are at most: each leaves files of its own, so with more pieces a task takes several."""
 
 FILES_OPEN_MAX = 8
-"""The most files that a task has open: entries come in the order of days, so more are needed only where times are damaged."""
+"""How many files a task has open at most. Entries come in the order of days, so more are needed only where times are damaged."""
 
-_TAKEN = ".taken"  # suffix of a file until it is known that the attempt which wrote it counts
+_TAKEN = ".taken"  # the suffix of a file until Spark reports that the attempt which wrote it counts
 _DONE = ".parquet"
 
 
@@ -59,8 +59,8 @@ class Form:
 
     target: Path
     schema: Any  # pa.Schema
-    links: Path | None = None  # folder for the rows of `link`; None: they are not wanted
-    is_history: bool = False  # in folders by day, with a digest
+    links: Path | None = None  # the folder for the rows of `link`; None: no table reads them
+    is_history: bool = False  # partitioned by day, with a digest of its rows
 
 
 def take(
@@ -77,7 +77,7 @@ def take_history(
     target: Path,
     links: Path | None,
 ) -> Digest:
-    """Write entries into folders by day, and the rows of `link` into a folder of their own; returns the digest of the entries."""
+    """Write entries into folders by day, and the rows of `link` into the folder `links`; returns the digest of the entries."""
     if links is not None:
         links.mkdir(parents=True)
     return _take(open_spark, pieces, Form(target, few.arrow_schema(columns), links, is_history=True))
@@ -94,14 +94,14 @@ def _take(open_spark: "Callable[[], SparkSession]", pieces: Sequence[Piece], for
 
 
 def _shared_out(pieces: Sequence[Piece]) -> list[Sequence[Piece]]:
-    """The pieces of each task: one, or several neighbours."""
+    """The pieces of each task: one, or several that are adjacent."""
     count = min(len(pieces), SHARES_MAX)
     bounds = [len(pieces) * number // count for number in range(count + 1)] if count else []
     return [pieces[low:high] for low, high in itertools.pairwise(bounds)]
 
 
 def _taken(form: Form, pieces: Sequence[Piece]) -> dict[str, Any]:
-    """Read some pieces and write them; returns the files, and the digest of the rows if one is wanted."""
+    """One task: read some pieces and write them; returns the files, and the digest of the rows of a history."""
     files, beside, proved = _Files(form.target), _Files(form.links), Digest()
     for piece in pieces:
         for page in filter(_has_rows, piece.pages()):
@@ -150,7 +150,7 @@ def _days(at: Any) -> Any:
 
 
 class _Files:
-    """The files that one task writes below a folder, one in each of its folders at a time."""
+    """The files that one task writes below a folder, one at a time in each subfolder."""
 
     def __init__(self, target: Path | None) -> None:
         self._target = target
@@ -174,7 +174,7 @@ class _Files:
             self._open.pop(folder)[0].close()
 
     def close(self) -> list[str]:
-        """Close all open files; returns the paths of all that were written."""
+        """Close all files; returns their paths."""
         self._close_all()
         return self._paths
 

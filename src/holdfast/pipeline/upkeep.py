@@ -1,4 +1,4 @@
-"""Joins small files of a lake, removes files that nobody needs, and sets a lake aside; all without Spark."""
+"""The upkeep of a lake, without Spark: small files are joined, files that nothing needs are removed, the whole lake is set aside."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,9 +13,9 @@ from holdfast.store import files
 def compact(
     lake: Lake, tables: Mapping[str, Table], last: Run, small_files_max: int = SMALL_FILES_MAX
 ) -> dict[str, int]:
-    """Join small files, but not of tables that an unfinished batch has written to: it still needs its files.
+    """Join small files of the tables that no interrupted batch has touched: its own files must stay as they are.
 
-    Returns, for each table that had too many files, how many it has now.
+    Returns how many files each table has now that had too many.
     """
     joined = {}
     for table in tables.values():
@@ -28,11 +28,11 @@ def compact(
 
 
 def vacuum(lake: Lake, tables: Mapping[str, Table], last: Run, hours: int = VACUUM_HOURS) -> list[str]:
-    """Remove files that no reader needs, and those that killed runs left; refused while an unfinished batch may need older versions."""
+    """Remove files that the last complete batch does not need, and what killed runs left; refused while an interrupted batch may need them."""
     stored = [table for table in tables.values() if table.is_stored]
     begun = [table.name for table in stored if _is_begun(lake, table, last)]
     if begun:
-        raise BatchUnderWay(str(lake.path), f"{begun[0]} has more than batch {last.number} left")
+        raise BatchUnderWay(str(lake.path), f"{begun[0]} is past batch {last.number}, the last complete one")
     removed = []
     for table in stored:
         keep = [last.versions[table.name]] if table.name in last.versions else []
@@ -41,7 +41,7 @@ def vacuum(lake: Lake, tables: Mapping[str, Table], last: Run, hours: int = VACU
 
 
 def _is_begun(lake: Lake, table: Table, last: Run) -> bool:
-    """Whether an unfinished batch has written to a table, created it or computed it anew."""
+    """Whether a table has something of an incomplete batch: its rows, a rebuild before them, or the new table itself."""
     if lake.delta(table.name) is None:
         return False
     is_next = lake.committed(table.name) > last.number or lake.is_rebuilt_for(table, last.number + 1)
@@ -49,9 +49,9 @@ def _is_begun(lake: Lake, table: Table, last: Run) -> bool:
 
 
 def set_aside(lake: Lake, shelf: Shelf) -> Path:
-    """Rename a lake and begin an empty one with the same key; returns the path of the old one.
+    """Rename a lake, and begin an empty one in its place with the same key; returns the path of the old one.
 
-    If this is interrupted there is no new lake, or one without the key, which gets another; the old one is whole.
+    A crash in the middle leaves no lake, or an empty one that will get a new key; the old one is whole.
     """
     aside = lake.path.with_name(f"{lake.path.name}.until-{shelf.last_run().number}")
     number = 1

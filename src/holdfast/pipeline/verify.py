@@ -16,7 +16,7 @@ _UNREADABLE = (OSError, pa.ArrowException, duckdb.Error, DeltaError, VersionMiss
 
 
 def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:
-    """Every way in which the lake is not what was certified; none is good."""
+    """Every difference between the lake and its certificates, one line each; an empty list means that there is none."""
     try:
         last = lake.last_run()
         certificates, runs = lake.certificates(last.number), lake.runs(last.number)
@@ -45,7 +45,7 @@ def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str
 
 
 def _order(certificates: list[Certificate], last: Run) -> list[str]:
-    """Each names the one before, and the last is the last batch's."""
+    """Whether each certificate names the one before it, and the last one is of the last batch."""
     wrong = []
     previous: str | None = None
     for number, one in _numbered(certificates):
@@ -62,7 +62,7 @@ def _order(certificates: list[Certificate], last: Run) -> list[str]:
 
 
 def _runs(certificates: list[Certificate], runs: list[dict[str, Any]]) -> list[str]:
-    """Whether every batch is written down once, as it was certified."""
+    """Whether `run` has one row for every batch, as it was certified."""
     numbers = [row["number"] for row in runs]
     wrong = []
     if numbers != list(range(1, len(certificates) + 1)):
@@ -80,7 +80,7 @@ def _runs(certificates: list[Certificate], runs: list[dict[str, Any]]) -> list[s
 
 
 def _certified_run(one: Certificate, versions: list[dict[str, Any]]) -> dict[str, Any]:
-    """The row of `run` that a certificate allows; only the version of its own table is not in it."""
+    """The row of `run` that a certificate implies; only the version of the table of certificates is taken from the row."""
     own = [pair for pair in versions if pair["table"] == records.CERTIFICATE.name]
     certified = [{"table": name, "version": version} for name, version in one.said["versions"].items()]
     return {
@@ -100,12 +100,12 @@ def _contents(lake: Shelf, last: Certificate) -> list[str]:
             wrong += _table(lake, name, said["versions"].get(name), told)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
-    for name, listed in said.get("files", {}).items():  # there were none in the first certificates
+    for name, listed in said.get("files", {}).items():  # the oldest certificates have none
         try:
             wrong += _files(lake, name, said["versions"].get(name), listed)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
-    if not wrong:  # counted only in rows that are the right ones
+    if not wrong:  # a count of wrong rows would say nothing
         wrong += _balance(lake, said)
     return wrong
 
@@ -120,7 +120,7 @@ def _table(lake: Shelf, name: str, version: int | None, told: Mapping[str, Any])
 
 
 def _files(lake: Shelf, name: str, version: int | None, listed: str) -> list[str]:
-    """Whether a table has the files that were certified, and they what their names say."""
+    """Whether a table has the files that were certified, each with the content that its name says."""
     root, found = lake.lake.root(name), lake.files(name, version)
     wrong = [f"{name}: {path} is not where the log says" for path in lake.misplaced(name, version)]
     if content.listing(root, found) != listed:

@@ -10,15 +10,15 @@ from holdfast.pipeline.plan import Mark, Source
 from holdfast.pipeline.runner import Runner
 
 ENTRIES_WAITED_FOR = 200_000
-"""A batch does not wait any longer when so many entries wait for it."""
+"""So many unread entries start a batch before its time."""
 
 POLL_S = 1.0
-"""How often histories are asked where they stand."""
+"""How long to wait before the histories are asked again for their heads."""
 
 
 @dataclass(frozen=True)
 class World:
-    """Time, for those who wait."""
+    """The clock and the sleep of `every`, which tests replace."""
 
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
@@ -32,12 +32,12 @@ def once(runner: Runner, sources: Sequence[Source], *, full: bool) -> Iterator[O
         return
     while True:
         yield runner.run_batch(sources, full=full)
-        if runner.has_read(sources):  # a batch that was taken up again had the sources of then
+        if runner.has_read(sources):  # a resumed batch reads only what was planned before the interruption
             return
 
 
 def every(runner: Runner, sources: Sequence[Source], every_s: float, world: World) -> Iterator[Outcome]:
-    """A batch whenever there is something, and enough of it, or `every_s` have passed."""
+    """Run a batch whenever there is work for one, and either many entries wait or `every_s` have passed."""
     runner.open()
     began_at = world.clock() - every_s
     while True:
@@ -51,7 +51,7 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
 
 
 def _is_anything(runner: Runner, sources: Sequence[Source]) -> bool:
-    """Whether a batch has something to read, to compare or to say: of a log that cannot be read any further, only once."""
+    """Whether a batch would read, compare or find something; that a log cannot be read any further is found only once."""
     marks, uncompared = runner.last_run().marks, runner.uncompared()
     is_odd = any(_is_elsewhere(source, marks.get(source.origin)) or source.origin in uncompared for source in sources)
     return is_odd and runner.standing(sources) is None
