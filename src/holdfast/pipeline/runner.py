@@ -230,7 +230,7 @@ class Runner:
         return entries([(by_origin[one.origin], one) for one in agreed.ranges if one.after < one.until])
 
     def _check_offsets(self, agreed: Plan) -> None:
-        """Refuse entries that do not begin where `history` ends by its own log: the plan was made by `run`, which may be of another copy."""
+        """Refuse a plan that does not begin where `history` ends by its own log: plans go by `run`, which may be of another copy of the lake."""
         handle = self._lake.delta("history")
         for one in agreed.ranges:
             committed = None if handle is None else handle.transaction_version(_application(one))

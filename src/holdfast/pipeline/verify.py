@@ -15,11 +15,11 @@ from holdfast.pipeline.shelf import Run, Shelf
 _UNREADABLE = (OSError, pa.ArrowException, duckdb.Error, DeltaError, VersionMissing)
 
 
-def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:
+def verify(shelf: Shelf, pubkey: str | None = None) -> list[str]:
     """Every difference between the lake and its certificates, one line each; an empty list means that there is none."""
     try:
-        last = lake.last_run()
-        certificates, runs = lake.certificates(last.number), lake.runs(last.number)
+        last = shelf.last_run()
+        certificates, runs = shelf.certificates(last.number), shelf.runs(last.number)
     except _UNREADABLE as error:
         return [f"the certificates, or the batches that they are of, cannot be read: {_first_line(error)}"]
     if not certificates:
@@ -27,7 +27,7 @@ def verify(lake: Shelf, pubkey: str | None = None) -> list[str]:
     unsigned = _signatures(certificates, pubkey)
     if unsigned:  # then it does not matter what they say
         return unsigned
-    return _order(certificates, last) + _runs(certificates, runs) + _contents(lake, certificates[-1])
+    return _order(certificates, last) + _runs(certificates, runs) + _contents(shelf, certificates[-1])
 
 
 def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str]:
@@ -92,48 +92,48 @@ def _certified_run(one: Certificate, versions: list[dict[str, Any]]) -> dict[str
     }
 
 
-def _contents(lake: Shelf, last: Certificate) -> list[str]:
+def _contents(shelf: Shelf, last: Certificate) -> list[str]:
     said = last.said
     wrong: list[str] = []
     for name, told in said["digests"].items():
         try:
-            wrong += _table(lake, name, said["versions"].get(name), told)
+            wrong += _table(shelf, name, said["versions"].get(name), told)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
     for name, listed in said.get("files", {}).items():  # the oldest certificates have none
         try:
-            wrong += _files(lake, name, said["versions"].get(name), listed)
+            wrong += _files(shelf, name, said["versions"].get(name), listed)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
     if not wrong:  # a count of wrong rows would say nothing
-        wrong += _balance(lake, said)
+        wrong += _balance(shelf, said)
     return wrong
 
 
-def _table(lake: Shelf, name: str, version: int | None, told: Mapping[str, Any]) -> list[str]:
+def _table(shelf: Shelf, name: str, version: int | None, told: Mapping[str, Any]) -> list[str]:
     """Whether a table's rows are those that were certified."""
-    wrong = [f"{name}: {path} is not where the log says" for path in lake.misplaced(name, version)]
-    found = lake.digest(name, lake.files(name, version))
+    wrong = [f"{name}: {path} is not where the log says" for path in shelf.misplaced(name, version)]
+    found = shelf.digest(name, shelf.files(name, version))
     if found.rows != told["rows"]:
         return [*wrong, f"{name} has {found.rows} rows, {told['rows']} are certified"]
     return wrong if found.text() == told["digest"] else [*wrong, f"{name}: a value is not what was certified"]
 
 
-def _files(lake: Shelf, name: str, version: int | None, listed: str) -> list[str]:
+def _files(shelf: Shelf, name: str, version: int | None, listed: str) -> list[str]:
     """Whether a table has the files that were certified, each with the content that its name says."""
-    root, found = lake.lake.root(name), lake.files(name, version)
-    wrong = [f"{name}: {path} is not where the log says" for path in lake.misplaced(name, version)]
+    root, found = shelf.lake.root(name), shelf.files(name, version)
+    wrong = [f"{name}: {path} is not where the log says" for path in shelf.misplaced(name, version)]
     if content.listing(root, found) != listed:
         return [*wrong, f"{name} has other files than were certified"]
     changed = [path.relative_to(root) for path in found if not content.is_as_named(path)]
     return [*wrong, *(f"{name}: {path} is not what was certified" for path in changed)]
 
 
-def _balance(lake: Shelf, said: Mapping[str, Any]) -> list[str]:
+def _balance(shelf: Shelf, said: Mapping[str, Any]) -> list[str]:
     versions = said["versions"]
-    files = {name: lake.files(name, versions.get(name)) for name in ("history", "message_fate")}
+    files = {name: shelf.files(name, versions.get(name)) for name in ("history", "message_fate")}
     try:
-        found = balance.counted(lake, {}, files, lake.rows("fate_open", versions.get("fate_open")))
+        found = balance.counted(shelf, {}, files, shelf.rows("fate_open", versions.get("fate_open")))
     except _UNREADABLE as error:
         return [f"the balance cannot be counted: {_first_line(error)}"]
     wrong = [] if found == said["balance"] else [f"the balance is {found}, certified is {said['balance']}"]
