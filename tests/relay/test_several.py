@@ -159,11 +159,18 @@ def test_a_relay_with_another_key_is_refused(pair: Pair, tmp_path: Path) -> None
     assert "Copy relay.key" in done.stderr
 
 
-def test_a_password_is_not_taken_where_everybody_sees_it(tmp_path: Path) -> None:
-    given = ["--store", "postgresql://holdfast:secret@localhost/relay"]
+@pytest.mark.parametrize(
+    ("url", "instead"),
+    [
+        ("postgresql://holdfast:secret@localhost/relay", "PGPASSWORD"),
+        ("postgresql://holdfast@localhost/relay?sslkey=key&sslpassword=secret", ".pg_service.conf"),
+    ],
+)
+def test_a_password_is_not_taken_where_everybody_sees_it(tmp_path: Path, url: str, instead: str) -> None:
+    given = ["--store", url]
     done = subprocess.run(command(tmp_path / "relay", *given), capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "PGPASSWORD" in done.stderr
+    assert instead in " ".join(done.stderr.split())
     assert "secret" not in done.stderr
 
 

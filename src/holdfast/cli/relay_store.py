@@ -48,10 +48,10 @@ def given(store: str) -> str:
     """A store that was given as an option; refused with a password in it, which everybody could see."""
     if not address.is_url(store):
         raise Failure(ExitCode.USAGE, "usage", f"--store takes postgresql://USER@HOST/DATABASE, not {store!r}")
-    if address.password(store) is not None:
+    if address.password(store) is not None or address.has_key_password(store):
         message = (
             "everybody on this machine sees the options of a process: give the password in PGPASSWORD, in ~/.pgpass, "
-            "or with the URL as HOLDFAST_RELAY_STORE or `store` in relay.toml"
+            "or with the URL as HOLDFAST_RELAY_STORE or `store` in relay.toml; that of a TLS key in ~/.pg_service.conf"
         )
         raise Failure(ExitCode.USAGE, "password_shown", message)
     return store
