@@ -343,6 +343,38 @@ def test_what_a_restored_relay_has_lost_of_old_administration_is_asked_for_anew_
     assert [row[0] for row in _log(home)[0]] == ["aborted", "aborted", "done", "done"]
 
 
+def test_old_administration_keeps_its_order_though_the_relay_goes_away_in_the_middle(home: Home, clock: Clock) -> None:
+    """The relay may have taken the first one, whose answer was lost, and then takes none with a lower counter."""
+    first = Wire(_yes(), _yes())
+    _run(home, clock, first, TOPIC)
+    clock.now += MAX_AGE_HOURS * HOUR
+    _run(home, clock, first, Subscribe(topic="news"))
+    _lose(home, clock)
+    broken, again = Wire(_lost), Wire(_yes(), _yes())
+    (put_off,) = _run(home, clock, broken)
+    assert isinstance(put_off, PutOff)
+    assert _run(home, clock, again) == []
+    assert again.sent[0] == broken.sent[0]
+    said = [administration.from_event(event.decode(raw)) for raw in again.sent]
+    assert [one.action for one in said] == [TOPIC, Subscribe(topic="news")]
+    assert said[0].counter < said[1].counter
+
+
+def test_a_key_change_that_a_restored_relay_lost_goes_before_what_is_signed_with_the_new_key(
+    home: Home, clock: Clock
+) -> None:
+    """The home knows the change by its id, so it is offered as it was signed; the relay knows the new key only after it."""
+    first = Wire(_yes(), _yes())
+    change = administration.rotate_member_key(secret_of("new"), MESH, "01ANN", bytes(keys.AUX_BYTES))
+    _run(home, clock, first, TOPIC, change)
+    clock.now += MAX_AGE_HOURS * HOUR
+    _lose(home, clock)
+    again = Wire(_yes(), _yes())
+    assert _run(home, clock, again) == []
+    assert again.sent[0] == first.sent[1]
+    assert administration.from_event(event.decode(again.sent[1])).action == TOPIC
+
+
 def test_what_a_restored_relay_has_lost_of_late_is_offered_as_it_was(home: Home, clock: Clock) -> None:
     first, again = Wire(_yes()), Wire(_yes())
     _run(home, clock, first, TOPIC)

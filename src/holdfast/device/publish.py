@@ -74,14 +74,14 @@ class Publisher:
         self._client = client
         self._relay_pubkey = relay_pubkey
         self._put_off: list[Operation] = []
-        self._renews = False  # what waits is signed anew, one after the other
         self.healed: list[Settled] = []  # what earlier commands had left waiting
 
     async def heal(self, mesh: str) -> None:
         """Offer what waits for a mesh, in the order in which it was asked for. Raises if the relay cannot be asked now."""
-        self._renews = False
-        for operation in self._device.look(lambda tx: sending.waiting(tx, ADMIN, mesh)):
-            settled = await self._offer(self._taken_back(operation))
+        if not self._device.look(lambda tx: sending.waiting(tx, ADMIN, mesh)):
+            return
+        for operation in self._device.do(lambda tx: self._make_ready(tx, mesh)):
+            settled = await self._offer(operation)
             if settled.operation.status in (Status.DONE, Status.DEAD):
                 self.healed.append(settled)
             elif settled.said.says in _OF_THE_EVENT:
@@ -97,7 +97,7 @@ class Publisher:
         if self.healed and self.healed[-1].operation.blob == blob and self.healed[-1].said.yes is not None:
             return self.healed[-1].said.yes
         address, replaced = self._address(mesh, client_message_id), self._replaced_by(action)
-        operation = self._device.do(lambda tx: self._enqueue(tx, blob, address, replaced))
+        operation = self._device.do(lambda tx: self._claim(tx, self._enqueue(tx, blob, address, replaced)))
         settled = await self._send(operation)
         if settled.operation.status is Status.DEAD:
             assert isinstance(settled.said.says, Refusal)  # noqa: S101 - nothing else ends an operation in flight
@@ -108,32 +108,29 @@ class Publisher:
             raise self._put_off_by(settled.said, kept=True)
         return settled.said.yes
 
-    def _taken_back(self, operation: Operation) -> Operation:
-        """This process is alone in its home, so whatever is in flight was a dead process's."""
-        if operation.status is not Status.INFLIGHT:
-            return operation
-        return self._device.do(lambda tx: sending.restart(tx, self._device.clock(), operation))
+    def _make_ready(self, transaction: Transaction, mesh: str) -> list[Operation]:
+        """What waits for a mesh, as it can be offered: nothing in flight, and no event that is too old for the relay.
+
+        An operation with such an event is replaced by a new one, and so is every one behind it, because a counter that is
+        signed now is higher than theirs. That is one transaction: half of it, left by a crash, would change their order.
+        """
+        now = self._device.clock()
+        # This process is alone in its home, so whatever is in flight was a dead process's.
+        in_flight = [one for one in sending.waiting(transaction, ADMIN, mesh) if one.status is Status.INFLIGHT]
+        sending.restart_all(transaction, now, in_flight)
+        found = sending.waiting(transaction, ADMIN, mesh)
+        first = next((at for at, one in enumerate(found) if _is_outdated(transaction, one, now)), len(found))
+        for operation in found[first:]:
+            if not isinstance(_action(operation), _NAMED):
+                self._enqueue(transaction, operation.blob or b"", self._address(mesh), [operation])
+        return sending.waiting(transaction, ADMIN, mesh)
 
     async def _offer(self, operation: Operation) -> Settled:
         device, now = self._device, self._device.clock()
-        if is_past_max_age(device.look(lambda tx: sending.waiting_since(tx, operation)), now, MAX_AGE_HOURS):
+        if device.look(lambda tx: _has_waited_too_long(tx, operation, now)):
             aged = device.do(lambda tx: sending.age_out(tx, now, operation, MAX_AGE_HOURS))
             return Settled(aged, Said(says=Refusal.MAX_AGE_PASSED, detail=aged.last_error or ""))
-        if self._is_outdated(operation, now):
-            self._renews = True
-            blob, address = operation.blob or b"", self._address(operation.destination_ref)
-            return await self._send(device.do(lambda tx: self._enqueue(tx, blob, address, [operation])))
         return await self._send(device.do(lambda tx: self._claim(tx, operation)))
-
-    def _is_outdated(self, operation: Operation, now: int) -> bool:
-        """Whether its event is too old for the relay, which had it and lost it; another operation then takes its place.
-
-        So it is with every one behind it: the counters of their events are lower than that of one signed now.
-        """
-        if operation.event is None or isinstance(_action(operation), _NAMED):
-            return False
-        signed_at = event.decode(operation.event).created_at * SECOND
-        return self._renews or is_past_max_age(signed_at, now, MAX_AGE_HOURS)
 
     def _address(self, mesh: str, client_message_id: str | None = None) -> Address:
         name = client_message_id or self._device.mint()
@@ -156,7 +153,7 @@ class Publisher:
         operation = sending.enqueue(transaction, device.clock(), device.random, blob, address)
         for earlier in replaced:
             sending.supersede(transaction, device.clock(), earlier, operation.id)
-        return self._claim(transaction, operation)
+        return operation
 
     def _replaced_by(self, action: Action) -> list[Operation]:
         """What was put off about the same topic's key; the decision that is taken now replaces it."""
@@ -204,6 +201,19 @@ def doubt(yes: Yes, client_message_id: str, relay_pubkey: str) -> str | None:
 @lru_cache(ANCHORS_MAX)
 def _is_signed(anchor: Anchor, relay_pubkey: str) -> bool:
     return is_signed(anchor, relay_pubkey)
+
+
+def _has_waited_too_long(transaction: Transaction, operation: Operation, now: int) -> bool:
+    return is_past_max_age(sending.waiting_since(transaction, operation), now, MAX_AGE_HOURS)
+
+
+def _is_outdated(transaction: Transaction, operation: Operation, now: int) -> bool:
+    """Whether the relay may refuse an operation for its event's date alone: it had the event once, and lost it."""
+    if operation.event is None or isinstance(_action(operation), _NAMED):
+        return False
+    signed_at = event.decode(operation.event).created_at * SECOND
+    is_old = is_past_max_age(signed_at, now, MAX_AGE_HOURS)
+    return is_old and not _has_waited_too_long(transaction, operation, now)
 
 
 def _action(operation: Operation) -> Action:
