@@ -9,6 +9,7 @@ from holdfast.device import arrivals, inbox, outbox, receipts, requeue, schedule
 from holdfast.device.database import SCHEMA
 from holdfast.device.forks import Fork
 from holdfast.device.receipts import Fate
+from holdfast.protocol.outbox import Signal
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import Refusal
@@ -95,7 +96,8 @@ def _live(desk: Desk) -> None:
     desk.settle(desk.claim(late), FaultKind.TIMEOUT)
     desk.do(lambda tx: requeue.requeue(tx, desk.facts, desk.now, desk.random, late.id, force=True))
     found = outbox.Committed(broker_message_id="late", history_id=9, log_id=NEW_LOG)
-    desk.do(lambda tx: outbox.confirm(tx, desk.facts, desk.now, "late", found))
+    retired = desk.item(late.id)
+    desk.do(lambda tx: outbox.keep_yes(tx, desk.facts, desk.now, retired, Signal.DUPLICATE, found))
     desk.claim(desk.sent(client_message_id="inflight"))
     desk.take(desk.receipt(desk.bob, (done, "stored")), desk.bob)
     fate = Fate(seq=3, at=desk.now, kind="delivered", client_message_id="done", recipient=desk.bob.member)

@@ -122,7 +122,7 @@ class LifeOfMessages(RuleBasedStateMachine):
     def late_yes(self, number: int) -> None:
         desk, item = self.desk, self.pick(number)
         if item is not None:
-            desk.do(lambda tx: outbox.confirm(tx, desk.facts, desk.now, item.client_message_id, self.committed()))
+            desk.do(lambda tx: outbox.keep_yes(tx, desk.facts, desk.now, item, Signal.DUPLICATE, self.committed()))
             self.moved(item, Signal.DUPLICATE)
 
     @rule(back=st.integers(0, 3))

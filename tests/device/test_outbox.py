@@ -14,7 +14,7 @@ from holdfast.device.outbox import Committed, Inspection, Item, RolledBack
 from holdfast.device.requeue import Doubt, Requeued
 from holdfast.protocol.fingerprint import DestinationKind, Request, fingerprint
 from holdfast.protocol.history import Kind
-from holdfast.protocol.outbox import REQUEUES, RelayWord, Status
+from holdfast.protocol.outbox import REQUEUES, RelayWord, Signal, Status
 from holdfast.protocol.reaction import Confirmation, FaultKind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY
@@ -438,8 +438,9 @@ def test_a_word_from_before_another_attempt_does_not_count(desk: Desk) -> None:
 # a yes that comes late
 
 
-def _confirm(desk: Desk, item: Item, committed: Committed = FOUND) -> Status | None:
-    return desk.do(lambda tx: outbox.confirm(tx, desk.facts, desk.now, item.client_message_id, committed))
+def _confirm(desk: Desk, item: Item, committed: Committed = FOUND, signal: Signal = Signal.DUPLICATE) -> Status:
+    now = desk.item(item.id)
+    return desk.do(lambda tx: outbox.keep_yes(tx, desk.facts, desk.now, now, signal, committed))
 
 
 def test_a_yes_for_a_row_that_was_requeued_meanwhile_is_kept_on_it(desk: Desk) -> None:
@@ -458,11 +459,11 @@ def test_a_yes_for_a_row_that_was_requeued_meanwhile_is_kept_on_it(desk: Desk) -
     assert [entry.sequence for entry in desk.entries(Kind.RELAYED)] == [old.sequence]
 
 
-@pytest.mark.parametrize("is_duplicate", [False, True])
-def test_a_yes_for_a_row_that_waits_again_makes_it_done(desk: Desk, is_duplicate: bool) -> None:
+@pytest.mark.parametrize("signal", [Signal.ACCEPTED, Signal.DUPLICATE])
+def test_a_yes_for_a_row_that_waits_again_makes_it_done(desk: Desk, signal: Signal) -> None:
     item = _tried(desk, desk.sent())
-    committed = Committed(broker_message_id="b", history_id=5, log_id=LOG, is_duplicate=is_duplicate)
-    assert _confirm(desk, item, committed) is Status.DONE
+    committed = Committed(broker_message_id="b", history_id=5, log_id=LOG)
+    assert _confirm(desk, item, committed, signal) is Status.DONE
     assert _confirm(desk, item) is Status.DONE
     assert desk.item(item.id).broker_message_id == "b"
     assert len(desk.entries(Kind.RELAYED)) == 1
@@ -472,10 +473,6 @@ def test_a_yes_for_a_row_in_flight_ends_its_attempt(desk: Desk) -> None:
     item = desk.claim(desk.sent())
     assert _confirm(desk, item) is Status.DONE
     assert desk.item(item.id).attempts == 1
-
-
-def test_a_yes_for_nothing_that_is_here_is_nothing(desk: Desk) -> None:
-    assert desk.do(lambda tx: outbox.confirm(tx, desk.facts, desk.now, "nothing", FOUND)) is None
 
 
 # crashes

@@ -71,7 +71,6 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     broker_message_id: str
     history_id: int | None = None
     log_id: bytes | None = None  # of the log in which that is a position
-    is_duplicate: bool = True  # it had it already
 
 
 class RolledBack(msgspec.Struct, frozen=True):
@@ -134,17 +133,6 @@ def inspect(transaction: Transaction, name: str) -> Inspection | None:
     return Inspection(item, (*before, *after[1:]))
 
 
-def confirm(
-    transaction: Transaction, facts: Facts, now: int, client_message_id: str, committed: Committed
-) -> Status | None:
-    """Keep a yes of the relay that comes when nobody waits for it any more; says the row's status then, None: no such row."""
-    item = find(transaction, client_message_id)
-    if item is None:
-        return None
-    signal = Signal.DUPLICATE if committed.is_duplicate else Signal.ACCEPTED
-    return keep_yes(transaction, facts, now, item, signal, committed)
-
-
 def with_abandoned(transaction: Transaction, log_id: bytes, forks: Sequence[Fork]) -> list[Fork]:
     """The restorations of a relay whose log is this one now, and the logs that none of them tells of: it has nothing of these.
 
@@ -200,7 +188,7 @@ def keep_yes(
         "history_id": committed.history_id,
         "log_id": committed.log_id,
     }
-    if not transaction.run(_SQL["confirm"], parameters):
+    if not transaction.run(_SQL["keep_yes"], parameters):
         raise StatusChanged(item.sequence, item.status)
     relayed = entry(facts, item, Kind.RELAYED, message_id=committed.broker_message_id)
     history.append(transaction, now, [relayed])

@@ -57,7 +57,7 @@ SELECT sequence, id, client_message_id, destination_kind, destination_ref, statu
 FROM operation_log
 WHERE superseded_by = :id
 
--- name: confirm
+-- name: keep_yes
 -- A yes that was given is kept, whatever became of the row meanwhile.
 UPDATE operation_log
 SET status = :status, attempts = :attempts, delivered_at = :delivered_at, broker_message_id = :broker_message_id,
