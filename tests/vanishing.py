@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def read_request(connection: socket.socket) -> bytes:
-    """A whole request, head and body; nothing of somebody who only knocked."""
+    """A whole request, head and body; nothing of somebody who left without asking."""
     read = b""
     while b"\r\n\r\n" not in read:
         part = connection.recv(65_536)

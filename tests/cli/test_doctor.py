@@ -232,12 +232,11 @@ def test_what_answers_in_the_place_of_a_daemon_is_found(well: Person) -> None:
 
 
 def _answer(listening: socket.socket) -> None:
-    """As some other server might; the first connection is only a knock."""
-    for _ in range(2):
-        connection, _ = listening.accept()
-        with connection:
-            if connection.recv(4096):
-                connection.sendall(b"HTTP/1.1 418 I am a teapot\r\ncontent-length: 0\r\n\r\n")
+    """As some other server might."""
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(4096)
+        connection.sendall(b"HTTP/1.1 418 I am a teapot\r\ncontent-length: 0\r\n\r\n")
 
 
 def test_a_number_that_is_another_process_s_by_now_is_no_daemon(well: Person) -> None:

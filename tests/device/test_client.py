@@ -1,5 +1,6 @@
 """`holdfast.Client` against a real daemon: sends that lose their answer, and handlers that fail, die and succeed."""
 
+import gc
 import shutil
 import socket
 import threading
@@ -15,7 +16,7 @@ from holdfast.device.client import Client
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
 from holdfast.device.ipc_documents import Message
-from holdfast.device.ipc_link import HomeTooLong, NoDaemon, RequestRefused
+from holdfast.device.ipc_link import DaemonLost, HomeTooLong, NoDaemon, RequestRefused
 from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from tests.device.house import House, at_home, furnish, new_house
@@ -135,6 +136,29 @@ def test_a_send_that_a_daemon_took_before_it_vanished_is_told_by_its_id(
     assert f'"client_message_id":"{name}"'.encode() in taken[0]
     assert name in str(lost.value)
     assert lost.value.again().client_message_id == name
+
+
+def test_a_daemon_that_vanishes_while_it_is_looked_for_leaves_no_socket_open(tmp_path: Path) -> None:
+    for number in range(10):
+        path = tmp_path / f"{number}.sock"
+        with socket.socket(socket.AF_UNIX) as listener, Client(socket=path) as client:
+            listener.bind(str(path))
+            listener.listen()
+            leaving = threading.Thread(target=_leave, args=(listener,), daemon=True)
+            leaving.start()
+            with pytest.raises((NoDaemon, DaemonLost)):
+                client.health()
+            leaving.join()
+            with pytest.raises(NoDaemon):
+                client.health()
+    gc.collect()  # which tells of a socket that nobody has closed, and so fails this test
+
+
+def _leave(listener: socket.socket) -> None:
+    """Take one connection, and be gone."""
+    connection, _ = listener.accept()
+    listener.close()
+    connection.close()
 
 
 def test_a_daemon_that_comes_back_answers_the_send_that_it_took_before(

@@ -14,6 +14,7 @@ from holdfast.device.home import Home
 from holdfast.protocol.refusal import PROBLEM_TYPE, Refusal, Refused
 from holdfast.store import faults
 from holdfast.wire.network import SOCKET_PATH_BYTES_MAX, is_too_long
+from holdfast.wire.unix_transport import UnixTransport
 
 SOCKET_NAME = "daemon.sock"
 CONNECT_TIMEOUT_S = 2.0
@@ -79,9 +80,8 @@ class Link:
             raise ValueError("give the home or the socket, not both")
         self.socket = Path(path) if path is not None else socket_of(Home.find() if home is None else Home(home))
         timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
-        transport = httpx.HTTPTransport(uds=str(self.socket))
+        transport = UnixTransport(str(self.socket))
         self._http = httpx.Client(transport=transport, timeout=timeout, base_url=_BASE, trust_env=False)
-        self._is_there = False  # as far as the last request showed
         self._streams: list[socket.socket] = []
 
     def close(self) -> None:
@@ -124,32 +124,17 @@ class Link:
                 yield response.iter_lines()
             finally:
                 self._streams.remove(waiting)
-        self._is_there = False  # it ends its streams before it ends itself
 
     @contextmanager
     def _meaning(self) -> Iterator[None]:
         """Tell a daemon that is not there from one that went away."""
         try:
-            if not self._is_there:
-                self._knock()
             yield
-            self._is_there = True
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise NoDaemon(str(self.socket)) from error
+            absent = HomeTooLong if is_too_long(str(self.socket)) else NoDaemon
+            raise absent(str(self.socket), str(error)) from error
         except httpx.TransportError as error:
-            self._is_there = False
             raise DaemonLost(str(self.socket), str(error)) from error
-
-    def _knock(self) -> None:
-        """See whether anybody is there, with a socket that is closed if not: the HTTP client forgets its own."""
-        if is_too_long(str(self.socket)):
-            raise HomeTooLong(str(self.socket))
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as knocking:
-            knocking.settimeout(CONNECT_TIMEOUT_S)
-            try:
-                knocking.connect(str(self.socket))
-            except OSError as error:
-                raise NoDaemon(str(self.socket), error.strerror or str(error)) from error
 
 
 def socket_of(home: Home) -> Path:
