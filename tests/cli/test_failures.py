@@ -94,6 +94,13 @@ def test_the_trace_of_what_the_relay_has_not_says_that_it_waits_and_why(house: H
     assert "at bob" not in said
 
 
+def test_a_relay_that_is_away_is_named_once_and_with_the_reason(house: House, me: Person) -> None:
+    said = me.fails(5, "mesh", "invite")
+    assert said.count("127.0.0.1:9") == 1, said
+    assert said.count("the relay") == 1, said
+    assert "no connection (" in said
+
+
 def test_an_id_that_a_requeue_retired_says_under_which_one_the_message_goes_on(house: House, me: Person) -> None:
     me.run("send", "bob", "x", "--id", "old")
     me.run("outbox", "requeue", "old", "--new-client-id", "new", "--force")

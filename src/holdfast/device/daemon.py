@@ -260,8 +260,7 @@ class Daemon:
         if self._state.link is not LinkState.CONNECTED:
             await self.find_out()
         if self._state.link is not LinkState.CONNECTED:
-            detail = f"the relay is not in reach ({self._state.detail})"
-            raise Unreachable(self.client.url, FaultKind.CONNECTION_LOST, detail)
+            raise Unreachable(self.client.url, FaultKind.CONNECTION_LOST, self._state.detail or "it was not met yet")
         async with self._administration:
             publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
             session = Session(self.device, self.client, publisher, self.membership, self._seen)
@@ -370,7 +369,9 @@ class Daemon:
                 if closed.refusal in FINAL:
                     raise Ended(closed.refusal, closed.detail) from closed
                 detail = closed.detail
-            except (Unreachable, OtherRelay, PutOff) as fault:
+            except (Unreachable, PutOff) as fault:
+                detail = fault.detail or str(fault)
+            except OtherRelay as fault:
                 detail = str(fault)
             except Refused as refused:
                 if refused.refusal in FINAL:
