@@ -101,6 +101,24 @@ def test_a_database_that_is_not_there_is_no_empty_log(home: Home) -> None:
     assert not home.database.exists()
 
 
+def test_what_an_earlier_recovery_put_aside_does_not_come_back_for_a_database_that_is_gone(home: Home) -> None:
+    recover.recover(home, wall_clock, os.urandom, force=True)
+    readings = iter([wall_clock()])
+
+    def clock_until_death() -> int:
+        now = next(readings, None)
+        if now is None:
+            raise _Died
+        return now
+
+    with pytest.raises(_Died):
+        recover.recover(home, clock_until_death, os.urandom, force=True)
+    home.database.unlink()
+    with pytest.raises(Damaged):
+        recover.recover(home, wall_clock, os.urandom)
+    assert not home.database.exists()
+
+
 def _leave_a_journal(home: Home) -> None:
     """One more entry, which only the write-ahead log of somebody who died has."""
     with closing(SqliteEngine(home.database)) as engine:

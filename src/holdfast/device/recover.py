@@ -23,7 +23,7 @@ from holdfast.store.world import Clock, Random
 
 _SQL = Statements(__package__, "recover.sql")
 _ENDINGS = ("", "-wal", "-shm", "-journal")
-_DAMAGED = ".damaged-"  # then the time
+_DAMAGED, _NEW = ".damaged-", ".recovering-"  # behind the database's name, before the time of the recovery
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +41,11 @@ class NothingDamaged(Exception):
 
 def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) -> Recovered:
     """Put a sound database in the place of a damaged one; the caller is alone in the home."""
-    new = home.database.with_name(f"{home.database.name}.recovering")
-    if not home.database.exists():
-        _take_back(home.database, new)
+    _take_back(home.database)
     if not force and _is_sound(home.database):
         raise NothingDamaged
-    _remove(new)
+    begun = clock()
+    new, damaged = (home.database.with_name(f"{home.database.name}{kind}{begun}") for kind in (_NEW, _DAMAGED))
     engine = SqliteEngine(new)
     try:
         prepare(engine, clock, random)
@@ -64,7 +63,6 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
         findings = _findings(engine)
     finally:
         engine.close()
-    damaged = home.database.with_name(f"{home.database.name}{_DAMAGED}{clock()}")
     _exchange(home.database, damaged, new)
     return Recovered(tables=tuple(tables), damaged=str(damaged), history_is_whole=is_whole, findings=tuple(findings))
 
@@ -112,15 +110,16 @@ def _exchange(path: Path, aside: Path, new: Path) -> None:
     files.sync_directory(path.parent)
 
 
-def _take_back(path: Path, new: Path) -> None:
-    """Undo an exchange that was cut short, to begin anew. Refuses where there is no database: an empty log recovers nothing."""
-    prefix = f"{path.name}{_DAMAGED}"
-    times = [one.name.removeprefix(prefix) for one in path.parent.glob(f"{prefix}*")]
-    begun = [int(time) for time in times if time.isdecimal()]
-    if not new.exists() or not begun:
+def _take_back(path: Path) -> None:
+    """Undo what recoveries left that were cut short, to begin anew. Refuses where there is no database: nothing is recovered."""
+    prefix = f"{path.name}{_NEW}"
+    for begun in {one.name.removeprefix(prefix).partition("-")[0] for one in path.parent.glob(f"{prefix}*")}:
+        damaged = path.with_name(f"{path.name}{_DAMAGED}{begun}")
+        if not path.exists() and damaged.exists():
+            _move(damaged, path, reversed(_ENDINGS))  # the database last: until it is back, this is done again
+        _remove(path.with_name(f"{prefix}{begun}"))
+    if not path.exists():
         raise Damaged(str(path), "it is not there, and nothing can be recovered from it")
-    aside = path.with_name(f"{prefix}{max(begun)}")
-    _move(aside, path, reversed(_ENDINGS))  # the database last: until it is back, this is done again
 
 
 def _move(path: Path, to: Path, endings: Iterable[str]) -> None:
