@@ -202,6 +202,11 @@ def test_a_later_restoration_may_undo_what_an_earlier_one_shared(house: House) -
     assert str(house.ask("GET", "/v1/events", last_event_id=f"{'0d' * 16}:{fork + 2}")) == "409 other_log"
 
 
+def test_restorations_are_found_without_reading_the_history(house: House) -> None:
+    steps = house.look(lambda tx: tx.rows(f"EXPLAIN QUERY PLAN {ipc_events._SQL['restored']}"))
+    assert [step[-1] for step in steps] == ["SCAN history USING INDEX history_restored"]
+
+
 def test_a_client_goes_on_across_a_new_log_id_and_is_told_of_a_restoration(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     furnish(home)
