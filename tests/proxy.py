@@ -9,12 +9,16 @@ from collections.abc import Iterator
 
 
 class Proxy:
-    """Passes connections on. `swallow` loses the answer to a request with these bytes in it, after the relay gave it."""
+    """Passes connections on. `swallow` loses the answer to a request with these bytes in it, after the relay gave it.
+
+    Every request with the bytes `failing` in it is answered 500 instead, as by a relay that stumbles over it.
+    """
 
     def __init__(self, host: str, port: int, target: tuple[str, int]) -> None:
         self._address = (host, port)
         self._target = target
         self._wanted = b""
+        self.failing = b""
         self.swallowed = threading.Event()
         self._guard = threading.Lock()  # of what is open: nobody is let in while it is cut
         self._open: list[socket.socket] = []
@@ -72,6 +76,12 @@ class Proxy:
         asked = b""
         for part in _parts(near):
             asked += part
+            if self.failing and self.failing in part:
+                with contextlib.suppress(OSError):
+                    near.sendall(
+                        b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                    )
+                break
             if self._wanted and self._wanted in asked:
                 lost.set()
             with contextlib.suppress(OSError):  # it was cut meanwhile

@@ -182,6 +182,26 @@ def test_what_is_sent_while_the_relay_is_away_arrives_in_order_when_it_is_back(
         _together(proxy.url, tmp_path, act)
 
 
+def test_administration_on_which_the_relay_cannot_decide_holds_up_no_message(
+    far_relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        proxy.failing = b'"kind":4204'
+        with pytest.raises(PutOff):
+            async with ann.daemon.session() as session:
+                await session.ask(RenameMember(member=ann.daemon.facts.member, name="anna"))
+        proxy.cut()
+        await until(lambda: not ann.is_connected)
+        proxy.restore()
+        await ann.send("bob", "all the same")
+        await until(lambda: bob.bodies() == ["all the same"], lambda: ann.receipted() == 1)
+        proxy.failing = b""
+        await until(lambda: "anna" in {member.name for member in bob.daemon.directory.members.values()})
+
+    with proxy_to(far_relay.address, "127.0.0.1") as proxy:
+        _together(proxy.url, tmp_path, act)
+
+
 def test_a_relay_that_is_killed_midway_and_comes_back_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """The relay's answers to what it committed are lost with it; the same bytes are offered again."""
     killed_after, moment_s = random.randrange(200), random.uniform(0, 0.05)  # another moment every time

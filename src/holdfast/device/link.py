@@ -20,6 +20,7 @@ from holdfast.device.reconcile import forks_in, reconcile
 from holdfast.device.settings import Settings
 from holdfast.protocol import envelope, event
 from holdfast.protocol.payload import Payload
+from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import max_age_hours
 from holdfast.store import faults
@@ -36,6 +37,8 @@ LOOK_S = 5.0  # between two looks at the mesh: who came, who left, who waits for
 LOOK_S_MIN = 0.5  # even if something seems to have changed: whoever waits for a key must not wear the relay out
 FATES_S = 30.0  # between two questions what became of our sends
 REOPENED_AT_ONCE = 100  # messages that are opened in one transaction
+
+_NO_ANSWER = frozenset({FaultKind.TIMEOUT, FaultKind.CONNECTION_LOST})
 
 _log = structlog.get_logger(__name__)
 
@@ -70,13 +73,25 @@ class Link:
             status = await self._open_queue(socket)
             self.log_id = bytes.fromhex(status.log_id)
             await reconcile(device, daemon.facts, status)
-            await daemon.heal()
+            await self._heal()
             try:
                 await daemon.sender.open(hours, self.log_id)
                 daemon.connected(status.pending_count, hours)
                 await self._work(socket, status)
             finally:
                 daemon.sender.shut()
+
+    async def _heal(self) -> None:
+        """Offer administration before anything is sealed; only a relay that does not answer at all ends the meeting.
+
+        One event over which the relay stumbles must not hold up every message: each look at the mesh offers it again.
+        """
+        try:
+            await self._daemon.heal()
+        except PutOff as put_off:
+            if put_off.says in _NO_ANSWER:
+                raise
+            _log.warning("administration still waits", says=str(put_off.says), detail=put_off.detail)
 
     async def _open_queue(self, socket: relay_socket.RelaySocket) -> QueueStatus:
         daemon = self._daemon
