@@ -1,7 +1,7 @@
-"""What a person may do with the mesh of a home, as a table of verbs: the same whether a command runs them or the daemon does.
+"""The verbs with which a person administers a mesh, as one table that commands and the daemon share.
 
-A verb works in a session, answers with a plain document, and afterwards what the home owes its mesh is done: keys that were
-granted to it are kept, keys that others wait for are granted.
+A verb works in a session and answers with a plain document. After it the home does its duties in the mesh: it keeps the topic
+keys that were granted to it, and grants those that others wait for.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -34,7 +34,7 @@ Verb = Callable[[Session, Any], Awaitable[Any]]
 
 
 async def run(session: Session, name: str, arguments: Arguments) -> Done:
-    """Do what was asked, then what the home owes its mesh."""
+    """Carry out a verb, then the home's duties in the mesh."""
     notes = [_told_settled(settled) for settled in session.publisher.healed]
     document = await VERBS[name][1](session, arguments)
     notes += await _keep_house(session)
@@ -181,7 +181,7 @@ VERBS: Mapping[str, tuple[type[Arguments], Verb]] = {
 
 
 async def _keep_house(session: Session) -> list[str]:
-    """Keys for this device, keys for others. What does not succeed now is left to the next time."""
+    """Keep keys granted to this device and grant keys to others; returns notes. Failures are left to the next verb."""
     try:
         await topics.collect(session)
         return [told_deed(session, deed) for deed in await topics.tend(session)]
@@ -190,7 +190,7 @@ async def _keep_house(session: Session) -> list[str]:
 
 
 def told_deed(session: Session, deed: Deed) -> str:
-    """What a keeper did, for people."""
+    """What a keeper did for a topic, in words for people."""
     names = ", ".join(session.member(member).name for member in deed.members) or "nobody else"
     if deed.did is Need.GRANT:
         return f"granted the key of topic {deed.topic} to {names}"

@@ -1,8 +1,8 @@
-"""What arrives: one row of the inbox per message, for ever, and with it the receipt that is owed.
+"""Messages that arrive: each gets one row of the inbox, for ever, and a receipt in the outbox.
 
-The row, its entry in the history and the receipt in the outbox are one transaction; the relay is told afterwards, so it may
-bring an event again, and that changes nothing. A message that no key opens is kept sealed until one does. What is
-wrong about a sender (a hole, a lost state, two events in one place) is reported with the message and never stops it.
+Row, history entry and receipt are one transaction. The relay is told only afterwards, so it may bring an event again; that
+changes nothing. A message that no key opens is kept sealed until one does. What is wrong about a sender (a hole, a lost
+state, two events in one place) is reported with the message and never stops it.
 """
 
 from collections import defaultdict
@@ -42,30 +42,30 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     was_stored: bool
     sender: str  # a member's id
     sender_name: str = ""
-    replayed: bool = False  # it was acknowledged before: it comes to fill what was lost here
-    payload: Payload | None = None  # None: no key at hand opens it
+    replayed: bool = False  # acknowledged before, and brought again because this home lost its inbox
+    payload: Payload | None = None  # None if no key here opens it
 
 
 class Outcome(StrEnum):
-    """What became of an arrival. Each is the end of it, so the relay is told that it arrived."""
+    """What became of an arrival. Every outcome is final, so the relay always gets its acknowledgement."""
 
     STORED = "stored"
     UNREADABLE = "unreadable"
-    DUPLICATE = "duplicate"  # another message of this sender has this id: kept as evidence only
-    REPEATED = "repeated"  # this very event is here already
-    REFUSED = "refused"  # no message for this device, whatever the relay thinks
+    DUPLICATE = "duplicate"  # another event of this sender has its client_message_id: kept as evidence only
+    REPEATED = "repeated"  # this very event was stored before
+    REFUSED = "refused"  # not addressed to this device, though the relay brought it
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of an arrival, and what is to be reported about its sender."""
+    """The outcome of an arrival, and what is wrong about its sender."""
 
     seq: int
     outcome: Outcome
     sender: str
     client_message_id: str = ""
     id: str | None = None
-    equivocates: str | None = None  # the id of another event that the sender put in the same place
-    missing_sequence: int | None = None  # what the sender sent here just before, and is not here
+    equivocates: str | None = None  # the id of another event that the sender signed with the same epoch and sequence
+    missing_sequence: int | None = None  # of the message that the sender sent here just before, if that never came
     reset_from: str | None = None  # the epoch that the sender had before this one
     detail: str = ""
 
@@ -81,7 +81,7 @@ class Sealed(msgspec.Struct, frozen=True):
 
 
 class _Ruling(msgspec.Struct, frozen=True):
-    """An arrival, what its envelope says, and what is done with it."""
+    """An arrival, its envelope, and the outcome that was decided for it."""
 
     arrival: Arrival
     said: Envelope
@@ -92,7 +92,7 @@ class _Ruling(msgspec.Struct, frozen=True):
 def store(
     transaction: Transaction, facts: Facts, now: int, random: Random, arrivals: Sequence[Arrival]
 ) -> list[Stored]:
-    """Write down what arrived, and the receipts for it; says what became of each, in order."""
+    """Store arrivals and the receipts for them; returns the outcome of each, in order."""
     told: list[Stored] = []
     drafts: list[Draft] = []
     owed: dict[str, list[Receipted]] = defaultdict(list)
@@ -112,13 +112,13 @@ def store(
 
 
 def unreadable(transaction: Transaction, *, topic: str | None = None, after: int = 0, limit: int = 100) -> list[Sealed]:
-    """Messages that wait for a key, in the order of arrival; of one topic, or all."""
+    """Messages that no key has opened yet, in the order of arrival: those of one topic, or all."""
     parameters: dict[str, Value] = {"topic": topic, "after": after, "limit": limit}
     return [Sealed(*row) for row in transaction.rows(_SQL["unreadable"], parameters)]
 
 
 def reopen(transaction: Transaction, facts: Facts, now: int, opened: Sequence[tuple[str, Payload]]) -> list[str]:
-    """Give messages that came unreadable what was in them; says which of them can be read now. They fire as new ones do."""
+    """Fill in the content of messages that were stored unreadable; returns the ids of those that can be read now."""
     drafts, ids = [], []
     for message, payload in opened:
         content = {**_content(payload), "id": message, "now": now}
@@ -130,7 +130,7 @@ def reopen(transaction: Transaction, facts: Facts, now: int, opened: Sequence[tu
 
 
 def _rule(transaction: Transaction, facts: Facts, arrival: Arrival) -> "_Ruling | Stored":
-    """Decide about an arrival; one that leaves no trace is answered at once."""
+    """Decide the outcome of an arrival: a ruling if a row is to be written for it, else the answer."""
     try:
         said = _said(facts, arrival.event)
     except Refused as refused:
@@ -145,7 +145,7 @@ def _rule(transaction: Transaction, facts: Facts, arrival: Arrival) -> "_Ruling 
 
 
 def _said(facts: Facts, event: Event) -> Envelope:
-    """The envelope of a message that is for this device."""
+    """The envelope of a message; refuses one that is not for this device."""
     said = envelope.from_event(event)
     if said.head.mesh != facts.mesh:
         raise Refused(Refusal.MESH_UNKNOWN, f"the message is for mesh {said.head.mesh}")
@@ -241,7 +241,7 @@ def _write_duplicate(transaction: Transaction, now: int, ruling: _Ruling) -> Non
 
 
 def _content(payload: Payload | None) -> dict[str, Value]:
-    """The columns that only a key can fill."""
+    """The columns of a message's content, all NULL while no key opens it."""
     if payload is None:
         return {"object_id": None, "body": None, "meta": None, "previous_sequence": None, "digest": None}
     return {
@@ -254,7 +254,7 @@ def _content(payload: Payload | None) -> dict[str, Value]:
 
 
 def _missing(transaction: Transaction, ruling: _Ruling) -> int | None:
-    """What the sender says it sent to this destination just before, if it never came."""
+    """The sequence of the message before this one to the same destination, if that message never came."""
     payload, said = ruling.arrival.payload, ruling.said
     if payload is None or payload.previous_sequence is None:
         return None
@@ -268,19 +268,19 @@ def _missing(transaction: Transaction, ruling: _Ruling) -> int | None:
 
 
 def _reset_from(transaction: Transaction, now: int, sender: str, epoch: bytes) -> str | None:
-    """The epoch that a sender had last, if this one is new: it has lost or left its state."""
+    """The sender's epoch before this one, if this one is new: the sender lost or restored its state."""
     before = transaction.rows(_SQL["last_epoch"], {"sender": sender})
     is_new = transaction.run(_SQL["meet_epoch"], {"sender": sender, "epoch": epoch, "now": now})
     return bytes(before[0][0]).hex() if is_new and before else None
 
 
 def _line(ruling: _Ruling) -> Receipted:
-    """What a receipt says of a message that was written down."""
+    """The line of a receipt for an arrival that was stored."""
     return Receipted(ruling.arrival.event.id, ruling.arrival.was_stored, ReceiptStatus(ruling.outcome.value))
 
 
 def _owed_again(transaction: Transaction, arrival: Arrival) -> list[Receipted]:
-    """The line of a message's receipt, if that came to nothing: a restored relay refuses it until it has the message again."""
+    """The receipt line of a message that came again, if its receipt failed: a restored relay refuses one for a lost message."""
     event_id, log_id = bytes.fromhex(arrival.event.id), arrival.log_id
     found = transaction.rows(_SQL["receipt_in_vain"], {"event_id": event_id, "log_id": log_id})
     return [line for (blob,) in found for line in receipts.decode(blob) if line.message_id == arrival.event.id]

@@ -1,7 +1,7 @@
-"""The author whose documents a home keeps: a person's own key, apart from the home's, made here or shared by another home.
+"""The author whose documents a home keeps: a person's key, not the home's own, made here or shared by another home.
 
-A shared key travels as a direct message, sealed once more inside it, so that neither an inbox that somebody looks at nor an
-export of it shows a secret. It is used only when a person says so: whoever gave it can read what is written with it.
+A shared key travels as a direct message and is sealed once more inside it, so that neither the inbox nor its export shows
+the secret. It is used only when a person says so, because the member who shared it can read what is written with it.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ from holdfast.store.world import Random
 
 _SQL = Statements(__package__, "author.sql")
 
-GRANT_OBJECT = hashlib.sha256(b"holdfast author grant 1").digest()  # the object of messages that share a key
+GRANT_OBJECT = hashlib.sha256(b"holdfast author grant 1").digest()  # the object id of messages that share a key
 GRANT_META = "author_grant"
-GRANTS_MAX = 100  # that are looked through; the newest of each member counts
+GRANTS_MAX = 100  # messages that are looked through for grants; the newest of each member counts
 
 
 class Author(msgspec.Struct, frozen=True, dict=True):
-    """Somebody with documents."""
+    """A person who owns documents, by their key."""
 
     pubkey: str
     secret: bytes
-    granted_by: str | None  # the member whose home shared the key; None: it was made here
+    granted_by: str | None  # the member whose home shared the key; None if it was made here
     kept_at: int
 
     @cached_property
@@ -60,7 +60,7 @@ def load(transaction: Transaction) -> Author | None:
 
 
 def need(transaction: Transaction) -> Author:
-    """The same, where there must be one."""
+    """The author of this home; refuses if it has none."""
     found = load(transaction)
     if found is None:
         raise Refused(Refusal.AUTHOR_MISSING, "this home keeps no author's documents")
@@ -68,12 +68,12 @@ def need(transaction: Transaction) -> Author:
 
 
 def make(transaction: Transaction, now: int, random: Random) -> Author:
-    """Give this home a new author; one that it has already stays."""
+    """Make a new author for this home; an author that it has already stays and is returned."""
     return keep(transaction, now, random(keys.SECRET_BYTES))
 
 
 def take(transaction: Transaction, now: int, secrets: Sequence[bytes], member: str) -> Author:
-    """Give this home the author whose key a member shared, sealed to one of these; another that it has is never replaced."""
+    """Use the author's key that a member shared with one of these secrets; refuses if there is another author."""
     for grant in grants(transaction):
         if grant.member == member:
             shared = _open(grant, secrets)
@@ -93,7 +93,7 @@ def grants(transaction: Transaction) -> list[Grant]:
         try:
             shared = msgspec.convert(msgspec.json.decode(meta).get(GRANT_META), _Shared)
         except (msgspec.ValidationError, AttributeError):
-            continue  # somebody used the object's id for something else
+            continue  # a message that uses the object id for something else
         found.setdefault(member, Grant(member, name, pubkey, shared.author, shared.sealed))
     return list(found.values())
 
@@ -127,7 +127,7 @@ def _unsealed(grant: Grant, secrets: Sequence[bytes]) -> bytes:
 
 
 def keep(transaction: Transaction, now: int, secret: bytes, granted_by: str | None = None) -> Author:
-    """Give this home an author by its key; says whom it has then, which is another one if it had one before."""
+    """Keep an author's key unless the home has an author; returns the author that it has then."""
     pubkey = keys.public_key(secret)
     values = {"pubkey": pubkey, "secret": secret, "granted_by": granted_by, "now": now}
     transaction.run(_SQL["keep_author"], values)

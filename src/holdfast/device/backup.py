@@ -1,8 +1,8 @@
-"""A home in one sealed file, and back: its keys, its mesh, everything that it has sent and received, and what waits.
+"""Back up a home into one sealed file, and restore it: its keys, its mesh, its operation log and its inbox.
 
-Never in it: the local token, sockets, logs, the relay that `holdfast up` runs, and which machine this is. A restored home is
-another sender, with an epoch of its own, for nobody knows what the first one did after the backup; and it asks the relay once
-more for what it had acknowledged by then. A restore is whole or has not happened.
+Not in a backup: the local token, sockets, logs, the relay that `holdfast up` runs, and the note of the machine. A restored
+home is another sender with a new epoch, because the original may have sent more after the backup, and it asks the relay
+again for what it had acknowledged since. A restore happens whole or not at all.
 """
 
 import hashlib
@@ -27,8 +27,11 @@ from holdfast.store.world import Clock, Random
 
 KEY_FILES = (NEXT_NAME, "member.key", ARCHIVE_NAME, "home.json")
 DATABASE = "device.db"
-STAYS = ("relay", "hook-installs.json")  # of a home that is replaced: these are the machine's, or another program's
-ATTEMPTS_MAX = 3  # at a moment in which no key changes
+STAYS = (
+    "relay",
+    "hook-installs.json",
+)  # kept of a home that is replaced: they belong to the machine or another program
+ATTEMPTS_MAX = 3  # to copy a home while none of its keys changes
 MANIFEST_BYTES_MAX = 1_048_576
 
 _MODE = 0o600
@@ -37,14 +40,14 @@ _log = structlog.get_logger(__name__)
 
 
 class Contents(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a home there is beside what every home has: plain files, and databases of others."""
+    """Files of a home that other programs own and a backup takes along: plain files, and databases."""
 
     plain: tuple[str, ...] = ()
     databases: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """In the order in which they are copied: what takes from another comes before it, so that nothing falls between."""
+        """All file names in the order of copying, sources first: a row that moves on meanwhile is copied twice, not missed."""
         return (*self.plain, *self.databases, *KEY_FILES, DATABASE)
 
 
@@ -55,7 +58,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a backup, and of whom. Times are microseconds."""
+    """The list of files in a backup, and whose home it is. Times are microseconds."""
 
     version: int = 1
     made_at: int
@@ -65,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore did: from when the backup was, the epoch that the home has now, where the home before it is."""
+    """What a restore did: the time of the backup, the home's new epoch, and where the replaced home was put."""
 
     made_at: int
     epoch: str
@@ -85,7 +88,7 @@ class HomeThere(faults.Fault):
 
 
 def back_up(home: Home, path: Path, passphrase: str, clock: Clock, random: Random, others: Contents) -> Manifest:
-    """Seal a home into a new file, while its daemon runs or not; the name appears when the file is whole."""
+    """Seal a home into a new file, which gets its name when it is whole. The daemon may run meanwhile."""
     if path.exists():
         raise faults.FileThere(str(path))
     with _staging(home.path, ".backup-", str(os.getpid())) as staged:
@@ -103,7 +106,7 @@ def back_up(home: Home, path: Path, passphrase: str, clock: Clock, random: Rando
 def restore(
     home: Home, path: Path, passphrase: str, clock: Clock, random: Random, others: Contents, *, replace: bool = False
 ) -> Restored:
-    """Put a home where there is none; `replace` puts the one there aside. Refused while anybody works in it."""
+    """Restore a home from a backup; `replace` puts an existing home aside. Refused while anybody works in it."""
     undo(home.path)
     is_there, now = home.path.exists(), clock()
     with home.entered(wait_s=0.0) if is_there else nullcontext():
@@ -118,7 +121,7 @@ def restore(
 
 
 def _copy_at_one_moment(home: Home, staged: Path, others: Contents) -> None:
-    """Copy everything; if a key changed meanwhile, once more."""
+    """Copy all files of a home, and again if a key changed meanwhile: keys and log must belong together."""
     for _ in range(ATTEMPTS_MAX):
         _empty(staged)
         before = _keys_of(home)
@@ -155,7 +158,7 @@ def _copy_database(source: Path, target: Path, *, is_ours: bool) -> None:
 
 
 def _copy_plain(source: Path, target: Path) -> None:
-    """Copy a file, if it is there."""
+    """Copy a file, if it exists."""
     with suppress(FileNotFoundError), source.open("rb") as reading, _created(target) as writing:
         shutil.copyfileobj(reading, writing)
 
@@ -203,7 +206,7 @@ def _unpack(path: Path, passphrase: str, staged: Path, others: Contents) -> Mani
 
 
 class _Reader:
-    """The files in a content, one after the other."""
+    """Reads the files of a backup from its decrypted content, in order."""
 
     def __init__(self, parts: Iterator[bytes], where: str) -> None:
         self._parts = parts
@@ -237,7 +240,7 @@ class _Reader:
             raise SealBroken(self._where, one.name)
 
     def end(self) -> None:
-        """The last piece was read, or the file may have been cut off behind what is wanted of it."""
+        """Read to the end, which proves that the backup was not cut off; refuses anything beyond the listed files."""
         if self._waiting or self._more():
             raise SealBroken(self._where, "there is more in it than it says")
 
@@ -250,7 +253,7 @@ class _Reader:
 
 
 def _made_another_sender(path: Path, clock: Clock, random: Random, where: str) -> tuple[str, int]:
-    """Make the log that was restored a sound one, with an epoch of its own; says it, and how much waits to be sent."""
+    """Migrate and check a restored log, and give it a new epoch; returns the epoch and how many sends wait."""
     engine = SqliteEngine(path)
     try:
         database.prepare(engine, clock, random)
@@ -271,9 +274,9 @@ def _check_place(home: Home, replace: bool) -> None:
 
 
 def _exchange(home: Path, staged: Path, aside: Path | None) -> Path | None:
-    """The new home takes the name; one that was there is put aside, and what stays with the machine goes over."""
+    """Give the staged home its name; an existing one is put aside, after what `STAYS` was moved over."""
     if aside is None and home.exists():
-        raise HomeThere(str(home))  # since we looked: another's, and nobody said that it may be replaced
+        raise HomeThere(str(home))  # it was made since we looked, so nobody has agreed to replace it
     if aside is not None:
         home.rename(aside)
         for name in STAYS:
@@ -283,13 +286,13 @@ def _exchange(home: Path, staged: Path, aside: Path | None) -> Path | None:
     staged.rename(home)
     files.sync_directory(home.parent)
     if aside is not None and [path.name for path in aside.iterdir()] == ["lock"]:
-        shutil.rmtree(aside)  # an empty directory that somebody made for us
+        shutil.rmtree(aside)  # it was an empty directory
         aside = None
     return aside
 
 
 def undo(home: Path) -> None:
-    """Put back the home that a restore had put aside which died before the new one had its name."""
+    """Put back the home that a restore put aside and then died before naming the new one."""
     stem = _restoring(home)
     for left in _left_by_the_dead(home.parent, stem):
         aside = _aside(home, left.name.removeprefix(stem).partition("-")[0])
@@ -305,7 +308,7 @@ def undo(home: Path) -> None:
 
 
 def _restoring(home: Path) -> str:
-    """How the name of a home begins that is being made: the time by which the one before is called, and a process follow."""
+    """How the name of a staged home begins; the time of its restore and the process id follow."""
     return f".{home.name}.restoring-"
 
 
@@ -315,9 +318,10 @@ def _aside(home: Path, now: int | str) -> Path:
 
 @contextmanager
 def _staging(place: Path, stem: str, name: str) -> Iterator[Path]:
-    """A directory of our own, gone afterwards unless it got another name; what a dead process left there goes, too."""
+    """A staging directory, removed afterwards unless it was renamed; so are those that dead processes left."""
     for left in _left_by_the_dead(place, stem):
-        if not any((left / stays).exists() for stays in STAYS):  # that is nobody's copy: it is the only one there is
+        # One that holds what `STAYS` is no mere copy: those files were moved there, and exist nowhere else.
+        if not any((left / stays).exists() for stays in STAYS):
             shutil.rmtree(left, ignore_errors=True)
     made = place / f"{stem}{name}"
     try:
@@ -331,9 +335,9 @@ def _staging(place: Path, stem: str, name: str) -> Iterator[Path]:
 
 
 def _left_by_the_dead(place: Path, stem: str) -> list[Path]:
-    """Directories of this kind whose process is gone."""
+    """Staging directories whose process is gone."""
     found: list[Path] = []
-    with suppress(FileNotFoundError, PermissionError):  # a home may lie where we may not list who else is there
+    with suppress(FileNotFoundError, PermissionError):  # we may lack the right to list the parent directory
         found = [path for path in place.iterdir() if path.name.startswith(stem)]
     numbers = {path: path.name.rpartition("-")[2] for path in found}
     return [

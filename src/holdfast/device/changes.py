@@ -1,4 +1,4 @@
-"""Word that something has changed, for any number of listeners; what it is, they look up themselves."""
+"""Tells any number of listeners that something has changed; they look up themselves what it is."""
 
 import asyncio
 
@@ -11,13 +11,13 @@ class Changes:
         self._next: asyncio.Event = asyncio.Event()
 
     def tell(self) -> None:
-        """Something has changed."""
+        """Wake all listeners."""
         self.version += 1
         changed, self._next = self._next, asyncio.Event()
         changed.set()
 
     async def wait(self, after: int) -> int:
-        """The number now, as soon as it is past this one."""
+        """Wait until the number is greater than `after`; returns it."""
         while self.version <= after:
             await self._next.wait()
         return self.version

@@ -49,22 +49,22 @@ from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.tags import shown
 from holdfast.store.world import wall_clock
 
-RECONNECT_WAIT_S = 0.5  # before an event stream that broke is opened again; doubles up to the next
+RECONNECT_WAIT_S = 0.5  # before a broken event stream is opened again; doubles up to the maximum
 RECONNECT_WAIT_MAX_S = 5.0
-SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a send that has no answer
-SEND_PATIENCE_S = 10.0  # after that it is not repeated again: a daemon that hangs lets each one wait long
+SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a send that got no answer
+SEND_PATIENCE_S = 10.0  # no repetition begins later than this: a daemon that hangs makes each one wait long
 PAGE_ROWS = 50
 
-# The home was restored, or its history pruned: what was told before cannot be gone on from.
+# The stream cannot go on from the cursor: the home was restored, or its history was pruned.
 _START_OVER = frozenset({Refusal.OTHER_LOG, Refusal.CURSOR_AHEAD, Refusal.RANGE_PRUNED})
 
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened: an entry of the device's history, whose position is `seq`, or the relay coming and going.
+    """An entry of the device's history, at position `seq`, or news about the connection to the relay, without position.
 
-    `cursor` is from where to go on after it, even if the home is restored from a backup meanwhile.
+    `cursor` is what `events` takes to go on after this event; it is safe even if the home is restored meanwhile.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Client:
-    """A way to the daemon of one home: the named one, that of HOLDFAST_HOME, or ~/.holdfast."""
+    """A connection to the daemon of one home: the one given, that of HOLDFAST_HOME, or ~/.holdfast."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Client:
         expires_at: int | None = None,
         not_before: int | None = None,
     ) -> SendAnswer:
-        """Send to a member (name, id, npub, key in hex) or a `@topic`: on disk when this returns. Times are microseconds."""
+        """Send to a member (name, id, npub, key in hex) or a `@topic`. On disk when this returns; times are microseconds."""
         optional = {
             "object_id": object_id,
             "meta": meta,
@@ -145,7 +145,7 @@ class Client:
         unapplied: bool = False,
         parked: bool = False,
     ) -> InboxPage:
-        """A page of what arrived, in the order of arrival."""
+        """A page of the messages that arrived, in the order of arrival."""
         query = {
             "after": after,
             "limit": limit,
@@ -158,7 +158,7 @@ class Client:
         return self._link.ask("GET", "/v1/inbox", InboxPage, query=query)
 
     def message(self, message: str) -> Message:
-        """The message of an id."""
+        """The message with this id."""
         return self._link.ask("GET", f"/v1/inbox/{_part(message)}", Message)
 
     def mentions(self, *, after: int = 0, limit: int = PAGE_ROWS) -> InboxPage:
@@ -174,13 +174,13 @@ class Client:
         return self._link.ask("POST", "/v1/inbox/fail", Message, body={"id": message, "error": error})
 
     def trace(self, name: str) -> dict[str, Any]:
-        """Every rung that a message has reached, with its time: a send of this home, or a message that it received."""
+        """Every step that a message has reached, with its time; for sends of this home and for messages that it received."""
         return self._link.ask("GET", f"/v1/trace/{_part(name)}", dict[str, Any])
 
     def outbox(
         self, *, status: str | None = None, to: str | None = None, after: int = -1, limit: int = PAGE_ROWS
     ) -> OutboxPage:
-        """A page of what was sent, by sequence: all of it, or of some statuses (`pending,inflight`) or one destination."""
+        """A page of sends by sequence: all, or those of some statuses (`pending,inflight`) or to one destination."""
         query = {"status": status, "to": to, "after": after, "limit": limit}
         return self._link.ask("GET", "/v1/outbox", OutboxPage, query=query)
 
@@ -196,22 +196,22 @@ class Client:
         patch: Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> Requeued:
-        """Send the content of a row that is stuck or was given up again, under a new id; the old id is retired for ever."""
+        """Send the content of a stuck or dead row again, under a new id; the old id is retired for ever."""
         optional = {"new_client_message_id": new_client_message_id, "patch": patch}
         body = {"id": name, "force": force, **{key: value for key, value in optional.items() if value is not None}}
         return self._link.ask("POST", "/v1/outbox/requeue", Requeued, body=body)
 
     def scheduled(self, *, to: str | None = None, after: str = "", limit: int = PAGE_ROWS) -> ScheduledPage:
-        """A page of the sends that wait for their time, the next first: all of them, or to one destination."""
+        """A page of scheduled sends, the next first: all, or those to one destination."""
         query = {"to": to, "after": after, "limit": limit}
         return self._link.ask("GET", "/v1/scheduled", ScheduledPage, query=query)
 
     def cancel(self, name: str) -> ScheduledSend:
-        """Take back a send that waits for its time; its id is used up. Refused once it has its place in the log."""
+        """Cancel a scheduled send; its id is used up all the same. Refused once its time has come."""
         return self._link.ask("POST", "/v1/outbox/cancel", ScheduledSend, body={"id": name})
 
     def reports(self) -> Reports:
-        """What is wrong about senders."""
+        """What is wrong about senders: holes, equivocations, lost states."""
         return self._link.ask("GET", "/v1/reports", Reports)
 
     def peers(self) -> Peers:
@@ -229,22 +229,22 @@ class Client:
         return self._link.ask("GET", "/v1/version", Version)
 
     def reload(self) -> Reloaded:
-        """Have the daemon read its settings anew."""
+        """Have the daemon read its settings again."""
         return self._link.ask("POST", "/v1/reload", Reloaded)
 
     def rotate_token(self) -> TokenRotated:
-        """Have another token made for the loopback port."""
+        """Have the daemon make a new token for its loopback port."""
         return self._link.ask("POST", "/v1/token/rotate", TokenRotated)
 
     def administer(self, verb: str, arguments: ipc_administration.Arguments) -> ipc_administration.Done:
-        """Have the daemon do something in its mesh."""
+        """Have the daemon carry out an administration verb in its mesh."""
         return self._link.ask("POST", f"/v1/administration/{_part(verb)}", ipc_administration.Done, body=arguments)
 
     def events(self, *, after: int | str | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
-        """What happens from now on, or after a cursor or a position, without end and without a gap.
+        """All events from now on, or after a cursor or a position, without end and without a gap.
 
-        A stream that breaks is opened again where it broke, as often as it takes: the daemon may restart meanwhile. If the
-        home was restored to a time before that, `other_log` is raised: what follows is not what was told so far.
+        A stream that breaks, because the daemon restarts, is opened again where it broke, as often as it takes. If the home
+        was restored to an earlier time, `other_log` is raised: its events do not follow the ones yielded so far.
         """
         cursor, wait_s = self.health().cursor if after is None else str(after), RECONNECT_WAIT_S
         while not self._stopped:
@@ -274,11 +274,11 @@ class Client:
         sender: str | None = None,
         priority: str | None = None,
     ) -> Handler | Callable[[Handler], Handler]:
-        """Let a function act on the messages that `run` finds: all, or those of a topic, sender or priority.
+        """Register a handler for the messages that `run` finds: all, or those of a topic, sender or priority.
 
-        The sender is whom the daemon knows by that name, id or key now; one that it does not know is refused at once.
-        Its success acknowledges the message. After five failures the message is parked, and shown by `inbox --parked`. It
-        may see a message again that it has acted on, if the program died in between: `message.id` stays the same.
+        The sender is resolved to a member at once, and refused if the daemon knows none of that name, id or key. A handler
+        that returns acknowledges the message. After five failures the message is parked, and shown by `inbox --parked`. If
+        the program dies before the acknowledgement, the handler sees the message again, under the same `message.id`.
         """
 
         wanted = Wanted(
@@ -294,15 +294,15 @@ class Client:
         return register if handler is None else register(handler)
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Give messages to their handlers, in the order of arrival, until `stop`; or until there is nothing left to do.
+        """Give messages to their handlers, in the order of arrival, until `stop`; with `until_idle`, until none is left.
 
-        A daemon that goes away meanwhile is waited for; one that is not there at the start is not.
+        If the daemon goes away meanwhile, this waits for it; if it is not there at the start, this raises.
         """
         cursor: str | None = self.health().cursor
         from_start = False
         while not self._stopped:
             try:
-                # Before the first look, so that nothing falls between it and the stream.
+                # Asked before the inbox is read, so that no message falls between that and the stream.
                 cursor = cursor or self.health().cursor
                 self._handlers.work_off(from_start=from_start)
                 if until_idle:
@@ -317,7 +317,7 @@ class Client:
                 time.sleep(RECONNECT_WAIT_S)
 
     def stop(self) -> None:
-        """Let `run` and `events` end; a handler that is at work is not interrupted. May be called from any thread."""
+        """End `run` and `events`, without interrupting a handler at work. May be called from any thread."""
         self._stopped = True
         self._link.interrupt()
 
@@ -326,7 +326,7 @@ class Client:
         return self._stopped
 
     def _send_again(self, request: Mapping[str, Any], name: str, lost: DaemonLost) -> SendAnswer:
-        """The answer to a send that may have been taken; whatever stays in the way of it does not say that it was not."""
+        """Repeat a send that the daemon may have taken. Only a permanent refusal says that it was not, so all else goes on."""
         problem: Exception = lost
         give_up_at = time.monotonic() + SEND_PATIENCE_S
         for wait_s in SEND_WAITS_S:
@@ -344,7 +344,7 @@ class Client:
         raise SendUnanswered(str(self._link.socket), name) from problem
 
     def _member(self, who: str) -> str:
-        """The id of the member that `inbox` finds under a name, an id or a key."""
+        """The id of the member that the daemon knows by a name, an id or a key."""
         found = self.inbox(sender=who, limit=1).messages  # refuses whom the daemon does not know
         if found:
             return found[0].sender
@@ -369,11 +369,11 @@ class Client:
                     yield Event(fields["event"], data, None if told is None else data["seq"], told)
                     fields = {}
                 else:
-                    fields = {}  # a comment, to say that it is still there
+                    fields = {}  # the end of a comment, which only keeps the connection alive
 
 
 def _hex(key: str) -> str:
-    """A public key in hex, from whatever people write for it; what is none stays what it is."""
+    """A public key in hex, from an npub or hex; any other text in lower case."""
     try:
         return keys.read_npub(key)
     except Refused:
@@ -381,5 +381,5 @@ def _hex(key: str) -> str:
 
 
 def _part(text: str) -> str:
-    """A text as one part of a path."""
+    """A text quoted as one segment of a URL's path."""
     return quote(text, safe="")

@@ -1,8 +1,8 @@
-"""The daemon: one device at work for as long as it is wanted, with its relay in reach or not.
+"""The daemon: runs one device's loops until it is stopped, whether its relay is in reach or not.
 
-It keeps a connection to the relay and makes a new one when that is lost, lets the sender and the receiver loose on it,
-releases scheduled sends, keeps the mesh's directory and its topics' keys current, and cleans up. What cannot be mended by
-trying again, a second home with the same key or a revoked member, ends it.
+It keeps a connection to the relay, on which the sender and the receiver work, releases scheduled sends, keeps the mesh's
+directory and its topics' keys current, and cleans up. What trying again cannot mend, such as a second home with the same key
+or a revoked member, ends it.
 """
 
 import asyncio
@@ -46,14 +46,16 @@ from holdfast.wire.network import Network, SystemNetwork
 from holdfast.wire.relay_socket import SocketClosed
 from holdfast.wire.transport import NetworkTransport
 
-DRAIN_S = 5.0  # for what is in flight when the daemon is to end; what is not settled then is offered again at the start
-HOUSEKEEPING_S = 60.0  # between two looks for what is too old
-PRUNE_EVERY = 60  # of those looks
-ROOM_LOOK_S = 5.0  # between two looks at how much room there is
-FIRST_LOOK_S = 5.0  # that somebody waits at most for a daemon that has just begun to see who is in its mesh
-RELEASE_POLL_S = 30.0  # a look without being woken: a clock may have been set
+DRAIN_S = (
+    5.0  # for batches in flight when the daemon stops; what is not settled then is offered again at the next start
+)
+HOUSEKEEPING_S = 60.0  # between two searches for sends that are too old
+PRUNE_EVERY = 60  # rounds of housekeeping between two that also prune
+ROOM_LOOK_S = 5.0  # between two looks at the free space
+FIRST_LOOK_S = 5.0  # that a caller waits at most for a daemon that has just started to see its mesh
+RELEASE_POLL_S = 30.0  # between two looks for due sends, even without a wake-up: the clock may have been set
 
-# Trying again does not help: somebody has to decide something.
+# Refusals that trying again cannot mend: a person has to decide something.
 FINAL = frozenset(
     {
         Refusal.REPLACED_BY_NEWER_CONNECTION,
@@ -82,27 +84,27 @@ class Ended(Exception):
 
 
 class LinkState(StrEnum):
-    """Whether the relay is in reach."""
+    """Whether the daemon is connected to its relay."""
 
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True):
-    """How the daemon stands to its relay."""
+    """The state of the daemon's connection to its relay."""
 
     link: LinkState
     since: int  # microseconds
     relay: str
     detail: str = ""  # why it is not connected
-    last_error: str | None = None  # what went wrong last, though it may be mended
+    last_error: str | None = None  # the last fault, even if it is over
     last_error_at: int | None = None
-    pending_count: int = 0  # that waited at the relay when it was met last
+    pending_count: int = 0  # messages that waited at the relay when the daemon connected last
     max_age_hours: int = MAX_AGE_HOURS
 
 
 class Daemon:
-    """A device with all its loops. `run` is its life."""
+    """A device with all its loops; `run` runs them."""
 
     def __init__(
         self,
@@ -115,10 +117,10 @@ class Daemon:
         free_bytes: FreeBytes = free_bytes,
         replay: bool = False,
     ) -> None:
-        """`network` makes all connections; `replay` fetches once more what was acknowledged before: for a home that lost its inbox.
+        """`network` makes all connections. `replay` fetches acknowledged messages once more, for a home that lost its inbox.
 
-        `reread` gives the settings as they are when somebody wants them read anew, `reloaded` hears of those that are good;
-        `free_bytes` looks at the disk.
+        `reread` returns the settings as they are on disk now, for `reload`, which calls `reloaded` with them if they are good.
+        `free_bytes` returns the free space of the disk.
         """
         membership, stands = standing(device)
         if membership is None or stands is Standing.NONE:
@@ -127,12 +129,12 @@ class Daemon:
         self.membership = membership
         self.facts = Facts(mesh=membership.mesh, member=membership.member)
         self.changes = Changes()
-        self.negotiated: Negotiated | None = None  # with the relay that was met last
+        self.negotiated: Negotiated | None = None  # features, at the last connection
         self.settings = settings or Settings()
         self._reread = reread
         self._reloaded = reloaded
         self.room = Room(device, self.settings, free_bytes=free_bytes, told=self.changes.tell)
-        self.sightings = 0  # of the mesh, as the relay has it
+        self.sightings = 0  # how often the mesh was fetched from the relay
         self._links = {"connections": 0, "disconnections": 0}
         network = network or SystemNetwork()
         self.client = RelayClient(
@@ -144,7 +146,7 @@ class Daemon:
         )
         self._directory = device.look(directories.load)
         self._keys = device.look(topic_keys.count)
-        self._seen: Mesh | None = None  # the mesh as the relay told it last
+        self._seen: Mesh | None = None  # the mesh as it was fetched last
         self._link = Link(self, network, replay=replay)
         self.sealer = Sealer(device, membership.mesh, lambda: self._directory)
         self.sender = Sender(
@@ -173,8 +175,8 @@ class Daemon:
             admit=self._admit,
             told=self.changes.tell,
         )
-        self._has_looked = False  # at its mesh, or found out that it cannot
-        self._first_look_over = asyncio.Event()  # nobody need wait for it any more
+        self._has_looked = False  # the mesh was fetched, or the relay was found not to be in reach
+        self._first_look_over = asyncio.Event()  # set by either, and when the daemon stops
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -186,12 +188,12 @@ class Daemon:
 
     @property
     def directory(self) -> Directory:
-        """The mesh as it was seen last."""
+        """The members and topics of the mesh, as they were fetched last."""
         return self._directory
 
     @property
     def counters(self) -> dict[str, int]:
-        """What has happened since the start, by name."""
+        """Counts since the start, by name: connections, sends, messages, snapshots."""
         return self._links | self.sender.counts | self.receiver.counts | self.feed.counts
 
     async def run(self) -> None:
@@ -216,11 +218,11 @@ class Daemon:
         self._stopping.set()
 
     def dismiss(self) -> None:
-        """It is about to stop: whoever waits for its first look at the mesh is told so, and waits no longer."""
+        """Refuse those who wait in `find_out` for the first look at the mesh, because the daemon is about to stop."""
         self._first_look_over.set()
 
     def reload(self) -> list[str]:
-        """Read the settings anew and work by them from now on; says which have changed. Bad ones are refused, and change nothing."""
+        """Read the settings again and use them; returns the names of those that changed. Invalid settings are refused."""
         if self._reread is None:
             raise Refused(Refusal.NOT_FOUND, "this daemon was started without settings that could be read anew")
         try:
@@ -238,25 +240,25 @@ class Daemon:
         return changed(before, found)
 
     def wake(self) -> None:
-        """Something was written that the loops have to look at."""
+        """Wake all loops, after something was written that they have to look at."""
         self.sender.wake()
         self.feed.wake()
         self._release_woken.set()
         self.changes.tell()
 
     async def do(self, request: Callable[[Transaction], T]) -> T:
-        """Have something written, and let the loops know."""
+        """Run a write transaction, then wake the loops; returns the request's result."""
         answer = await self.device.do_soon(request)
         self.wake()
         return answer
 
     def look(self, query: Callable[[Transaction], T]) -> T:
-        """Read something, as one moment sees it."""
+        """Run a query in one read transaction."""
         return self.device.look(query)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Administer the mesh, one at a time. Raises Unreachable while the relay is not known to be there."""
+        """A session to administer the mesh, one at a time. Raises Unreachable while the relay is not connected."""
         if self._state.link is not LinkState.CONNECTED:
             await self.find_out()
         if self._state.link is not LinkState.CONNECTED:
@@ -266,7 +268,8 @@ class Daemon:
             session = Session(self.device, self.client, publisher, self.membership, self._seen)
             try:
                 await own_key.settle(self.device, self.client, publisher, self.membership.mesh)
-                await session.refresh()  # first of all: whoever asks who is there must not wait for what was put off
+                # First of all: a caller who asks for the members must not wait for administration that was put off.
+                await session.refresh()
                 self.sightings += 1
                 await publisher.heal(self.membership.mesh)
                 if publisher.healed:
@@ -277,7 +280,7 @@ class Daemon:
                 self.learned(session.mesh)
 
     async def find_out(self) -> bool:
-        """Whoever has just begun knows nobody yet, and whether the relay is there: wait for that a moment. Says whether it was so."""
+        """Wait a moment for the first look at the mesh after the start; returns whether there was any need to wait."""
         if self._has_looked:
             return False
         await _sleep(self._first_look_over, FIRST_LOOK_S)
@@ -290,13 +293,13 @@ class Daemon:
         self._first_look_over.set()
 
     async def settle_key(self) -> None:
-        """Before the relay is met: if a rotation got no answer, find out by which key it knows us."""
+        """Before connecting: if a key rotation got no answer, find out by which key the relay knows this member."""
         async with self._administration:
             publisher = Publisher(self.device, self.client, self.membership.relay_pubkey)
             await own_key.settle(self.device, self.client, publisher, self.membership.mesh)
 
     async def heal(self) -> None:
-        """Before anything is sealed: offer administration that waits, such as keys that a restored relay has forgotten."""
+        """Offer waiting administration before anything is sealed: a restored relay may have forgotten topic keys."""
         async with self._administration:
             await Publisher(self.device, self.client, self.membership.relay_pubkey).heal(self.membership.mesh)
 
@@ -308,7 +311,7 @@ class Daemon:
             await session.ask(administration.admit_author(author.secret, mesh, member, aux))
 
     async def committed(self, doubt: Doubt) -> tuple[RelayWord, Committed | None]:
-        """Ask the relay whether it has a send that somebody wants to retire."""
+        """Ask the relay whether it has a send that is to be requeued; returns its word, and its ids for the send."""
         try:
             found = await self.client.committed(self.membership.mesh, doubt.client_message_id)
         except (Unreachable, Refused):
@@ -322,25 +325,25 @@ class Daemon:
         return RelayWord.COMMITTED, known
 
     def learned(self, seen: Mesh | None = None) -> None:
-        """The directory or the keys of topics may have changed in the database: by the mesh as it was just `seen`."""
+        """Reload directory and topic keys from the database, after the mesh was `seen`; wakes the sender if they changed."""
         is_same = seen is not None and seen is self._seen
         known = self._directory if is_same else self.device.look(directories.load)
         keys = self.device.look(topic_keys.count)
         self._seen = seen
         self._looked()
         if (known, keys) == (self._directory, self._keys):
-            return  # nothing that could not be sealed can be now
+            return  # what could not be sealed before cannot be sealed now, either
         self._directory, self._keys = known, keys
         self.sender.keys_came()
         self.changes.tell()
 
     def connected(self, pending_count: int, max_age_hours: int) -> None:
-        """The relay is there and knows us."""
+        """Note that the relay is connected and knows this member."""
         self._links["connections"] += 1
         self._set(LinkState.CONNECTED, pending_count=pending_count, max_age_hours=max_age_hours)
 
     def _troubled(self, what: str) -> None:
-        """Remember what went wrong for whoever looks later."""
+        """Keep a fault for health reports."""
         self._state = msgspec.structs.replace(self._state, last_error=what, last_error_at=self.device.clock())
 
     def _disconnected(self, detail: str) -> None:
@@ -360,7 +363,7 @@ class Daemon:
         self.changes.tell()
 
     async def _stay_linked(self) -> None:
-        """Meet the relay, and again whenever that ends."""
+        """Connect to the relay, and again whenever the connection ends."""
         attempts = 0
         while True:
             try:
@@ -387,7 +390,7 @@ class Daemon:
             await asyncio.sleep(wait / SECOND)
 
     async def _release(self) -> None:
-        """Give scheduled sends their sequence when their time comes."""
+        """Move scheduled sends into the operation log when their time comes."""
         device = self.device
         while True:
             self._release_woken.clear()
@@ -399,13 +402,13 @@ class Daemon:
             await _sleep(self._release_woken, max(min(wait_s, RELEASE_POLL_S), 0.0))
 
     async def _watch_room(self) -> None:
-        """Notice that it gets tight, or better, though nobody sends."""
+        """Notice that free space gets short, or is back, even while nothing is sent."""
         while True:
             self.room.look()
             await asyncio.sleep(ROOM_LOOK_S)
 
     async def _keep_house(self) -> None:
-        """Give up what is too old, and drop what need not be kept, in bounded steps."""
+        """Give up sends that are too old and prune what need not be kept, in bounded steps."""
         device, rounds = self.device, 0
         while True:
             while await self.sender.age_out():
@@ -420,7 +423,7 @@ class Daemon:
             await asyncio.sleep(HOUSEKEEPING_S)
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do some work, and again after a fault that may pass."""
+        """Run a loop, and again after a temporary fault of the store."""
         attempts = 0
         while True:
             try:

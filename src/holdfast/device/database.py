@@ -1,4 +1,4 @@
-"""The device's database: its schema, and what opening it means."""
+"""The device's database: its schema, how it is opened, copied and restored."""
 
 import os
 import secrets
@@ -31,7 +31,7 @@ SCHEMA = Schema(
 
 
 def prepare(engine: Engine, clock: Clock, random: Random) -> None:
-    """Make an open database fit to be a device's: ours, up to date, with a log id and an epoch of its own."""
+    """Prepare an open database for a device: check that it is ours, migrate it, give it a log id and an epoch."""
     migrations.current(engine, SCHEMA)  # refuses what is not ours before anything is touched
     engine.prepare()
     migrations.migrate(engine, SCHEMA, clock)
@@ -41,12 +41,12 @@ def prepare(engine: Engine, clock: Clock, random: Random) -> None:
 
 
 def open_to_read(path: str | os.PathLike[str]) -> SqliteEngine:
-    """Open a device's database without the power to change it."""
+    """Open a device's database read-only."""
     return migrations.open_to_read(path, SCHEMA)
 
 
 def back_up(engine: SqliteEngine, path: Path) -> None:
-    """Copy the database into a new file, marked as a copy; the name appears only when the copy is whole."""
+    """Copy the database into a new file that is marked as a backup, and gets its name only when it is whole."""
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         engine.backup(partial)
@@ -63,9 +63,9 @@ def back_up(engine: SqliteEngine, path: Path) -> None:
 
 
 def restore(backup: Path, path: Path) -> None:
-    """Put a copy of a backup where a log was, or is to be. The place must be free; what a dead log left beside it goes.
+    """Copy a backup to `path`, where no log may be; the journal files of one that was there are removed.
 
-    Opening it as a log then takes a new epoch, because a backup is marked.
+    The copy takes a new epoch when it is opened as a log, because a backup is marked.
     """
     if path.exists():
         raise faults.FileThere(str(path))

@@ -1,4 +1,4 @@
-"""A device at work: one home entered, its key at hand, its database open. Whoever has one is alone in that home."""
+"""A device at work: its home is locked, its key is loaded, its database is open. There is one per home at a time."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Device:
-    """What a home can do: remember, look up, sign."""
+    """One home's database and keys."""
 
     def __init__(
         self,
@@ -43,39 +43,39 @@ class Device:
         self.epoch = self.look(operations.epoch)
 
     def do(self, request: Callable[[Transaction], T]) -> T:
-        """Have something written: on disk when this returns."""
+        """Run a write transaction; it is on disk when this returns."""
         answer: T = self._writer.ask(request)
         return answer
 
     async def do_soon(self, request: Callable[[Transaction], T]) -> T:
-        """The same for an event loop: what several ask for in one moment shares a commit, and nobody else waits for it."""
+        """The same without blocking the event loop; requests of one moment share a commit."""
         answer: T = await self._writer.ask_soon(request)
         return answer
 
     def look(self, query: Callable[[Transaction], T]) -> T:
-        """Read something, as one moment sees it."""
+        """Run a query in one read transaction."""
         with self._engine.read() as transaction:
             return query(transaction)
 
     async def take_new_epoch(self) -> None:
-        """Be another sender from now on: the relay has seen sends of this epoch that the log does not know."""
+        """Go on as another sender, because the relay has sends of this epoch that the log does not know."""
         self.epoch = await self.do_soon(lambda tx: operations.renew_epoch(tx, self.clock(), self.random))
 
     def take_key(self, secret: bytes) -> None:
-        """Be this key from now on; those before go on opening what was sealed to them."""
+        """Use this member key from now on; the earlier keys still open what was sealed to them."""
         self._take_key(secret, self.home, self.clock())
 
     def secret_of(self, pubkey: str) -> bytes | None:
-        """The secret half of a key that is this member's, or was."""
+        """The secret of a public key that is or was this member's."""
         return self._secrets.get(pubkey)
 
     @property
     def secrets(self) -> tuple[bytes, ...]:
-        """Every key that may open something: the one in use, then those before."""
+        """All secrets that may open something: the one in use, then the earlier ones."""
         return tuple(self._secrets.values())
 
     def drop_expired_keys(self) -> int:
-        """Forget the old keys whose time is over; says how many."""
+        """Delete the earlier keys whose time is over; returns how many."""
         dropped = member_keys.drop_expired(self.home, self.clock())
         if dropped:
             self.take_key(self.secret)
@@ -107,14 +107,14 @@ def at_work(
     later: Later | None = None,
     open_engine: Callable[[Path], SqliteEngine] = SqliteEngine,
 ) -> Iterator[Device]:
-    """Enter a home and open what is in it; `create` makes a new home where there is none.
+    """Lock a home and open its database and key; `create` makes a new home where there is none.
 
-    `threaded` gives the writer a thread, so that an event loop need not wait for the disk; `later` has it run on the loop, a
-    moment from now. `open_engine` opens the database at its path.
+    `threaded` gives the writer a thread, so that the event loop need not wait for the disk. `later` schedules the writer on
+    the loop instead. `open_engine` opens the database.
     """
     with home.entered(create=create, wait_s=wait_s):
         secret = home.secret(random)
-        home.membership()  # a damaged home is refused before anything in it is touched
+        home.membership()  # refuses a damaged home before anything in it is touched
         engine = open_engine(home.database)
         try:
             database.prepare(engine, clock, random)

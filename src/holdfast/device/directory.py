@@ -1,7 +1,7 @@
-"""What a device knows of its mesh: members with all their keys, and topics with the epoch of their key.
+"""The directory of a mesh: its members with all their keys, and its topics with their key epochs.
 
-It is what the relay said last, kept in the device's database, so that a message can be addressed, sealed and recognised
-while the relay is away.
+It is what the relay said last, kept in the device's database, so that messages can be addressed, sealed and recognised while
+the relay is away.
 """
 
 from collections.abc import Iterable, Mapping
@@ -39,7 +39,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class KnownKey(msgspec.Struct, frozen=True):
-    """A key that is or was a member's (microseconds)."""
+    """A key that is or was a member's; times are microseconds."""
 
     pubkey: str
     member: str
@@ -56,7 +56,7 @@ class KnownTopic(msgspec.Struct, frozen=True):
 
 
 class Directory:
-    """A mesh as it was seen last. Never changes; a newer one replaces it."""
+    """A mesh as it was seen last. Immutable: a newer directory replaces it."""
 
     def __init__(
         self, members: Iterable[Known] = (), member_keys: Iterable[KnownKey] = (), topics: Iterable[KnownTopic] = ()
@@ -77,7 +77,7 @@ class Directory:
 
     def resolve(self, to: str) -> tuple[str, str]:
         """The destination that a person means: `@topic`, or a member's name, id, npub or key in hex, past keys included."""
-        found = self._resolved.get(to)  # every send asks, and most go to the same few
+        found = self._resolved.get(to)  # cached: every send asks, and most go to the same few destinations
         if found is None:
             found = self._resolve(to)
             if len(self._resolved) < RESOLVED_MAX:
@@ -98,19 +98,19 @@ class Directory:
         raise _unknown(f"no member is called {shown(to)}" if self.members else _NEVER_SEEN)
 
     def member_of(self, pubkey: str) -> str | None:
-        """Whose key this is or was."""
+        """The member whose key this is or was."""
         found = self.keys.get(pubkey)
         return None if found is None else found.member
 
     def sealing_key_of(self, member: str) -> str | None:
-        """The key to seal to: a member's current one, else the last it had, for it is the relay's to say that it is gone."""
+        """The key to seal to: the member's current one, else its last, since only the relay may say that a member is gone."""
         known = self.members.get(member)
         if known is not None and known.pubkey is not None:
             return known.pubkey
         return next((found.pubkey for found in self.keys.values() if found.member == member), None)
 
     def name_of(self, member: str) -> str:
-        """What people call a member."""
+        """The name of a member."""
         known = self.members.get(member)
         return member if known is None else known.name
 
@@ -130,7 +130,7 @@ _NEVER_SEEN = "this home has not seen its mesh yet; let it meet its relay once"
 
 
 def load(transaction: Transaction) -> Directory:
-    """The directory as it is kept."""
+    """The directory in the database."""
     return Directory(
         (Known(*row) for row in transaction.rows(_SQL["members"])),
         (KnownKey(*row) for row in transaction.rows(_SQL["keys"])),
@@ -139,7 +139,7 @@ def load(transaction: Transaction) -> Directory:
 
 
 def replace(transaction: Transaction, mesh: Mesh) -> Directory:
-    """Keep a mesh as the relay shows it now; written only if it differs."""
+    """Replace the directory in the database by the mesh as the relay shows it, if that differs; returns it."""
     seen = seen_in(mesh)
     if load(transaction) == seen:
         return seen
@@ -163,7 +163,7 @@ def seen_in(mesh: Mesh) -> Directory:
         KnownKey(key.pubkey, member.member, key.since, key.until) for member in mesh.members for key in member.keys
     ]
     named = {key.pubkey for key in found}
-    # A relay that does not list keys still shows each member's current one.
+    # A relay that does not list keys still names each member's current one.
     found += [
         KnownKey(member.pubkey, member.member, 0, None)
         for member in mesh.members
@@ -178,7 +178,7 @@ def seen_in(mesh: Mesh) -> Directory:
 
 
 def _hex(who: str) -> str:
-    """A key in hex, however it was written; any other text as it is."""
+    """A public key in hex, from an npub or hex; any other text unchanged."""
     try:
         return keys.read_npub(who)
     except Refused:

@@ -1,4 +1,4 @@
-"""What others signed and this device keeps: messages that arrived, what was in them, and receipts. A changed byte shows."""
+"""Checks that the events and message contents which this device keeps of others are still what was signed and opened."""
 
 import hashlib
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ PAGE_ROWS = 100  # events that one read transaction of a long walk takes
 
 
 def content_digest(object_id: bytes, meta: bytes | None, body: bytes) -> bytes:
-    """By which a message's content is known for what was opened."""
+    """The digest that is kept with a message, to notice a change of its content."""
     told = b"\0" if meta is None else b"\1" + len(meta).to_bytes(4, "big") + meta
     return hashlib.sha256(object_id + told + body).digest()
 

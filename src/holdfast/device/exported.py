@@ -1,6 +1,7 @@
 """The tables of the device that are exported. `python -m holdfast.device.exported PATH` is the process that reads them.
 
-A row's position is that of the history entry which made it. What was sealed, or was to be, is a payload.
+The position of a row is that of the history entry which made it. Columns with sealed content, or content that was to be
+sealed, are payloads.
 """
 
 from pathlib import Path
@@ -125,7 +126,7 @@ EXPORTED: dict[str, Table] = {
                 pa.field("payload", TEXT, metadata=PAYLOAD),
             ]
         ),
-        # What the history has not been told of yet has no position, and is not here.
+        # A hook event whose history entry is not written yet has no position, and is left out.
         source="""(
             SELECT history.seq AS seq, hook_outbox.*
             FROM history JOIN hooks.hook_outbox AS hook_outbox ON hook_outbox.event_id = lower(hex(history.event_id))
@@ -136,8 +137,8 @@ EXPORTED: dict[str, Table] = {
 
 
 def _open(path: str) -> SqliteEngine:
-    """The device's database, and beside it that of agent hooks: its rows have the positions of the history's entries."""
-    open_to_read(path).close()  # refuses what is not ours
+    """Open the device's database with that of agent hooks attached: its rows are positioned by the device's history."""
+    open_to_read(path).close()  # refuses a database that is not a device's
     return SqliteEngine(path, read_only=True, beside=(str(Path(path).with_name(HOOKS_NAME)), "hooks"))
 
 
