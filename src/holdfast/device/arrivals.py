@@ -280,7 +280,7 @@ def _line(ruling: _Ruling) -> Receipted:
 
 
 def _owed_again(transaction: Transaction, arrival: Arrival) -> list[Receipted]:
-    """The receipt line of a message that came again, if its receipt failed: a restored relay refuses one for a lost message."""
+    """The receipt line of a message that came again, if its receipt failed, as it does at a relay that lost the message."""
     event_id, log_id = bytes.fromhex(arrival.event.id), arrival.log_id
     found = transaction.rows(_SQL["receipt_in_vain"], {"event_id": event_id, "log_id": log_id})
     return [line for (blob,) in found for line in receipts.decode(blob) if line.message_id == arrival.event.id]

@@ -326,7 +326,7 @@ class Client:
         return self._stopped
 
     def _send_again(self, request: Mapping[str, Any], name: str, lost: DaemonLost) -> SendAnswer:
-        """Repeat a send that the daemon may have taken. Only a permanent refusal says that it was not, so all else goes on."""
+        """Repeat a send that the daemon may have taken, until it answers; only a permanent refusal proves that it was not."""
         problem: Exception = lost
         give_up_at = time.monotonic() + SEND_PATIENCE_S
         for wait_s in SEND_WAITS_S:

@@ -178,7 +178,7 @@ def seen_in(mesh: Mesh) -> Directory:
 
 
 def _hex(who: str) -> str:
-    """A public key in hex, from an npub or hex; any other text unchanged."""
+    """A public key in hex, from an npub or hex; any other text in lower case."""
     try:
         return keys.read_npub(who)
     except Refused:

@@ -1,4 +1,4 @@
-"""A program's way to the documents of a home, through its daemon.
+"""`holdfast.FeedClient`: reads and edits the documents of a home through its daemon.
 
 with holdfast.FeedClient() as notes:
     notes.put("shopping", "milk")
@@ -23,20 +23,20 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Something that happened to a document: `outcome` is edited, applied, conflict, resolved or deleted."""
 
     seq: int
-    cursor: str  # from where to go on after it
+    cursor: str  # for `changes`, to go on after this one
     outcome: str
     document: Document
 
 
 class FeedClient(Client):
-    """A way to the daemon of one home, and the documents there."""
+    """A connection to the daemon of one home, with its documents."""
 
     def feed(self) -> Feed:
-        """How it stands with the documents."""
+        """The author, the number of documents, and the state of each relay."""
         return self._link.ask("GET", "/v1/feed", Feed)
 
     def init(self, member: str | None = None) -> AuthorView:
-        """Have an author here: a new one, or the one whose key this member has shared."""
+        """Give this home an author: a new one, or the one whose key this member has shared."""
         asked = {} if member is None else {"from": member}
         return self._link.ask("POST", "/v1/feed/init", AuthorView, body=asked)
 
@@ -49,7 +49,7 @@ class FeedClient(Client):
         return self._link.ask("POST", "/v1/feed/relays", Added, body={"relay": relay})
 
     def put(self, name: str, body: str, *, seen: Sequence[str] | None = None) -> Document:
-        """Make or change a document: on disk when this returns."""
+        """Make or change a document. On disk when this returns."""
         return self._edit("put", {"name": name, "body": body}, seen)
 
     def delete(self, name: str, *, seen: Sequence[str] | None = None) -> Document:
@@ -65,7 +65,7 @@ class FeedClient(Client):
         delete: bool = False,
         seen: Sequence[str] | None = None,
     ) -> Document:
-        """End a conflict with a text, with one of the versions, or with the deletion."""
+        """End a conflict with a text, with one of the versions, or by deleting the document."""
         given = {"body": body, "keep": keep, "delete": delete or None}
         chosen = {option: value for option, value in given.items() if value is not None}
         return self._edit("resolve", {"name": name, **chosen}, seen)
@@ -86,7 +86,7 @@ class FeedClient(Client):
         return self._link.ask("GET", f"/v1/feed/history/{quote(name, safe='')}", Versions).versions
 
     def changes(self, *, after: int | str | None = None) -> Iterator[Change]:
-        """What happens to documents, from now on or after a cursor or a position; each as the document is by then."""
+        """Changes of documents from now on, or after a cursor or a position; each comes with the document as it is now."""
         for event in self.events(after=after, kinds=(Kind.SNAPSHOT, Kind.COMPACTED)):
             if event.seq is None or event.cursor is None:
                 continue
@@ -94,7 +94,7 @@ class FeedClient(Client):
                 yield Change(seq=event.seq, cursor=event.cursor, outcome=event.data["reason"], document=found)
 
     def _of_version(self, event_id: str) -> Document | None:
-        """The document of a version; None if so much came since that this one is no longer kept."""
+        """The document that a version belongs to; None if the version is no longer kept."""
         try:
             return self._link.ask("GET", f"/v1/feed/versions/{event_id}", Document)
         except Refused as refused:

@@ -1,7 +1,8 @@
-"""What a home knows of its author's documents, inside a transaction: edits, snapshots that come, and what that makes of them.
+"""An author's documents in a home, inside a transaction: edits made here, and snapshots that relays bring.
 
-An edit knows of everything that is known here. What comes is applied if it knew of everything, ignored if something here
-knew of it, and a conflict otherwise; nothing that a person wrote is ever overwritten by something that did not know of it.
+The clock of an edit made here dominates everything known here. A snapshot that comes is applied if it dominates all versions
+known here, ignored if one of them dominates it, and a conflict otherwise. So nothing that a person wrote is ever replaced by
+an edit that did not know of it.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,8 +28,8 @@ from holdfast.store.world import Random
 SQL = Statements(__package__, "feed_documents.sql")
 
 FEED = "feed"  # the destination kind of snapshots; its ref in the history is the author, in the operation log the relay
-VERSIONS_KEPT = 10  # of a document, that something newer replaced
-SEEN_CHARACTERS_MIN = 8  # of a version's id, of which the beginning will do
+VERSIONS_KEPT = 10  # superseded versions of one document
+SEEN_CHARACTERS_MIN = 8  # of a version's id, of which a caller may give the beginning
 
 CURRENT, _GONE = "current", "gone"
 
@@ -40,12 +41,12 @@ class Writer(msgspec.Struct, frozen=True):
     device: str  # the home's public key
 
     def device_id(self, transaction: Transaction) -> str:
-        """How edits are counted here now."""
+        """The device id under which this home counts its edits in clocks; another one after each new epoch."""
         return document.device_id(self.author.pubkey, self.device, operations.epoch(transaction))
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person wants of a document: a text, or None for its deletion. `seen` are the versions it was decided on."""
+    """A change that a person wants: the new text, or None to delete. `seen` are the ids of the versions it replaces."""
 
     name: str
     body: str | None
@@ -53,7 +54,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Edited(msgspec.Struct, frozen=True):
-    """A snapshot that was made here; None where nothing was to be changed."""
+    """The result of an edit; `event` is None if nothing had to be changed."""
 
     event_id: bytes
     d: str
@@ -61,7 +62,7 @@ class Edited(msgspec.Struct, frozen=True):
 
 
 class Arrived(msgspec.Struct, frozen=True):
-    """A snapshot that somebody signed, as it came."""
+    """A signed snapshot: decoded, what it says, and its bytes."""
 
     event: Event
     said: Snapshot
@@ -73,7 +74,7 @@ class Arrived(msgspec.Struct, frozen=True):
 
 
 class _Standing(msgspec.Struct, frozen=True):
-    """What is known of a document that counts."""
+    """The versions of a document that others are judged by: the current ones, and those that `give_up` marked as gone."""
 
     current: tuple[Version, ...]
     gone: tuple[Version, ...]
@@ -88,7 +89,7 @@ class _Standing(msgspec.Struct, frozen=True):
 
 
 def read_arrived(raw: bytes, author: str) -> Arrived:
-    """A snapshot of an author's document in a relay's bytes; refuses what is none, or not signed by the author."""
+    """Decode and verify a snapshot that a relay brought; refuses one that is not a document signed by this author."""
     event = decode(raw)
     if event.pubkey != author or event.kind != document.DOCUMENT_KIND:
         raise Refused(Refusal.KIND_UNSUPPORTED, f"event {event.id} is no document of this author")
@@ -97,13 +98,13 @@ def read_arrived(raw: bytes, author: str) -> Arrived:
 
 
 def read_kept(raw: bytes) -> Arrived:
-    """A snapshot that was looked at before it was kept here."""
+    """Decode a snapshot that was verified before it was kept here."""
     event = decode(raw)
     return Arrived(event, snapshot.from_event(event), raw)
 
 
 def put(transaction: Transaction, now: int, random: Random, writer: Writer, edit: Edit) -> Edited:
-    """Change, make or delete a document that is not in conflict."""
+    """Make, change or delete a document; refuses one in conflict."""
     document.check_name(edit.name)
     d = document.document_id(writer.author.secret, edit.name)
     known = _standing(transaction, d)
@@ -122,7 +123,7 @@ def put(transaction: Transaction, now: int, random: Random, writer: Writer, edit
 
 
 def resolve(transaction: Transaction, now: int, random: Random, writer: Writer, edit: Edit) -> Edited:
-    """End a conflict: the text, or the deletion, takes the place of all versions that stand side by side."""
+    """End a conflict: the text, or the deletion, supersedes all current versions."""
     document.check_name(edit.name)
     known = _standing(transaction, document.document_id(writer.author.secret, edit.name))
     if not known.current:
@@ -134,7 +135,7 @@ def resolve(transaction: Transaction, now: int, random: Random, writer: Writer, 
 
 
 def apply(transaction: Transaction, now: int, author: Author, arrived: Sequence[Arrived]) -> list[Ruling | None]:
-    """What came, one after the other; None where it was known already."""
+    """Apply snapshots in order; returns the ruling on each, None for one that is known already."""
     wanted = sorted({(one.event_id,) for one in arrived})
     known = {event_id for (event_id,) in transaction.lookup(SQL["known"], ("event_id",), wanted)}
     rulings: list[Ruling | None] = []
@@ -149,7 +150,7 @@ def apply(transaction: Transaction, now: int, author: Author, arrived: Sequence[
 
 
 def is_ahead(transaction: Transaction, writer: Writer, arrived: Iterable[Arrived]) -> bool:
-    """Whether something came that was made here and is not known here: then this home has gone back in time."""
+    """Whether a snapshot has edits of this home that this home does not know: then the home went back in time."""
     own = writer.device_id(transaction)
     for one in arrived:
         counter = dict(one.said.clock.entries).get(own, 0)
@@ -161,15 +162,15 @@ def is_ahead(transaction: Transaction, writer: Writer, arrived: Iterable[Arrived
 
 
 def unsent(transaction: Transaction, relay: str) -> list[bytes]:
-    """Edits made here that are current, and that a relay is not known to have."""
+    """The ids of current edits made here that a relay is not known to have."""
     return [event_id for (event_id,) in transaction.rows(SQL["unsent"], {"relay": relay})]
 
 
 def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer, event_id: bytes) -> Edited | None:
-    """Say the same once more, as a new edit: under the counter that this home has now, and dated now.
+    """Write an edit of this home once more, with its present device id and date.
 
-    Nothing, if something has taken its place meanwhile; it may even be trimmed, and still wait in the log. If its clock is
-    full, it is said under another name.
+    None if the edit is no longer current; it may even be trimmed, and still wait in the log. If the document's clock is full,
+    the text is written to a document of its own.
     """
     kept = transaction.rows(SQL["event_of"], {"event_id": event_id})
     if not kept:
@@ -192,9 +193,9 @@ def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer
 def _write_beside(
     transaction: Transaction, now: int, random: Random, writer: Writer, edit: Edit, event_id: bytes
 ) -> Edited | None:
-    """Keep an edit for which its document's clock has no place as a document of its own, once.
+    """Write an edit whose document has a full clock to a document of its own, unless that was done before.
 
-    Under its old counter it could be taken for an edit that this home forgot, and be hidden by what came after that one.
+    Under its old counter it could be mistaken for an edit that this home forgot, and be hidden by that edit's successors.
     """
     ending = f" ({event_id.hex()[:SEEN_CHARACTERS_MIN]})"
     name = edit.name[: document.NAME_CHARACTERS_MAX - len(ending)] + ending
@@ -205,7 +206,7 @@ def _write_beside(
 
 
 def give_up(transaction: Transaction, now: int, author: Author, event_id: bytes, seq: int) -> bool:
-    """A relay knows that a version is dominated and has forgotten by what: it was deleted, long ago. Says whether that is news."""
+    """Mark a version as gone, since a deletion that a relay has forgotten dominates it; returns whether it was current."""
     if not transaction.run(SQL["give_up"], {"event_id": event_id}):
         return False
     ((d,),) = transaction.rows(SQL["document_of"], {"event_id": event_id})
@@ -238,7 +239,7 @@ def _standing(transaction: Transaction, d: str) -> _Standing:
 
 
 def _check_readable(transaction: Transaction, author: Author, known: _Standing, edit: Edit) -> None:
-    """Refuse to take the place of what nobody can have read here, or of something else than was decided on."""
+    """Refuse an edit that would replace versions other than those it names, or one that cannot be read here."""
     current = {version.event_id.hex() for version in known.current}
     if edit.seen is not None and {_meant(seen, current) for seen in edit.seen} != current:
         raise Refused(Refusal.DOCUMENT_CHANGED, f"document {edit.name} is not what was seen")
@@ -250,19 +251,19 @@ def _check_readable(transaction: Transaction, author: Author, known: _Standing, 
 
 
 def _meant(seen: str, current: Iterable[str]) -> str | None:
-    """Which version an id, or the beginning of one, names; None if that is none, or not the only one."""
+    """The one version whose id begins like this; None if there is none, or more than one."""
     found = [event_id for event_id in current if event_id.startswith(seen)]
     return found[0] if len(found) == 1 and len(seen) >= SEEN_CHARACTERS_MIN else None
 
 
 def _opened(transaction: Transaction, author: Author, version: Version) -> Content | None:
-    """What a version says; None if it cannot be read here."""
+    """The content of a version; None if it cannot be opened here."""
     ((raw, d),) = transaction.rows(SQL["event_of"], {"event_id": version.event_id})
     return open_event(author, decode(raw), d)
 
 
 def open_event(author: Author, event: Event, d: str) -> Content | None:
-    """What a snapshot holds, if it can be opened here."""
+    """The content of a snapshot; None if it cannot be opened here."""
     try:
         return document.open_content(author.sealing_key, author.secret, event, d)
     except Refused:
@@ -292,23 +293,23 @@ def _write(
 
 
 def has_twin(transaction: Transaction, author: Author, arrived: Iterable[Arrived]) -> bool:
-    """Whether something came that is not known, and something else is known under its very clock."""
+    """Whether a snapshot came that is not known here, while another one with the same clock is."""
     return any([one] != _without_twin(transaction, author, one) for one in arrived)
 
 
 def _without_twin(transaction: Transaction, author: Author, arrived: Arrived) -> list[Arrived]:
-    """What to apply for a snapshot: itself; if another is known that has its very clock, both set apart, as far as they count."""
+    """The snapshots to apply for one: itself, or if another one here has the same clock, both with clocks set apart."""
     said = arrived.said
     same: dict[str, Value] = {"d": said.d, "clock": write_clock(said.clock), "event_id": arrived.event_id}
     twins = transaction.rows(SQL["twins"], same)
-    is_full = len(said.clock.entries) == DEVICES_MAX  # then there is no place for a counter of its own
+    is_full = len(said.clock.entries) == DEVICES_MAX  # no entry is left by which to set it apart
     if not twins or is_full or _is_known(transaction, arrived):
         return [arrived]
     known = _standing(transaction, said.d).clocks
     both = (*(read_kept(raw) for raw, status in twins if status == CURRENT), arrived)
     apart = [_apart(author, one) for one in both]
     if any(clock == apart[-1].said.clock or dominates(clock, apart[-1].said.clock) for clock in known):
-        return [arrived]  # that was done before
+        return [arrived]  # both were set apart before
     return apart
 
 
@@ -345,7 +346,7 @@ def _keep(
     *,
     is_own: bool,
 ) -> None:
-    """Write a version down that is current now, and what it takes the place of."""
+    """Store a version as current, and mark those that it supersedes."""
     said = arrived.said
     transaction.run(
         SQL["keep_snapshot"],
@@ -371,7 +372,7 @@ def _keep(
 
 
 def _draft(author: Author, arrived: Arrived, outcome: Outcome) -> Draft:
-    """A device's history tells of snapshots as a relay's does, and what each has made of its document."""
+    """The history entry of a snapshot: as in a relay's history, with the outcome for its document as reason."""
     return Draft(
         kind=Kind.SNAPSHOT,
         destination_kind=FEED,

@@ -1,7 +1,7 @@
-"""An author's documents at one relay: its state first, then what changes it, and only then what it lacks is offered to it.
+"""Syncs an author's documents with one relay: fetches its state, then its changes, and only then offers what it lacks.
 
-A meeting lasts as long as its connection. What comes is looked at before it is believed, and is on disk with the position
-it came from before anything else happens. The relay's log may be another than the last time: then its state is fetched anew.
+Snapshots are verified before they are applied, and are on disk together with the relay's position before anything else
+happens. If the relay has another log than the last time, its state is fetched anew.
 """
 
 import asyncio
@@ -31,34 +31,34 @@ from holdfast.wire.client import Information, Said, SnapshotYes
 from holdfast.wire.feed_frames import CaughtUp, Changed, Compacted, Denied, Frame, Held, State
 from holdfast.wire.relay_socket import SocketClosed
 
-FRAMES_AT_ONCE = 200  # that share one transaction
+FRAMES_AT_ONCE = 200  # frames that share one transaction
 READ_AT_ONCE = 20  # snapshots that are verified before others get their turn on the event loop
-ANSWER_TIMEOUT_S = 15.0  # for the relay's next word while its state is fetched, and to what is offered
-POLL_S = 5.0  # a look for what is to be offered without being woken
+ANSWER_TIMEOUT_S = 15.0  # for the relay's next frame while catching up, and for its answer to an offer
+POLL_S = 5.0  # between two looks for something to offer, even without a wake-up
 
-# From here the changes cannot be had; the state can.
+# The relay cannot replay changes from our position, but its state can be fetched.
 _START_OVER = frozenset({Refusal.CURSOR_EXPIRED, Refusal.CURSOR_AHEAD})
 
 _log = structlog.get_logger(__name__)
 
 
 class Conversation(Protocol):
-    """A connection to a relay that has shown the author's key."""
+    """A connection to a relay, authenticated with the author's key."""
 
     async def information(self) -> Information:
-        """Who the relay is; asked on a connection that is open, so that it cannot be another one by then."""
+        """Who the relay is; asked on the open connection, so that no other relay can answer."""
 
     async def ask_state(self, author: str, kind: int) -> None:
-        """Ask for what is current."""
+        """Ask for the current snapshots."""
 
     async def ask_changes(self, author: str, kind: int, since: int) -> None:
-        """Ask for what was accepted behind a position, and for what follows."""
+        """Ask for the snapshots accepted after a position, and for all that follow."""
 
     async def receive(self, most: int) -> list[Frame]:
-        """What has come, at least one frame."""
+        """The frames that have come; waits for at least one."""
 
     async def publish(self, events: Sequence[bytes]) -> list[Said]:
-        """Offer snapshots; an answer each."""
+        """Offer snapshots; returns an answer to each."""
 
 
 Connect = Callable[[str, bytes], AbstractAsyncContextManager[Conversation]]
@@ -69,7 +69,7 @@ Admit = Callable[[Author], Awaitable[None]]
 
 
 class FeedLink:
-    """What a home does with one relay."""
+    """The sync of one home with one relay."""
 
     def __init__(
         self, device: Device, relay: str, connect: Connect, *, admit: Admit | None, told: Callable[[], None]
@@ -82,16 +82,16 @@ class FeedLink:
         self._woken = asyncio.Event()
         self._log_id = b""
         self._pubkey = ""
-        self.is_live = False  # everything that the relay has is known here
-        self.was_live = False  # in the last meeting
+        self.is_live = False  # connected, and everything that the relay has is known here
+        self.was_live = False  # whether the last connection got that far
         self.counts = {"snapshots_applied": 0, "snapshots_invalid": 0, "snapshots_offered": 0}
 
     def wake(self) -> None:
-        """Something may have to be offered."""
+        """Look for something to offer now."""
         self._woken.set()
 
     async def meet(self, author: Author) -> None:
-        """Connect, and work until the connection is lost, which raises."""
+        """Connect, and sync until the connection is lost, which raises."""
         self.was_live = False
         try:
             async with self._connect(self.relay, author.secret) as conversation:
@@ -109,7 +109,7 @@ class FeedLink:
             self.is_live = False
 
     async def _recognise(self, conversation: Conversation) -> None:
-        """Who answers, and which log it has; one that was not followed before is followed from its state on."""
+        """Check the relay's key, and start over if it has another log than the one that was followed."""
         shown = await conversation.information()
         known = self._device.look(lambda tx: feed_relays.find(tx, self.relay))
         if known.pubkey is not None and known.pubkey != shown.pubkey:
@@ -128,7 +128,7 @@ class FeedLink:
             pass
 
     async def _catch_up(self, conversation: Conversation, author: Author) -> None:
-        """Know everything that the relay has: from where it was followed to, or if that cannot be, from its state on."""
+        """Take everything that the relay has: the changes since our position, or its state if it cannot replay them."""
         seq = self._device.look(lambda tx: feed_relays.find(tx, self.relay)).seq
         if seq is None:
             seq = await self._fetch_state(conversation, author)
@@ -148,7 +148,7 @@ class FeedLink:
             pass
 
     async def _fetch_state(self, conversation: Conversation, author: Author) -> int:
-        """Fetch what is current at the relay, and apply it when it is whole; says at which position that is."""
+        """Fetch the relay's current snapshots, and apply them when they are complete; returns the position of that state."""
         await self._device.do_soon(lambda tx: feed_relays.unstage(tx, self.relay))
         await conversation.ask_state(author.pubkey, DOCUMENT_KIND)
         snapshot_seq: int | None = None
@@ -181,12 +181,12 @@ class FeedLink:
         return seq
 
     async def _follow(self, conversation: Conversation, author: Author) -> None:
-        """Take what comes, as long as the connection lasts."""
+        """Apply changes as they come, as long as the connection lasts."""
         while True:
             await self._take(author, await conversation.receive(FRAMES_AT_ONCE))
 
     async def _take(self, author: Author, frames: Sequence[Frame]) -> bool:
-        """Apply changes, and remember up to where; says whether everything has come that there was."""
+        """Apply changes and move the relay's position; returns whether the replay is complete."""
         changes = [frame for frame in frames if isinstance(frame, Changed)]
         arrived = await self._read(author, [frame.event for frame in changes])
         await self._guard(author, arrived)
@@ -210,7 +210,7 @@ class FeedLink:
             raise SocketClosed(self.relay, FaultKind.TIMEOUT, detail) from error
 
     async def _read(self, author: Author, raws: Sequence[bytes]) -> list[Arrived]:
-        """What is what the author signed; the rest is told and passed over, for it would come again for ever."""
+        """The valid snapshots; invalid ones are logged and skipped, because the relay would bring them for ever."""
         arrived: list[Arrived] = []
         for number, raw in enumerate(raws):
             try:
@@ -223,7 +223,7 @@ class FeedLink:
         return arrived
 
     async def _guard(self, author: Author, arrived: Sequence[Arrived]) -> None:
-        """Go on as another, if the relay knows edits of this home that this home does not."""
+        """Take a new epoch if the relay has edits of this home that this home does not know."""
         device, writer = self._device, Writer(author, self._device.pubkey)
         if device.look(lambda tx: feed_documents.is_ahead(tx, writer, arrived)):
             _log.error("sender_reset", relay=self.relay, epoch=device.epoch.hex(), what="documents")
@@ -231,7 +231,7 @@ class FeedLink:
             device.epoch = await device.do_soon(lambda tx: go_on(tx, device.clock(), device.random))
 
     async def _shun_twins(self, author: Author, arrived: Sequence[Arrived]) -> None:
-        """Fetch the state anew if edits share a clock: of those that came one after the other only the last is to be set apart."""
+        """Fetch the state anew if edits share a clock: only the last of several successive ones is to be set apart."""
         device = self._device
         if device.look(lambda tx: feed_documents.has_twin(tx, author, arrived)):
             _log.error("edits share a clock", relay=self.relay)
@@ -245,7 +245,7 @@ class FeedLink:
             self._told()
 
     async def _offer(self, conversation: Conversation, author: Author) -> None:
-        """Offer what the relay lacks, in the order of the operation log, and again when there is more."""
+        """Offer what the relay lacks, in the order of the operation log, as long as the connection lasts."""
         device = self._device
         while True:
             self._woken.clear()
@@ -267,7 +267,7 @@ class FeedLink:
         self._told()
 
     async def _mend(self, author: Author, pairs: Sequence[tuple[Operation, Answered]]) -> None:
-        """What the answers call for beyond their rows."""
+        """React to answers beyond their rows: log refusals, date edits anew, have the author admitted."""
         device, said = self._device, {answered.said.says for _, answered in pairs}
         for operation, answered in pairs:
             if REACTIONS[answered.said.says].level is Level.WARN:
@@ -288,7 +288,7 @@ class FeedLink:
             return [Said(says=FaultKind.TIMEOUT, detail=detail)] * len(claimed)
 
     def _believed(self, operation: Operation, said: Said) -> Answered:
-        """An answer, if it is about this snapshot and the relay has signed for it."""
+        """The answer to an offer; a yes counts only if it is about this snapshot and the relay has signed it."""
         if said.yes is None:
             return Answered(said)
         event_id = feed_documents.read_kept(operation.blob or b"").event.id

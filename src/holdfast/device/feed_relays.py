@@ -1,7 +1,7 @@
-"""The relays that keep an author's documents, inside a transaction: how far each was followed, and what each has and lacks.
+"""The relays that keep an author's documents, inside a transaction: the position of each, and what each has and lacks.
 
-A relay's position is moved in the transaction that keeps what came up to there, so it is never ahead of the disk. What a
-relay lacks is written into the operation log, and is offered only after everything that the relay has was looked at.
+A relay's position moves in the transaction that stores what came up to there, so it is never ahead of the disk. What a relay
+lacks is written to the operation log, and is offered only after everything that the relay has was looked at.
 """
 
 import hashlib
@@ -28,14 +28,14 @@ from holdfast.wire.client import Said
 _SQL = Statements(__package__, "feed_relays.sql")
 
 OFFERED_AT_ONCE = 50  # snapshots in one request
-OFFERED_BYTES_MAX = 524_288  # of them, if there is more than one
-STAGED_AT_ONCE = 500  # of a relay's state that are looked at together
+OFFERED_BYTES_MAX = 524_288  # of snapshots in one request, if it has more than one
+STAGED_AT_ONCE = 500  # snapshots of a relay's state that are read together
 
 _FIRST = b""
 
 
 class FeedRelay(msgspec.Struct, frozen=True):
-    """A relay, and up to where it was followed; `seq` None means that its state has to be fetched first."""
+    """A relay and the position up to which it was followed; `seq` is None if its state has to be fetched first."""
 
     relay: str
     pubkey: str | None
@@ -45,7 +45,7 @@ class FeedRelay(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """A relay's word on an offered snapshot: as to any operation, and how it stands to what the relay has."""
+    """A relay's answer to an offered snapshot, and how the snapshot stands to the versions that the relay has."""
 
     said: Said
     standing: Standing | None = None
@@ -62,7 +62,7 @@ def find(transaction: Transaction, relay: str) -> FeedRelay:
 
 
 def add(transaction: Transaction, now: int, relay: str, pubkey: str | None = None, *, is_home: bool = False) -> bool:
-    """Follow one more relay; says whether it is new."""
+    """Follow one more relay; returns whether it is new."""
     is_new = transaction.run(_SQL["add_relay"], {"relay": relay, "pubkey": pubkey, "is_home": int(is_home), "now": now})
     if is_home:
         transaction.run(_SQL["move_home"], {"relay": relay})
@@ -70,24 +70,24 @@ def add(transaction: Transaction, now: int, relay: str, pubkey: str | None = Non
 
 
 def recognise(transaction: Transaction, relay: str, pubkey: str) -> None:
-    """Note the key that a relay shows first: no other is believed from then on."""
+    """Note the first key that a relay shows; from then on it must show that one."""
     transaction.run(_SQL["recognise"], {"relay": relay, "pubkey": pubkey})
 
 
 def start_over(transaction: Transaction, relay: str) -> None:
-    """Where a relay was followed to means nothing any more, nor what it had."""
+    """Forget a relay's position and what it had, so that its state is fetched anew."""
     transaction.run(_SQL["forget_checkpoint"], {"relay": relay})
     transaction.run(_SQL["forget_sightings"], {"relay": relay})
     transaction.run(_SQL["unstage"], {"relay": relay})
 
 
 def unstage(transaction: Transaction, relay: str) -> None:
-    """Forget a state that was not fetched to its end."""
+    """Drop a relay's staged state, which was not fetched to its end."""
     transaction.run(_SQL["unstage"], {"relay": relay})
 
 
 def stage(transaction: Transaction, relay: str, arrived: Iterable[Arrived]) -> None:
-    """Keep some of a relay's state until it is whole."""
+    """Stage a part of a relay's state until it is complete."""
     for one in arrived:
         transaction.run(_SQL["stage"], {"relay": relay, "event_id": one.event_id, "event": one.raw})
 
@@ -95,11 +95,10 @@ def stage(transaction: Transaction, relay: str, arrived: Iterable[Arrived]) -> N
 def take_state(
     transaction: Transaction, now: int, random: Random, author: Author, relay: str, log_id: bytes, seq: int
 ) -> int:
-    """Apply a relay's whole state at a position, all at once, and offer to it what it lacks; says how much was news."""
+    """Apply a relay's staged state at a position, and offer what it lacks; returns how many snapshots were news."""
     transaction.run(_SQL["forget_sightings"], {"relay": relay})
-    transaction.run(
-        _SQL["forget_checkpoint"], {"relay": relay}
-    )  # the state may be older: the relay may have lost something
+    # The state may be older than our position: the relay may have lost something.
+    transaction.run(_SQL["forget_checkpoint"], {"relay": relay})
     news, after = 0, _FIRST
     while page := transaction.rows(_SQL["staged"], {"relay": relay, "after": after, "limit": STAGED_AT_ONCE}):
         arrived = [feed_documents.read_kept(raw) for _, raw in page]
@@ -112,9 +111,9 @@ def take_state(
 
 
 def offer_all_lacking(transaction: Transaction, now: int, random: Random, relay: str) -> None:
-    """Write down that a relay is to get whatever it is not known to have.
+    """Enqueue for a relay every current snapshot that it is not known to have.
 
-    A home that was recovered from a damaged file may have lost what waited, or what was known of the relay.
+    A home that was recovered from a damaged file may have lost its queue for the relay, or what it knew of the relay.
     """
     ((offered,),) = transaction.rows(_SQL["count_offered"], {"relay": relay})
     if offered > count_waiting(transaction, relay):
@@ -135,14 +134,14 @@ def follow(
     seq: int,
     arrived: Sequence[Arrived],
 ) -> int:
-    """Apply what a relay brought up to a position, and remember that one with it; says how much was news."""
+    """Apply what a relay brought up to a position, and move there; returns how many snapshots were news."""
     news = _apply(transaction, now, random, author, relay, arrived)
     _move(transaction, now, author, relay, log_id, seq)
     return news
 
 
 def offer(transaction: Transaction, now: int, random: Random, relay: str, edited: Edited) -> None:
-    """Write down that a relay is to get a snapshot."""
+    """Enqueue a snapshot for a relay."""
     assert edited.event is not None  # noqa: S101 - nothing is offered that does not exist
     transaction.run(_SQL["offer"], {"relay": relay, "event_id": edited.event_id})
     address = Address(
@@ -155,14 +154,14 @@ def offer(transaction: Transaction, now: int, random: Random, relay: str, edited
 
 
 def offer_to_all(transaction: Transaction, now: int, random: Random, edited: Edited) -> None:
-    """Write down that every relay is to get an edit."""
+    """Enqueue an edit for every relay."""
     if edited.event is not None:
         for one in load(transaction):
             offer(transaction, now, random, one.relay, edited)
 
 
 def waiting(transaction: Transaction, relay: str, now: int) -> tuple[list[int], int | None]:
-    """The sequences to offer next, in order, and when there will be some if there are none now."""
+    """The sequences to offer next, in order; if none is due now, the time when one will be."""
     due: dict[str, Value] = {"relay": relay, "now": now, "wait_max": WAIT_MAX, "limit": OFFERED_AT_ONCE}
     sequences: list[int] = []
     size = 0
@@ -171,14 +170,14 @@ def waiting(transaction: Transaction, relay: str, now: int) -> tuple[list[int], 
         if sequences and size > OFFERED_BYTES_MAX:
             break
         sequences.append(sequence)
-    if sequences:  # the rest is not looked at, which may be all that was written in weeks
+    if sequences:  # the other rows are not read: weeks of edits may wait
         return sequences, None
     ((next_at,),) = transaction.rows(_SQL["next_attempt_at"], {"relay": relay})
     return [], next_at
 
 
 def count_refused(transaction: Transaction, relay: str) -> int:
-    """How many current versions a relay has refused for good."""
+    """How many current versions a relay has permanently refused."""
     return int(transaction.rows(_SQL["count_refused"], {"relay": relay})[0][0])
 
 
@@ -187,17 +186,17 @@ def count_waiting(transaction: Transaction, relay: str) -> int:
 
 
 def claim(transaction: Transaction, now: int, sequences: Sequence[int]) -> list[Operation]:
-    """Take snapshots into an attempt. They were signed when they were made, so what is written is what travels."""
+    """Claim snapshots for an attempt; they were signed when they were made, so their blob is the event to send."""
     found = sending.with_sequences(transaction, sequences)
     ready = [operation for operation in found if operation.status is Status.PENDING]
     return sending.claim_all(transaction, now, [(operation, operation.blob or b"") for operation in ready])
 
 
 def go_on_as_another(transaction: Transaction, now: int, random: Random, writer: Writer, relay: str) -> bytes:
-    """Count edits anew from here on, for a relay shows that this home has gone back in time; says the epoch.
+    """Take a new epoch, because a relay shows that this home went back in time; returns it.
 
-    What was written since, and that relay does not have, is signed anew: it has the counter of an edit that was lost, and
-    would be taken for it.
+    Edits made since, which that relay does not have, are signed anew: they carry counters of edits that this home lost, and
+    would be mistaken for those.
     """
     epoch = operations.renew_epoch(transaction, now, random)
     for event_id in feed_documents.unsent(transaction, relay):
@@ -210,7 +209,7 @@ def go_on_as_another(transaction: Transaction, now: int, random: Random, writer:
 def date_anew(
     transaction: Transaction, now: int, random: Random, writer: Writer, pairs: Sequence[tuple[Operation, Answered]]
 ) -> int:
-    """Sign those edits once more that are dated ahead, because the clock was wrong and is right now; says how many."""
+    """Sign edits anew that a wrong clock dated ahead, once the clock is right; returns how many."""
     count = 0
     for operation, answered in pairs:
         kept = feed_documents.read_kept(operation.blob or b"")
@@ -223,7 +222,7 @@ def date_anew(
 
 
 def take_back(transaction: Transaction, now: int, relay: str) -> int:
-    """Take back what was on its way to a relay when the connection, or the process, ended; says how many."""
+    """Put back what was in flight to a relay when the connection or the process ended; returns how many."""
     rows = transaction.rows(_SQL["in_flight"], {"relay": relay, "limit": OFFERED_AT_ONCE})
     claimed = sending.with_sequences(transaction, [sequence for (sequence,) in rows])
     return len(sending.restart_all(transaction, now, claimed))
@@ -237,7 +236,7 @@ def settle(
     relay: str,
     pairs: Sequence[tuple[Operation, Answered]],
 ) -> list[Operation]:
-    """Do with snapshots what the relay's answers call for."""
+    """Settle offered snapshots by the relay's answers."""
     settled = sending.settle_all(transaction, now, random, [(operation, one.said) for operation, one in pairs])
     for operation, (_, answered) in zip(settled, pairs, strict=True):
         event_id = feed_documents.read_kept(operation.blob or b"").event_id
@@ -268,7 +267,7 @@ def _apply(
 
 
 def _offer_lacking(transaction: Transaction, now: int, random: Random, relay: str, documents: Iterable[str]) -> None:
-    """What came from one relay goes to another that does not have it, and what was refused or forgotten there is told anew."""
+    """Enqueue for a relay the current versions of these documents that it is not known to have."""
     for d in dict.fromkeys(documents):
         for event_id, _, raw in transaction.rows(_SQL["lacking_of_document"], {"relay": relay, "d": d}):
             offer(transaction, now, random, relay, Edited(event_id, d, raw))
@@ -280,7 +279,7 @@ def _move(transaction: Transaction, now: int, author: Author, relay: str, log_id
 
 
 def _give_up(transaction: Transaction, now: int, author: Author, relay: str, seq: int) -> None:
-    """What a relay called dominated is so by something that it can no longer bring, if it is still current here."""
+    """Give up versions still current here that a relay called dominated: it can no longer bring what dominates them."""
     for event_id, at in transaction.rows(_SQL["dominated"], {"relay": relay, "seq": seq}):
         _note(transaction, relay, event_id, "there", None)
         feed_documents.give_up(transaction, now, author, event_id, at)

@@ -1,4 +1,4 @@
-"""Whether the versions of documents are what was signed, and stand to each other as their clocks say."""
+"""Checks that the versions of documents are what was signed, and are current exactly as their clocks say."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def verify(engine: Engine) -> Iterator[Finding]:
 
 
 def raise_fallen(transaction: Transaction) -> None:
-    """Let versions count again that something replaced which is lost: nothing that is left knew of them."""
+    """Make versions current again whose successors were lost with a damaged file, if none that is left dominates them."""
     after: str | None = ""
     while after is not None:
         versions, after = _page(transaction, after)
@@ -43,7 +43,7 @@ def raise_fallen(transaction: Transaction) -> None:
 
 
 def _page(transaction: Transaction, after: str) -> tuple[dict[str, list[Row]], str | None]:
-    """The versions of some documents, and behind which document there may be more."""
+    """The versions of the next documents, and the document after which to go on; None at the end."""
     names = transaction.rows(_SQL["documents"], {"after": after, "limit": PAGE_DOCUMENTS})
     versions: dict[str, list[Row]] = defaultdict(list)
     for d, *rest in transaction.lookup(_SQL["versions"], ("d",), names):
@@ -56,7 +56,7 @@ def _wrong(d: str, versions: list[Row]) -> Iterator[str]:
     for event_id, o, clock, *_, raw in versions:
         try:
             kept = feed_documents.read_kept(raw)
-            events.verify(kept.event)  # the signature, too: others take the version from us, and check it
+            events.verify(kept.event)  # the signature as well, because others who get the version from us check it
             clocks[event_id] = feed_documents.read_clock(clock)
         except (Refused, msgspec.DecodeError) as error:
             yield f"version {event_id.hex()} of {d} cannot be read: {error}"
@@ -75,7 +75,7 @@ def _misplaced(
     newer = [other for other, known in clocks.items() if dominates(known, clock)]
     if status != "superseded" and newer:
         yield f"version {event_id.hex()} of {d} is {status}, and {newer[0].hex()} knew of it"
-    # What took its place may be too old to be kept, but then something that took that one's place is here.
+    # The version that superseded it may be trimmed, but then a later one that dominates both is here.
     if status == "superseded" and not newer:
         yield f"version {event_id.hex()} of {d} is superseded, and nothing here knew of it"
     if superseded_by in clocks and superseded_by not in newer:

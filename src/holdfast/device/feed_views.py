@@ -1,4 +1,4 @@
-"""Documents as people and programs see them: what each says, what stands side by side, and what it said before."""
+"""Documents as people and programs see them: text, current versions, and the versions before."""
 
 from collections.abc import Callable, Mapping
 
@@ -25,12 +25,12 @@ class DocumentVersion(msgspec.Struct, frozen=True, kw_only=True):
     id: str  # of its event
     status: str  # current, superseded, gone
     operation: str  # put, del
-    body: str | None  # none of a deletion, and of what cannot be read here
+    body: str | None  # None for a deletion, and for what cannot be opened here
     readable: bool
     clock: dict[str, int]
     created_at: int  # microseconds
     known_at: int
-    own: bool  # it was made in this home
+    own: bool  # whether it was made in this home
     superseded_by: str | None
     relays: dict[str, str]
 
@@ -39,11 +39,11 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
     """A document: `ok` with one version, in `conflict` with several, or `deleted`."""
 
     id: str
-    name: str | None  # none, if no version of it can be read here
+    name: str | None  # None if no version of it can be opened here
     status: str
-    changed_at: int  # when its newest version came to be known here
-    body: str | None  # of the one version; none in a conflict
-    versions: tuple[DocumentVersion, ...]  # those that are current
+    changed_at: int  # when its newest version was stored here
+    body: str | None  # None in a conflict
+    versions: tuple[DocumentVersion, ...]  # the current ones
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,14 +57,14 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Documents by name; `next_after`, an id, asks for those that follow, if there are any."""
+    """Documents by name; `next_after` is the id after which the next page begins, if there is one."""
 
     documents: tuple[Summary, ...]
     next_after: str | None
 
 
 class RelayView(msgspec.Struct, frozen=True, kw_only=True):
-    """A relay that keeps the documents, and up to where it was followed."""
+    """A relay that keeps the documents, and the position up to which it was followed."""
 
     relay: str
     is_home: bool
@@ -72,12 +72,12 @@ class RelayView(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
     log_id: str | None
     seq: int | None
-    waiting: int  # snapshots that it has not confirmed
-    refused: int  # current versions that it does not take
+    waiting: int  # snapshots that it has not confirmed yet
+    refused: int  # current versions that it refuses
 
 
 def page(transaction: Transaction, *, after: str = "", limit: int = PAGE_ROWS, **filters: bool) -> Page:
-    """Documents by name, behind the one of an id: those that are there; with `deleted` the others too, with `conflicts` no others."""
+    """A page of documents by name, after the one with this id; `deleted` adds deleted ones, `conflicts` drops all others."""
     name = _place(transaction, after) if after else ""
     if filters.get("conflicts", False):
         behind: dict[str, Value] = {"after_name": name, "after_d": after, "limit": limit}
@@ -89,7 +89,7 @@ def page(transaction: Transaction, *, after: str = "", limit: int = PAGE_ROWS, *
 
 
 def _place(transaction: Transaction, d: str) -> str:
-    """Under which name a document is listed; without one it stands among those that have none."""
+    """The name under which a document is listed; empty if its name is not known."""
     rows = transaction.rows(SQL["names"], {"d": d})
     if not rows:
         raise Refused(Refusal.NOT_FOUND, f"there is no document with the id {shown(d)} to go on after")
@@ -98,7 +98,7 @@ def _place(transaction: Transaction, d: str) -> str:
 
 
 def _listed(transaction: Transaction, name: str, d: str, limit: int, with_deleted: int) -> list[Row]:
-    """Those whose name is not known, then the others."""
+    """Rows of documents: those without a known name first, then the others by name."""
     found: list[Row] = []
     if not name:
         behind: dict[str, Value] = {"after_d": d, "with_deleted": with_deleted, "limit": limit}
@@ -122,7 +122,7 @@ def all_documents(transaction: Transaction, author: Author, **filters: bool) -> 
 
 
 def document(transaction: Transaction, author: Author, name: str) -> Document:
-    """A document by its name, or by its id if no document has that for a name."""
+    """A document by its name, or by its id if no document has that name."""
     every = versions(transaction, author, name)
     current = tuple(version for version in every if version.status == feed_documents.CURRENT)
     d = _id_of(transaction, author, name)
@@ -139,7 +139,7 @@ def document(transaction: Transaction, author: Author, name: str) -> Document:
 
 
 def edited_name(transaction: Transaction, author: Author, name: str) -> str:
-    """The name of the document to edit: the one given, unless only a document of that id is there."""
+    """The name of the document to edit: the given one, or the name of the document with that id."""
     try:
         d = _id_of(transaction, author, name)
     except Refused:
@@ -159,7 +159,7 @@ def versions(transaction: Transaction, author: Author, name: str) -> list[Docume
 
 
 def of_version(transaction: Transaction, author: Author, event_id: str) -> Document:
-    """The document that a version is of, as it stands now."""
+    """The document that a version belongs to, as it is now."""
     found = transaction.rows(SQL["document_of"], {"event_id": _bytes(event_id)})
     if not found:
         raise Refused(Refusal.NOT_FOUND, f"there is no version {shown(event_id)}")

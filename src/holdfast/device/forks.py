@@ -1,4 +1,4 @@
-"""What remains of a relay's log after it was restored from a copy: everything up to the fork, in this log and its heirs."""
+"""What is left of a log after its owner was restored from a copy: the entries up to the fork."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class Fork(msgspec.Struct, frozen=True):
-    """One restoration: the entries of this log after this position are gone, and the next log goes on from there."""
+    """One restoration: this log's entries after this position are gone, and a new log goes on from there."""
 
     log_id: bytes
     seq: int
 
 
 def kept_through(log_id: bytes, forks: Sequence[Fork]) -> int | None:
-    """The last position of a log that its relay still has, given all restorations, the oldest first; None: no fork of it.
+    """The last position of a log that its owner still has, given all restorations, the oldest first; None if it never forked.
 
     A later restoration may have gone back further than the log's own.
     """

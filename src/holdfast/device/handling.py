@@ -1,7 +1,7 @@
-"""Handlers of messages in a program of its own: each message once in effect, in order, and never lost by a failure.
+"""Message handlers of a client program: each message is handled once in effect, in order, and never lost by a failure.
 
-What drives them is the inbox, not the stream of events: a message stays there until somebody has acted on it, so a crash
-at any moment repeats at most the one under way. The daemon counts failures, and parks a message after the fifth.
+The inbox drives them, not the event stream: a message stays unapplied until a handler has succeeded, so a crash repeats at
+most the one under way. The daemon counts failures, and parks a message after the fifth.
 """
 
 import time
@@ -40,13 +40,13 @@ class Handlers:
     def __init__(self, client: "Client") -> None:
         self._client = client
         self._handlers: list[tuple[Callable[[Message], object], Wanted]] = []
-        self._after = 0  # what arrived up to here was seen: applied, parked, or wanted by nobody
+        self._after = 0  # every message up to this arrival is applied, parked, or wanted by no handler
 
     def add(self, handler: Callable[[Message], object], wanted: Wanted) -> None:
         self._handlers.append((handler, wanted))
 
     def work_off(self, *, from_start: bool = False) -> None:
-        """Handle everything in the inbox that nobody has acted on; from its start when something old can be read now."""
+        """Handle all unapplied messages of the inbox; `from_start` looks at old ones again, which may be readable now."""
         if from_start:
             self._after = 0
         while True:
@@ -64,8 +64,8 @@ class Handlers:
         while wanting and not _is_done_with(message):
             try:
                 wanting[0](message)
-            except Exception as error:  # whatever a handler raises is its failure, and not the end of the others
-                import structlog  # here, because every program would pay for it
+            except Exception as error:  # a handler's failure must not end the others
+                import structlog  # here, because its import costs every program time
 
                 structlog.get_logger(__name__).warning("handler failed", message=message.id, error=repr(error))
                 message = self._client.fail(message.id, f"{type(error).__name__}: {error}")
@@ -74,11 +74,11 @@ class Handlers:
                 if self._client.is_stopped:
                     return
             else:
-                wanting.pop(0)  # what has succeeded is not called again for the failure of the next
+                wanting.pop(0)  # not called again if the next handler fails
                 if not wanting:
                     self._client.ack(message.id)
 
 
 def _is_done_with(message: Message) -> bool:
-    """Whether nobody is to act on it any more: it was parked, or another program was quicker."""
+    """Whether a message needs no handler any more: it was parked, or another program applied it."""
     return message.parked_at is not None or message.applied_at is not None

@@ -1,4 +1,4 @@
-"""Who works in a home as its daemon: noted in `daemon.pid`, asked over its socket where that answers."""
+"""Which process is a home's daemon, as `daemon.pid` notes it."""
 
 import os
 from contextlib import suppress
@@ -13,7 +13,7 @@ FILE_NAME = "daemon.pid"
 
 
 class Holder(msgspec.Struct, frozen=True, kw_only=True):
-    """The process of a daemon, and since when it has been at work (microseconds)."""
+    """The process of a daemon, its start (microseconds) and its socket."""
 
     pid: int
     since: int
@@ -22,26 +22,26 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def note(home: Home, holder: Holder) -> None:
-    """Say that this process is the home's daemon. It holds the home's lock: that, and not this file, keeps others out."""
+    """Note the home's daemon. Only for information: the home's lock keeps other daemons out."""
     files.replace(_path(home), notes.write(holder))
 
 
 def clear(home: Home) -> None:
-    """Say that the daemon has ended."""
+    """Remove the note when the daemon ends."""
     _path(home).unlink(missing_ok=True)
 
 
 def find(home: Home) -> Holder | None:
-    """The daemon that noted itself last, if its process is still there."""
+    """The daemon that is noted, if its process still exists."""
     with suppress(faults.Fault, msgspec.DecodeError, UnicodeDecodeError):
-        holder = notes.read(read_private(_path(home)), Holder)  # another number would be another process
+        holder = notes.read(read_private(_path(home)), Holder)  # a changed digit would name another process
         if is_alive(holder.pid):
             return holder
     return None
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
+    """Whether a process with this id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -3,9 +3,9 @@
     member.key   the member's secret key, as nsec
     home.json    which mesh this home is in, at which relay with which key, as which member
     device.db    the operation log and the keys of topics
-    lock         held by whoever works here; one at a time
+    lock         held by the one process that works here
 
-Only its owner may look into it. What is written here is whole and on disk, or not there.
+Only its owner may read it. Every file is written whole and synced, or not at all.
 """
 
 import fcntl
@@ -28,7 +28,7 @@ from holdfast.store.world import Random
 
 VARIABLE = "HOLDFAST_HOME"
 DEFAULT = "~/.holdfast"
-LOCK_WAIT_S = 10.0  # for another command in the same home to end
+LOCK_WAIT_S = 10.0  # for another command in the same home to finish
 LOCK_POLL_S = 0.05
 FILE_BYTES_MAX = 16_384  # of the key and of home.json; both are far smaller
 
@@ -59,8 +59,8 @@ class InUse(faults.Fault):
 class Membership(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The mesh that a home is in.
 
-    `client_message_id` names the send that founded or joined it: if that was refused, it is in none. `relay_pubkey` is what
-    the relay showed then; it stays, and a relay with another key is another relay.
+    `client_message_id` names the send that founded or joined the mesh; if the relay refused that, the home is in no mesh.
+    `relay_pubkey` is the key that the relay showed then; one with another key is another relay.
     """
 
     version: int = _VERSION
@@ -74,9 +74,9 @@ class Membership(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class _Kept(Membership, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What home.json holds: a changed letter in a name, an id or an address must not pass for what was written."""
+    """The content of home.json, with a digest that shows a changed byte in a name, an id or an address."""
 
-    digest: str | None = None  # of the rest; None in what was written before there was one
+    digest: str | None = None  # of the other fields; None in files of older versions
 
 
 def _digest(membership: Membership) -> str:
@@ -85,7 +85,7 @@ def _digest(membership: Membership) -> str:
 
 
 class Home:
-    """One home directory. Nothing is read or made before it is entered."""
+    """One home directory. Nothing is read or written before `entered`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -101,7 +101,7 @@ class Home:
 
     @contextmanager
     def entered(self, *, create: bool = False, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-        """Work in this home, alone; what others have open here is waited for. `create` makes a new one."""
+        """Hold this home's lock, waiting for others who have it. `create` makes a home where there is none."""
         self._look(create)
         descriptor = self._lock(wait_s)
         try:
@@ -110,20 +110,20 @@ class Home:
             os.close(descriptor)
 
     def check_modes(self) -> None:
-        """Refuse a home in which others could open what is secret, should its directory ever be opened to them."""
+        """Refuse a home with a secret file that others may read, even if the directory keeps them out for now."""
         for exposed in _exposed(self.path / name for name in _SECRET_FILES):
             raise exposed
 
     def exposed(self) -> list[Exposed]:
-        """Everything here that others could open: the directory itself, and what is secret in it."""
+        """The directory and the secret files in it that others may read."""
         return list(_exposed([self.path, *(self.path / name for name in _SECRET_FILES)]))
 
     def exists(self) -> bool:
-        """Whether a device has lived here."""
+        """Whether this is the home of a device."""
         return (self.path / "member.key").exists() or (self.path / "home.json").exists()
 
     def secret(self, random: Random) -> bytes:
-        """The member's secret key; made at the first call in a new home, and never again."""
+        """The member's secret key, made at the first call in a new home; refuses if a used home has lost it."""
         path = self.path / "member.key"
         if not path.exists():
             if self._has_lived():
@@ -137,7 +137,7 @@ class Home:
             raise Damaged(str(path), reason) from error
 
     def membership(self) -> Membership | None:
-        """Which mesh this home is in, as far as home.json knows."""
+        """The mesh that home.json names, if any."""
         path = self.path / "home.json"
         if not path.exists():
             return None
@@ -154,13 +154,13 @@ class Home:
         return Membership(**{name: getattr(found, name) for name in Membership.__struct_fields__})
 
     def keep(self, membership: Membership) -> None:
-        """Write down which mesh this home is in; the one before is replaced."""
+        """Write the mesh to home.json, in the place of the one before."""
         kept = _Kept(**msgspec.structs.asdict(membership), digest=_digest(membership))
         pretty = msgspec.json.format(msgspec.json.encode(kept), indent=2)
         files.replace(self.path / "home.json", pretty + b"\n")
 
     def forget(self) -> None:
-        """This home is in no mesh any more; key and log stay."""
+        """Remove home.json, so that the home is in no mesh; key and log stay."""
         (self.path / "home.json").unlink(missing_ok=True)
         sync_directory(self.path)
 
@@ -179,7 +179,7 @@ class Home:
         if not stat.S_ISDIR(mode):
             raise faults.FileThere(str(self.path), "a home is a directory")
         if mode & _OTHERS and create and not any(self.path.iterdir()):
-            self.path.chmod(_DIRECTORY_MODE)  # somebody made it for us, and it holds nothing yet
+            self.path.chmod(_DIRECTORY_MODE)  # an empty directory that the user made
         elif mode & _OTHERS:
             raise Exposed(str(self.path), f"mode {stat.S_IMODE(mode):04o}")
 
@@ -217,9 +217,9 @@ def _exposed(paths: Iterable[Path]) -> Iterator[Exposed]:
 
 
 def read_private(path: Path) -> bytes:
-    """The content of a small file that only its owner can open."""
+    """The content of a small file; refuses one that others may read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not make us wait
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a named pipe must not block
     except OSError as error:
         raise files.meaning(error, path) from error
     try:

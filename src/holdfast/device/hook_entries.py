@@ -1,4 +1,4 @@
-"""Entries of the device's history about hook events, which live in a database of their own: each is appended once."""
+"""Entries of the device's history about hook events, which have their own database; each entry is appended once."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ _SQL = Statements(__package__, "hook_entries.sql")
 
 
 def append(transaction: Transaction, now: int, drafts: Sequence[Draft]) -> int:
-    """Append what the history does not have yet; says how many. Whoever reports may do so again after a crash."""
+    """Append the entries that the history does not have yet, since a crash may repeat a report; returns how many."""
     wanted = {(draft.event_id, str(draft.kind)): draft for draft in drafts}
     known = set(transaction.lookup(_SQL["known"], ("event_id", "kind"), list(wanted))) if wanted else set()
     entries = history.append(transaction, now, [draft for key, draft in wanted.items() if key not in known])

@@ -1,8 +1,8 @@
-"""On which machine a home lives: noted at the first start, so that a copy on another machine is noticed before it does harm.
+"""The machine of a home, noted at the first start, so that a copy of the home on another machine is noticed.
 
-Two homes with one key put each other out at the relay, over and over. This finds a copy that was made by accident, a cloned
-disk or a restored image; it stops nobody who means to. A machine is known by the id that its system gave it; where there is none,
-by the address of its first real network card; where there is neither, as in many containers, nothing is checked.
+Two homes with one key would disconnect each other at the relay again and again. This finds copies made by accident, by a
+cloned disk or a restored image; it stops nobody who means to copy. A machine is recognised by its system's id; without one,
+by the address of its first physical network card; without either, as in many containers, nothing is checked.
 """
 
 import hashlib
@@ -26,13 +26,13 @@ COMMAND_TIMEOUT_S = 5.0
 
 _VERSION = 1
 _ID_FILES = ("etc/machine-id", "var/lib/dbus/machine-id")
-_ID_COMMANDS = (  # where there are no such files: macOS, BSD
+_ID_COMMANDS = (  # for systems without such files: macOS, BSD
     (("ioreg", "-rd1", "-c", "IOPlatformExpertDevice"), r'"IOPlatformUUID" = "([0-9A-Fa-f-]+)"'),
     (("sysctl", "-n", "kern.hostuuid"), r"([0-9A-Fa-f-]{36})"),
 )
 _CARDS = "sys/class/net"
 _UNREAL = re.compile(r"lo|tailscale|wg|utun|ppp|docker|br-|veth|tap|tun|vboxnet|vmnet|awdl|llw|virbr|bond|dummy")
-_LOCAL_BIT = 0x02  # of an address that somebody made up: it may be another one tomorrow
+_LOCAL_BIT = 0x02  # marks an address that software made up, which may change at any time
 _NO_ID = {"", "uninitialized"}
 
 _log = structlog.get_logger(__name__)
@@ -42,7 +42,7 @@ Run = Callable[[tuple[str, ...]], str]
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a machine, each as a hash: the file need not tell what a machine is called."""
+    """What identifies a machine, as hashes, so that the file does not reveal the ids."""
 
     version: int = _VERSION
     host_id: str | None = None
@@ -50,16 +50,16 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(StrEnum):
-    """How the machine is to the one that was noted."""
+    """How this machine compares to the noted one."""
 
-    NEW = "new"  # none was
+    NEW = "new"  # none was noted
     SAME = "same"
     OTHER = "other"
-    UNKNOWN = "unknown"  # nothing can be said
+    UNKNOWN = "unknown"  # they have nothing in common to compare
 
 
 class Deed(StrEnum):
-    """What is to be done about it."""
+    """What to do about a verdict."""
 
     NOTE = "note"
     NOTHING = "nothing"
@@ -70,7 +70,7 @@ class Deed(StrEnum):
 DEEDS = total(
     {
         **{(Verdict.NEW, policy): Deed.NOTE for policy in ClonePolicy},
-        **{(Verdict.SAME, policy): Deed.NOTE for policy in ClonePolicy},  # a card may have been exchanged
+        **{(Verdict.SAME, policy): Deed.NOTE for policy in ClonePolicy},  # the card may have been replaced
         **{(Verdict.UNKNOWN, policy): Deed.NOTHING for policy in ClonePolicy},
         (Verdict.OTHER, ClonePolicy.REFUSE): Deed.REFUSE,
         (Verdict.OTHER, ClonePolicy.WARN): Deed.WARN,
@@ -81,7 +81,7 @@ DEEDS = total(
 
 
 def check(home: Home, machine: Machine, policy: ClonePolicy) -> None:
-    """Refuse a home that was noted on another machine, if that is the policy."""
+    """Compare this machine with the home's note; refuses another machine if that is the policy."""
     found = noted(home)
     match DEEDS[judge(found, machine), policy]:
         case Deed.NOTE if found != machine:
@@ -93,7 +93,7 @@ def check(home: Home, machine: Machine, policy: ClonePolicy) -> None:
 
 
 def judge(found: Machine | None, machine: Machine) -> Verdict:
-    """How a machine is to the one that was noted: its id decides, its card only where one of the two has no id."""
+    """Compare a machine with the noted one: by id, or by card where one of the two has no id."""
     if found is None:
         return Verdict.NEW
     for name in ("host_id", "card"):
@@ -104,12 +104,12 @@ def judge(found: Machine | None, machine: Machine) -> Verdict:
 
 
 def accept(home: Home, machine: Machine) -> None:
-    """The home lives on this machine from now on."""
+    """Note this machine as the home's."""
     files.replace(home.path / FILE_NAME, notes.write(machine))
 
 
 def noted(home: Home) -> Machine | None:
-    """The machine that was noted. A note that cannot be read says nothing, and is left as it is."""
+    """The noted machine; None if there is no note, or one that cannot be read."""
     path = home.path / FILE_NAME
     try:
         found = notes.read(read_private(path), Machine)
@@ -122,7 +122,7 @@ def noted(home: Home) -> Machine | None:
 
 
 def read_machine(root: Path = Path("/"), run: Run | None = None, override: str | None = None) -> Machine:
-    """What this machine is known by; `override` stands for an id where the system's is not its own."""
+    """Identify this machine; `override` replaces the system's id, where that is not unique."""
     host_id = override or _host_id(root, run or _run)
     card = _card(root / _CARDS)
     if host_id is None and card is None:
@@ -143,7 +143,7 @@ def _host_id(root: Path, run: Run) -> str | None:
 
 
 def _card(cards: Path) -> str | None:
-    """The address of the first card that is real, cables before radio."""
+    """The address of the first physical network card, wired before wireless."""
     try:
         names = sorted(path.name for path in cards.iterdir())
     except OSError:

@@ -1,8 +1,7 @@
-"""The inbox as its readers see it: messages in the order of arrival, what they set off, and what an application did with them.
+"""The inbox as applications see it: messages in the order of arrival, and whether an application has acted on each.
 
-A message fires once: whoever acts on messages takes those without the mark and sets it. It is applied when an application
-says that it has acted on it; if its handler keeps failing, it is parked, where people see it. Nothing here is ever deleted;
-after the retention a message loses what it held, and stays known.
+A message is applied when an application says that it has acted on it. If its handler keeps failing, it is parked, for people
+to look at. No row is ever deleted: after the retention a message loses its content, and is still known by its ids.
 """
 
 import base64
@@ -24,11 +23,11 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "inbox.sql")
 
-HANDLER_ATTEMPTS_MAX = 5  # then a message is parked
-ERROR_CHARACTERS_MAX = 500  # of what is kept of a handler's failure
+HANDLER_ATTEMPTS_MAX = 5  # failures after which a message is parked
+ERROR_CHARACTERS_MAX = 500  # kept of a handler's error
 PAGE_ROWS = 50
 PAGE_ROWS_MAX = 500
-RETENTION_DAYS = 30  # of bodies and events; the keys by which a repetition is known stay
+RETENTION_DAYS = 30  # of bodies and events; the ids by which a repetition is recognised stay
 PRUNED_MAX = 1_000  # rows that one transaction prunes
 
 
@@ -69,7 +68,7 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
-    """Which messages are applied by this, which were before, and which are not here."""
+    """The answer to an acknowledgement: ids now applied, ids that were applied before, and ids that are unknown."""
 
     applied: tuple[str, ...]
     already: tuple[str, ...]
@@ -79,13 +78,13 @@ class Acknowledged(msgspec.Struct, frozen=True):
 class ReportKind(StrEnum):
     """What can be wrong about a sender."""
 
-    HOLE = "hole"  # it sent something before this message that never came
-    EQUIVOCATION = "equivocation"  # it put two events into one place of its log
+    HOLE = "hole"  # a message that it sent before this one never came
+    EQUIVOCATION = "equivocation"  # it signed two events with one epoch and sequence
     RESET = "reset"  # it came back with a new epoch: its state was lost or restored
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Something wrong about a sender: where it showed, and the sequence and epoch that it is about."""
+    """Something wrong about a sender: the message that shows it, and the sequence and epoch that it is about."""
 
     kind: ReportKind
     sender: str
@@ -96,7 +95,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Names(TypedDict):
-    """What every entry about a message that arrived has in common."""
+    """The fields that all history entries about an arrived message have."""
 
     mesh: str
     recipient: str
@@ -129,7 +128,7 @@ def page(
     unapplied: bool = False,
     parked: bool = False,
 ) -> list[Message]:
-    """Messages in the order of arrival, after a number of it. Filters add up; `since` is a time, `sender` a member's id."""
+    """Messages that pass all filters, in the order of arrival, after an arrival number; `sender` is a member's id."""
     parameters: dict[str, Value] = {
         "after": after,
         "limit": min(limit, PAGE_ROWS_MAX),
@@ -144,19 +143,19 @@ def page(
 
 
 def find(transaction: Transaction, message: str) -> Message | None:
-    """The message of this id."""
+    """The message with this id."""
     found = transaction.rows(_SQL["find"], {"id": message})
     return _message(found[0]) if found else None
 
 
 def called(transaction: Transaction, client_message_id: str) -> list[Message]:
-    """The messages of this client_message_id, of which each sender may have one."""
+    """The messages with this client_message_id; each sender may have one."""
     found = transaction.rows(_SQL["called"], {"client_message_id": client_message_id})
     return [_message(row) for row in found]
 
 
 def document(message: Message) -> dict[str, object]:
-    """A message as JSON shows it: bytes in hex, the body as text, or in base64 if it is none."""
+    """A message as a JSON object: bytes in hex, the body as text, or in base64 if it is not UTF-8."""
     shown_as = {name: getattr(message, name) for name in message.__struct_fields__}
     for name in ("epoch", "event_id", "object_id"):
         shown_as[name] = None if shown_as[name] is None else shown_as[name].hex()
@@ -170,7 +169,7 @@ def document(message: Message) -> dict[str, object]:
 
 
 def acknowledge(transaction: Transaction, facts: Facts, now: int, messages: Sequence[str]) -> Acknowledged:
-    """Note that an application has acted on messages, parked ones too."""
+    """Mark messages as applied, parked ones too."""
     drafts: list[Draft] = []
     applied: list[str] = []
     already: list[str] = []
@@ -187,7 +186,7 @@ def acknowledge(transaction: Transaction, facts: Facts, now: int, messages: Sequ
 
 
 def fail(transaction: Transaction, facts: Facts, now: int, message: str, error: str) -> Message:
-    """Count a handler's failed attempt at a message; the last one parks it. One that is done with is left alone."""
+    """Count a handler's failure; the last attempt parks the message. Applied and parked messages stay as they are."""
     parameters: dict[str, Value] = {
         "id": message,
         "now": now,
@@ -206,14 +205,14 @@ def fail(transaction: Transaction, facts: Facts, now: int, message: str, error: 
 
 
 def prune(transaction: Transaction, now: int, *, days: int = RETENTION_DAYS, limit: int = PRUNED_MAX) -> int:
-    """Drop what old messages hold, the oldest first; says of how many. Their keys stay."""
+    """Drop the content of old messages, the oldest first; returns of how many. Their ids stay."""
     parameters = {"before": now - days * DAY, "limit": limit}
     transaction.run(_SQL["prune_duplicates"], parameters)
     return transaction.run(_SQL["prune"], {**parameters, "now": now})
 
 
 def reports(transaction: Transaction, limit: int = PAGE_ROWS) -> list[Report]:
-    """What is wrong about senders as far as this inbox shows, of each kind the newest first."""
+    """What this inbox shows to be wrong about senders, the newest of each kind first."""
     found = [
         row for name in ("holes", "equivocations", "resets") for row in transaction.rows(_SQL[name], {"limit": limit})
     ]

@@ -1,9 +1,9 @@
-"""The text of an invitation: all that somebody needs to join a mesh, in one word that can be pasted.
+"""The text of an invitation: all that is needed to join a mesh, in one word that can be pasted.
 
     holdfast1.  base64url( relay ‖ mesh ‖ mesh_name ‖ secret, each behind a two-byte length, ‖ checksum )
 
-The checksum, four bytes of a sha256 over the rest, tells a mistyped invitation from one that is no longer good. Whoever
-has the text can join, once, until it expires.
+The checksum, four bytes of a sha256 over the rest, tells a mistyped invitation from an expired one. Anybody who has the text
+can join with it, once, until it expires.
 """
 
 import base64
@@ -25,11 +25,11 @@ _DOMAIN = b"holdfast invitation 1\x00"
 
 
 class InvalidInvitation(ValueError):
-    """A text that is no invitation, or no longer a whole one."""
+    """A text that is not a complete invitation."""
 
 
 class Invitation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to join, what, and the secret key that lets one in: it signs for whoever joins, and never leaves the home."""
+    """The relay, the mesh, and the secret key of an invitation, which countersigns a join and is never sent to the relay."""
 
     relay: str
     mesh: Identifier
@@ -38,15 +38,15 @@ class Invitation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """What the relay knows of it."""
+        """The public key, by which the relay knows the invitation."""
         return keys.public_key(self.secret)
 
     def __repr__(self) -> str:
-        return f"Invitation(relay={self.relay!r}, mesh={self.mesh!r})"  # a log must not learn the secret
+        return f"Invitation(relay={self.relay!r}, mesh={self.mesh!r})"  # without the secret, because it may be logged
 
 
 def write(invitation: Invitation) -> str:
-    """The invitation as people pass it on."""
+    """The text of an invitation."""
     fields = (
         invitation.relay.encode(),
         invitation.mesh.encode(),
@@ -58,7 +58,7 @@ def write(invitation: Invitation) -> str:
 
 
 def read(text: str) -> Invitation:
-    """The invitation in a text: in its one spelling, whole, with nothing behind it."""
+    """Read an invitation; refuses any text that `write` would not have written."""
     text = text.strip()
     if len(text) > TEXT_CHARACTERS_MAX:
         raise InvalidInvitation(f"it has {len(text)} characters, an invitation at most {TEXT_CHARACTERS_MAX}")
@@ -76,7 +76,7 @@ def read(text: str) -> Invitation:
 
 
 def _unwrapped(text: str) -> bytes:
-    """The bytes before the checksum, which must fit."""
+    """The bytes of an invitation without its checksum, which is verified."""
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
