@@ -1,7 +1,7 @@
-"""The daemon on its sockets: who may ask, how much at once, and how every no and every mistake is told.
+"""The daemon's HTTP applications: who may ask, how many at once, and how refusals and failures are answered.
 
-Two doors lead to the same routes. The Unix socket is the owner's by its mode. The loopback port is open to every program
-and every browser of the machine, so it takes the local token, and neither door takes what a page of some site sends.
+Two doors lead to the same routes. The mode of the Unix socket admits its owner only. Every program and browser of the machine
+can reach the loopback port, so that one asks for the local token; and neither door takes requests from web pages.
 """
 
 from collections.abc import Iterator
@@ -28,9 +28,9 @@ from holdfast.wire.route import Reply, Request, problem_reply, read_query
 from holdfast.wire.telling import told
 
 SEND = "/v1/send"
-REQUEST_BYTES_MAX = 1_048_576  # of one body
-REQUESTS_MAX = 64  # that are being answered; event streams are not among them
-RETRY_AFTER_S = 1  # what the next one is told
+REQUEST_BYTES_MAX = 1_048_576  # of one request's body
+REQUESTS_MAX = 64  # at once, not counting event streams
+RETRY_AFTER_S = 1  # told to those beyond that
 
 _log = structlog.get_logger(__name__)
 
@@ -56,15 +56,15 @@ class Application:
         self.counts.watch("event_streams", "Open event streams.", lambda: self.events.open_count)
 
     async def socket(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer what came over the Unix socket."""
+        """Answer a request over the Unix socket."""
         await self._answer(Door.SOCKET, scope, receive, send)
 
     async def loopback(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Answer what came over the loopback port."""
+        """Answer a request over the loopback port."""
         await self._answer(Door.LOOPBACK, scope, receive, send)
 
     def lean_routes(self, door: Door) -> LeanRoutes:
-        """The hot path through a door: a send, and its answer."""
+        """The fast path of a door, for sends."""
         return {(b"POST", SEND.encode()): partial(self._send, door)}
 
     async def _send(self, door: Door, raw_headers: RawHeaders, client: Client, body: bytes) -> Reply:
@@ -85,7 +85,7 @@ class Application:
             return
         body = await read_body(receive)
         if body is None:
-            return  # it left before it had asked
+            return  # the caller left before its request was complete
         response = Response(receive, send)
         route = "none"
         try:
@@ -116,7 +116,7 @@ class Application:
         self.counts.request(route, response.status)
 
     def _admit(self, door: Door, scope: Any, headers: Headers) -> dict[str, str]:
-        """The query of a request whose sender may ask."""
+        """Check that a request is allowed at a door; returns its query parameters."""
         host = host_of(headers)
         if host and not is_loopback(host):
             raise Refused(Refusal.HOST_NOT_ALLOWED, "the daemon serves this machine only")
@@ -152,7 +152,7 @@ class Application:
 
 
 class Busy(Refused):
-    """Too many at once; says when to come back."""
+    """Too many requests at once; says when to try again."""
 
     def __init__(self) -> None:
         super().__init__(Refusal.DAEMON_BUSY, f"{REQUESTS_MAX} requests are under way")

@@ -1,4 +1,4 @@
-"""What a daemon is asked for about its mesh, and what it answers: the arguments of every verb, and what came of one."""
+"""The arguments of every administration verb, and the answer to one."""
 
 from typing import Any
 
@@ -8,11 +8,11 @@ from holdfast.protocol.action import Key, Role
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a verb may be given."""
+    """The arguments of a verb."""
 
 
 class InviteArguments(Arguments, frozen=True, kw_only=True):
-    """For whom the invitation is, and until when (microseconds)."""
+    """The role of the invited member, and the invitation's end (microseconds)."""
 
     role: Role = Role.MEMBER
     expires_at: int
@@ -31,14 +31,14 @@ class WhoArguments(Arguments, frozen=True, kw_only=True):
 
 
 class RenameArguments(Arguments, frozen=True, kw_only=True):
-    """The new name, and whose it is to be: one's own if nobody is named."""
+    """The new name, and the member who gets it: this one if none is named."""
 
     name: str
     who: str | None = None
 
 
 class SetRoleArguments(Arguments, frozen=True, kw_only=True):
-    """Whose role it is to be, and which."""
+    """A member, and its new role."""
 
     who: str
     role: Role
@@ -51,13 +51,13 @@ class TopicArguments(Arguments, frozen=True, kw_only=True):
 
 
 class SomeTopicArguments(Arguments, frozen=True, kw_only=True):
-    """One topic, or all that one keeps."""
+    """One topic, or all topics that this member keeps."""
 
     topic: str | None = None
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a verb, and what was done beside it, for people."""
+    """The result of a verb, and notes for people on what else was done."""
 
     document: Any
     notes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The documents that the daemon takes and gives over its sockets: what clients read them with, and what /openapi.json says.
+"""The JSON documents of the daemon's interface: clients read answers with them, and /openapi.json is made from them.
 
 Times are microseconds since 1970, UTC; ids of events, epochs and logs are in hex.
 """
@@ -11,16 +11,16 @@ from msgspec import Meta
 from holdfast.protocol.action import TopicName
 from holdfast.protocol.fingerprint import Priority
 
-IDS_MAX = 1_000  # that one request may name
+IDS_MAX = 1_000  # ids in one request
 
 Ids = Annotated[list[str], Meta(min_length=1, max_length=IDS_MAX)]
 
 
-TOPIC_SIGN = "@"  # before the name of a topic, where a member's could stand
+TOPIC_SIGN = "@"  # marks the name of a topic where a member could be named as well
 
 
 class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """202: it is on disk, `queued` or `inflight`. 200: the relay has had it since an earlier request of the same id."""
+    """202: the send is on disk, `queued` or `inflight`. 200: an earlier request with this id sent it, and the relay has it."""
 
     client_message_id: str
     status: str | None = None
@@ -45,7 +45,7 @@ class TopicPost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that arrived. Its content is empty while no key opens it, and again after 30 days."""
+    """A message that arrived. It has no content while no key opens it, and after 30 days."""
 
     arrival: int
     id: str
@@ -63,7 +63,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     object_id: str | None
     body: str | None
-    body_base64: str | None = None  # where the body is no text
+    body_base64: str | None = None  # in place of `body`, if that is not UTF-8
     meta: dict[str, Any] | None
     priority: str
     reply_to: str | None
@@ -82,7 +82,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InboxPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages in the order of arrival; `next_after` asks for those that follow, if there are any."""
+    """Messages in the order of arrival; `next_after` is where the next page begins, if there is one."""
 
     messages: tuple[Message, ...]
     next_after: int | None
@@ -95,7 +95,7 @@ class Acknowledge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
-    """Which are applied by this, which were before, and which are not here."""
+    """The ids of messages that are applied now, that were applied before, and that are unknown."""
 
     applied: tuple[str, ...]
     already: tuple[str, ...]
@@ -103,14 +103,14 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A handler's attempt at a message came to nothing."""
+    """A handler's failed attempt at a message."""
 
     id: str
     error: str
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Something wrong about a sender: a hole in what it sent, two events in one place, a state that it lost."""
+    """Something wrong about a sender: a hole in its sequence, two events with one sequence, or a lost state."""
 
     kind: str
     sender: str
@@ -122,7 +122,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reports(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong about senders, the newest of each kind first."""
+    """Reports on senders, the newest of each kind first."""
 
     reports: tuple[Report, ...]
 
@@ -146,7 +146,7 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who wants what is posted to a topic."""
+    """A member who is subscribed to a topic."""
 
     member: str
     name: str
@@ -154,7 +154,7 @@ class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic, and how this device stands to it."""
+    """A topic, and whether this device is subscribed and has its key."""
 
     topic: str
     key_epoch: int
@@ -171,7 +171,7 @@ class Topics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NamedTopic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The topic that is meant."""
+    """A request that names a topic."""
 
     topic: TopicName
 
@@ -185,14 +185,14 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a verb, and what was done beside it, for people."""
+    """The result of a verb, and notes for people on what else was done."""
 
     document: Any
     notes: tuple[str, ...]
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the operation log, without what it carries."""
+    """A row of the operation log, without its content."""
 
     sequence: int
     id: str
@@ -217,13 +217,13 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     aborted_at: int | None
     aborted_by: str | None
     superseded_by: str | None
-    size: int | None  # of what it carries, in bytes; none once that was pruned
+    size: int | None  # of its content, in bytes; null once that was pruned
 
 
 class OutboxPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows by sequence; `next_after` asks for those that follow, if there are any.
+    """Rows by sequence; `next_after` is where the next page begins, if there is one.
 
-    `counts` is of all rows, by status; beside them stands what is `scheduled` and has no row before its time.
+    `counts` has the number of all rows by status, and that of `scheduled` sends, which get a row only when their time comes.
     """
 
     items: tuple[Item, ...]
@@ -232,14 +232,14 @@ class OutboxPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
-    """A row, and the rows that it replaced and was replaced by, the oldest first."""
+    """A row, and the chain of requeues that it belongs to, the oldest row first."""
 
     item: Item
     chain: tuple[Item, ...]
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Other content, or another expiry (null: none), for a message that is requeued; what is not given stays."""
+    """Changes to a message that is requeued: other content, another expiry (null for none). Fields not given stay."""
 
     message: str | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
@@ -247,7 +247,7 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Give the content of a row to a new row with a new id."""
+    """Send the content of a row again, as a new row with a new id."""
 
     id: str
     new_client_message_id: str | None = None
@@ -265,13 +265,13 @@ class Requeued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Take a send back that waits for its time, by its client_message_id."""
+    """Cancel a scheduled send, by its client_message_id."""
 
     id: str
 
 
 class ScheduledSend(msgspec.Struct, frozen=True, kw_only=True):
-    """A send that waits for its time, or was cancelled while it did."""
+    """A scheduled send, which may be cancelled."""
 
     client_message_id: str
     destination_kind: str
@@ -284,38 +284,38 @@ class ScheduledSend(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduledPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Sends that wait for their time, the next first; `next_after` asks for those that follow, if there are any."""
+    """Scheduled sends, the next first; `next_after` is where the next page begins, if there is one."""
 
     scheduled: tuple[ScheduledSend, ...]
     next_after: str | None
 
 
 class Reloaded(msgspec.Struct, kw_only=True):
-    """The settings that have another value now, by name."""
+    """The names of the settings that changed."""
 
     changed: list[str]
 
 
 class TokenRotated(msgspec.Struct, kw_only=True):
-    """Until when the token before is still taken (microseconds); null if the port is not open."""
+    """Until when the old token is still accepted (microseconds); null if the loopback port is not open."""
 
     old_until: int | None
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
-    """Which daemon this is, and whose."""
+    """The versions of the daemon, and the member it belongs to."""
 
     daemon_version: str
     ipc_version: int
-    ipc_features: list[str]  # what this interface has
+    ipc_features: list[str]  # of this interface
     schema_version: int
-    relay_features_negotiated: dict[str, dict[str, Any]] | None  # with the relay that was met last
+    relay_features_negotiated: dict[str, dict[str, Any]] | None  # at the last connection to the relay
     mesh: str
     member: str
 
 
 class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
-    """With what this daemon works: relays by their features and versions, programs by the version of this interface."""
+    """What this daemon is compatible with: features and versions of relays, and versions of this interface."""
 
     daemon_version: str
     ipc_versions: list[int]
@@ -325,27 +325,27 @@ class Compatibility(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cursor(log_id: str, seq: int) -> str:
-    """A place in the device's history that means the same entry for ever."""
+    """A position in the device's history together with its log, so that it means the same entry for ever."""
     return f"{log_id}:{seq}"
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How the daemon is."""
+    """The state of the daemon."""
 
     connected: bool
-    since: int  # when it was connected, or lost the connection
+    since: int  # when the connection was made, or lost
     detail: str  # why it is not connected
     relay: str
-    # The last fault of relay or disk since the start, and its time, even if it is mended by now.
+    # The last fault of relay or disk since the start, and its time, even if it is over.
     last_error: str | None
     last_error_at: int | None
-    pending_count: int  # what waited at the relay for this member when it was met last
-    pressure: str  # how tight it is: normal, high, full (no new sends) or degraded (no new event streams, either)
-    pressure_of: str  # the setting of which most is used, and how much of it
+    pending_count: int  # messages that waited at the relay when the daemon connected last
+    pressure: str  # how short room is: normal, high, full (no new sends) or degraded (no new event streams, either)
+    pressure_of: str  # the limit that is used up most, and how much of it
     pressure_percent: int
     queue_depth: int  # sends that the relay has not confirmed
-    inflight: int  # of these, on their way
-    oldest_waiting_at: int | None  # since when the oldest of them waits, how long that is, and why
+    inflight: int  # of these, being sent
+    oldest_waiting_at: int | None  # since when the oldest of them waits, for how long, and why
     oldest_waiting_s: int | None
     oldest_waiting_reason: str | None
     scheduled: int  # sends whose time has not come
@@ -368,5 +368,5 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cursor(self) -> str:
-        """Where the device's history ends, for an event stream to begin there."""
+        """The cursor of the history's end, for an event stream to begin there."""
         return cursor(self.log_id, self.seq)

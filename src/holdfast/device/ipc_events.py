@@ -1,8 +1,8 @@
-"""Server-sent events: every entry of the device's history, in order, and whether the relay is in reach.
+"""Server-sent events: every entry of the device's history, in order, and whether the relay is connected.
 
-The id of an event is a cursor, the log's id and the entry's position in it, so whoever comes back with Last-Event-ID goes on
-exactly there, across a restart of the daemon, too; or is told that this log has another entry there, because the home was
-restored. What tells of the connection is of the moment and has no id.
+The id of an event is a cursor, the log's id and the entry's position. A reader that comes back with Last-Event-ID goes on
+exactly there, even after a restart of the daemon. If the home was restored, so that its log has another entry there, the
+cursor is refused. Events about the connection tell of the present only, and have no id.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ STREAMS_MAX = 32
 KEEP_ALIVE_S = 15.0
 PAGE_ROWS = 200  # entries that are sent at once
 
-_HIDDEN = frozenset({"detail", "chain"})  # of no use without the rest of the history: the export has them
+_HIDDEN = frozenset({"detail", "chain"})  # of use only with the whole history, which the export has
 
 
 class EventStream(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class Events:
         self.open_count = 0
 
     def end(self) -> None:
-        """Let every stream end where it is; its reader comes back."""
+        """End every stream; its reader reconnects where it stopped."""
         self._ending.set()
 
     @asynccontextmanager
@@ -75,7 +75,7 @@ class Events:
             self.open_count -= 1
 
     def _start(self, given: str | None) -> int:
-        """The position to go on from: the given one, or now."""
+        """The position to start after: the given cursor's, or the present end; refuses a cursor that is not valid."""
         head = self._daemon.look(history.head)
         if given is None:
             return head.seq
@@ -90,7 +90,7 @@ class Events:
         return after
 
     def _shared_through(self, log_id: bytes) -> int:
-        """The last position that a log shares with this one, which was restored from a copy of it; -1 if none is known."""
+        """The last position that an earlier log shares with this one, which was restored from its copy; -1 if none."""
         found = self._daemon.look(lambda tx: tx.rows(_SQL["restored"]))
         restored = [Restored.decode(detail) for (detail,) in found]
         kept = kept_through(log_id, [Fork(one.old_log_id, one.fork_seq) for one in restored])
@@ -119,7 +119,7 @@ class Events:
                 version = changed
 
     def _page(self, after: int) -> tuple[bytes, list[Entry]]:
-        """The next entries, and the log in which they have their positions: it may get another id while this one is read."""
+        """The id of the log, which changes when the device takes a new epoch, and its next entries."""
 
         def read(transaction: Transaction) -> tuple[bytes, list[Entry]]:
             return history.head(transaction).log_id, history.read(transaction, after, after + PAGE_ROWS, PAGE_ROWS)
@@ -127,7 +127,7 @@ class Events:
         return self._daemon.look(read)
 
     async def _change(self, version: int) -> int | None:
-        """Wait until there may be something new; None when there was nothing for so long that one should say so."""
+        """Wait for a change; returns its version, or None after a silence in which a keep-alive is due."""
         waits = [
             asyncio.ensure_future(self._daemon.changes.wait(version)),
             asyncio.ensure_future(self._ending.wait()),
@@ -141,7 +141,7 @@ class Events:
 
 
 def document(entry: Entry) -> dict[str, Any]:
-    """An entry as JSON has it: what is there, bytes in hex."""
+    """An entry as a JSON object: fields with a value only, bytes in hex."""
     found = {name: getattr(entry, name) for name in entry.__struct_fields__ if name not in _HIDDEN}
     return {
         name: value.hex() if isinstance(value, bytes) else value
@@ -162,7 +162,7 @@ def _event(name: str, data: object, cursor: str | None = None) -> bytes:
 
 
 def _cursor(text: str) -> tuple[bytes | None, int]:
-    """The log and the position of a cursor; a position alone is one of whatever log this is."""
+    """The log id and position of a cursor; None and the position, if it is a bare position of the present log."""
     log_id, _, position = text.rpartition(":")
     try:
         after = read_integer(position, "Last-Event-ID")
@@ -175,7 +175,7 @@ def _cursor(text: str) -> tuple[bytes | None, int]:
 
 
 def _kinds(text: str | None) -> frozenset[Kind]:
-    """The kinds of entries that are asked for; none are all."""
+    """The kinds of entries that a request asks for; an empty set means all."""
     if text is None:
         return frozenset()
     try:

@@ -1,4 +1,4 @@
-"""What the daemon answers about its author's documents, route by route, and the documents of these routes."""
+"""The daemon's routes about its author's documents, and their JSON."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Have an author in this home: a new one, or the one whose key a member shared."""
+    """Give this home an author: a new one, or the one whose key a member shared."""
 
     member: str | None = msgspec.field(name="from", default=None)
 
@@ -37,7 +37,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A document's text. `seen` are the ids of the versions that this was decided on."""
+    """The new text of a document. `seen` are the ids of the versions that it replaces."""
 
     name: str
     body: str
@@ -45,14 +45,14 @@ class Put(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
 
 
 class Delete(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A document that is to go."""
+    """A document to delete."""
 
     name: str
     seen: tuple[str, ...] | None = None
 
 
 class Resolve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How a conflict ends: with a text, with one of the versions, or with the deletion; exactly one of them."""
+    """How a conflict ends: with exactly one of a text, one of the versions, or the deletion."""
 
     name: str
     body: str | None = None
@@ -62,7 +62,7 @@ class Resolve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AddRelay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One more relay that is to keep the documents."""
+    """One more relay to keep the documents."""
 
     relay: str
 
@@ -76,7 +76,7 @@ class AuthorView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
-    """An author's key is on its way to a member."""
+    """The message that carries the author's key to a member."""
 
     author: str
     member: str
@@ -84,7 +84,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """An author's key that a member shared with this home, and that is not used."""
+    """An author's key that a member shared with this home and that is not in use."""
 
     author: str
     member: str
@@ -92,7 +92,7 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands with the documents of this home."""
+    """The author, the number of documents, and the state of each relay."""
 
     author: str | None
     npub: str | None
@@ -133,14 +133,14 @@ _LIST = {
 
 
 class FeedHandlers:
-    """The routes of documents, and what happens there."""
+    """The routes of documents and their handlers."""
 
     def __init__(self, daemon: "Daemon") -> None:
         self._daemon = daemon
         self._feed = daemon.feed
 
     def routes(self) -> list[Route]:
-        """All of them."""
+        """All routes."""
         return [
             _get(_PATH, self.get_feed, "How it stands with the documents.", Feed),
             _post(f"{_PATH}/init", self.post_init, "Have an author here.", Init, AuthorView),
@@ -252,7 +252,7 @@ class FeedHandlers:
         return json_reply(await self._feed.resolve(asked.name, asked.body, seen=asked.seen))
 
     async def _keep(self, asked: Resolve, keep: str) -> Document:
-        """End a conflict with what one of the versions says; others than were there when that was read end nothing."""
+        """End a conflict with the content of one version; refused if the versions have changed since it was read."""
         found = self._feed.document(asked.name)
         kept = [version for version in found.versions if version.id.startswith(keep)]
         if len(kept) != 1 or not kept[0].readable:
@@ -261,7 +261,7 @@ class FeedHandlers:
         return await self._feed.resolve(asked.name, kept[0].body, seen=seen)
 
     def _check_room(self) -> None:
-        """An edit is a send like any other, and waits in the same log."""
+        """Refuse an edit where there is no room for a send: it waits in the same log."""
         no_room = self._daemon.room.for_send()
         if no_room is not None:
             raise no_room

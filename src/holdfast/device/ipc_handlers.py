@@ -1,4 +1,4 @@
-"""What the daemon answers to a request, route by route."""
+"""The handlers of the daemon's routes."""
 
 import os
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from holdfast.wire.route import JSON, Reply, Request, Route, RouteTable, Stream,
 IPC_VERSION = 1
 IPC_FEATURES = ("send", "topic", "inbox", "outbox", "scheduled", "events", "feed", "export", "reload")
 PAGE_BYTES_MAX = 8_388_608  # of messages in one answer
-PAYLOAD_COLUMNS = frozenset({"blob", "body", "event", "meta", "payload", "request"})  # of tables that are exported
+PAYLOAD_COLUMNS = frozenset({"blob", "body", "event", "meta", "payload", "request"})  # of exported tables
 
 _SQL = Statements(__package__, "ipc.sql")
 _SECURITY = Security(
@@ -52,7 +52,7 @@ S = TypeVar("S")
 
 
 class Handlers:
-    """The routes of a daemon, and what happens there."""
+    """The routes of a daemon and their handlers."""
 
     def __init__(
         self, daemon: Daemon, exporter: export.Exporter, events: Events, counts: Counts, token: LocalToken | None
@@ -69,14 +69,14 @@ class Handlers:
         counts.watch_counts(self._counted)
 
     def add(self, *routes: Route) -> None:
-        """Answer at these routes, too."""
+        """Add routes."""
         self.routes = RouteTable([*self.routes.routes, *routes])
 
     async def post_send(self, request: Request) -> Reply:
         return await self.take_send(request.headers, request.body)
 
     async def take_send(self, headers: Mapping[str, str], body: bytes) -> Reply:
-        """A send, from whatever way it came in."""
+        """Take a send, from either door."""
         return await self._send(headers, send.read(body))
 
     async def post_topic_post(self, request: Request) -> Reply:
@@ -281,7 +281,7 @@ class Handlers:
         return json_reply({"changed": self._daemon.reload()})
 
     async def post_rotate_token(self, request: Request) -> Reply:
-        """Over the socket only: whoever has stolen the token must not be able to shut the others out with it."""
+        """Rotate the token, over the socket only: a stolen token must not be able to shut out its owner."""
         if not request.local:
             raise Refused(Refusal.SOCKET_ONLY, "the token is rotated over the socket")
         if self._token is None:
@@ -357,7 +357,7 @@ class Handlers:
         )
 
     def _messages(self, query: ipc_queries.PageQuery, **filters: Any) -> Reply:
-        """A page of messages; one whose bodies weigh too much ends early."""
+        """A page of messages, which ends early if its bodies get too large."""
         found = self._daemon.look(lambda tx: inbox.page(tx, after=query.after, limit=query.limit, **filters))
         taken: list[inbox.Message] = []
         size = 0
@@ -371,7 +371,7 @@ class Handlers:
         return json_reply({"messages": [inbox.document(message) for message in taken], "next_after": following})
 
     def _member(self, who: str) -> str:
-        """The member id that a caller means; one who was revoked may still be named by it."""
+        """The id of the member that a caller names; revoked members can be named by id."""
         directory = self._daemon.directory
         kind, ref = ("dm", who) if who in directory.members else directory.resolve(who)
         if kind != "dm":
@@ -379,16 +379,16 @@ class Handlers:
         return ref
 
     def _topic(self, name: str) -> str:
-        """The topic that a caller means: one of the mesh, or one that something here was posted to while it was."""
+        """The topic that a caller names: one of the mesh, or a former one that the inbox has messages of."""
         topic = name.removeprefix(documents.TOPIC_SIGN)
         if topic not in self._daemon.directory.topics:
             posted = self._daemon.look(lambda tx: inbox.page(tx, topic=topic, limit=1))
             if not posted:
-                self._daemon.directory.resolve(documents.TOPIC_SIGN + topic)  # which refuses it, and says why
+                self._daemon.directory.resolve(documents.TOPIC_SIGN + topic)  # refuses it, and says why
         return topic
 
     def _counted(self) -> Mapping[str, int]:
-        """For the metrics."""
+        """The counters for the metrics."""
         held = self._daemon.look(lambda tx: _held(tx, self._device.clock()))
         counted = {
             "outbox_waiting": held["queue_depth"],
@@ -405,7 +405,7 @@ class Handlers:
 
 
 def _held(transaction: Transaction, now: int) -> dict[str, Any]:
-    """What is here and not at its end: sends that wait for the relay's word or their time, messages that nobody acted on."""
+    """The part of health about unfinished work: sends that wait, scheduled sends, messages that nobody has applied."""
     of_status = outbox.count(transaction)
     ((unapplied, parked),) = transaction.rows(_SQL["inbox_counts"])
     oldest_at, reason = next(iter(transaction.rows(_SQL["oldest"])), (None, None))
@@ -430,12 +430,12 @@ def _read(body: bytes, shape: type[S]) -> S:
 
 
 def _hexed(found: msgspec.Struct) -> dict[str, Any]:
-    """The fields of a row, bytes in hex."""
+    """The fields of a row as JSON, bytes in hex."""
     fields = msgspec.structs.asdict(found)
     return {name: value.hex() if isinstance(value, bytes) else value for name, value in fields.items()}
 
 
 def _version() -> str:
-    from holdfast import __version__  # here, for the package itself names what is in this one
+    from holdfast import __version__  # here, because the package imports this module
 
     return __version__

@@ -1,4 +1,4 @@
-"""The way to a daemon's Unix socket, for programs: requests and event streams, and what their failures mean."""
+"""Requests and event streams over a daemon's Unix socket, and what their failures mean."""
 
 import os
 import socket
@@ -18,8 +18,8 @@ from holdfast.wire.unix_transport import UnixTransport
 
 SOCKET_NAME = "daemon.sock"
 CONNECT_TIMEOUT_S = 2.0
-ANSWER_TIMEOUT_S = 60.0  # administration asks the relay, which may take its time
-SILENCE_TIMEOUT_S = 40.0  # of an event stream, which says every 15 seconds that it is still there
+ANSWER_TIMEOUT_S = 60.0  # long, because administration waits for the relay
+SILENCE_TIMEOUT_S = 40.0  # of an event stream, which sends a keep-alive every 15 seconds
 
 _BASE = "http://localhost"
 
@@ -45,7 +45,7 @@ class DaemonLost(faults.Fault):
 
 
 class SendUnanswered(DaemonLost):
-    """A send may be on the daemon's disk, or not; `detail` is the id under which it can be asked for again."""
+    """A send that may or may not be on the daemon's disk; `detail` is its client_message_id, to repeat it under."""
 
     what = "the daemon went away before it had answered, and may have taken the message under this id"
     remedy = "Repeat the send with that client_message_id: it is not sent twice then."
@@ -56,7 +56,7 @@ class SendUnanswered(DaemonLost):
 
 
 class RequestRefused(Refused):
-    """A no of the daemon; `document` is all that it said."""
+    """A refusal by the daemon; `document` is its whole answer."""
 
     def __init__(self, refusal: Refusal, document: Mapping[str, Any]) -> None:
         super().__init__(refusal, str(document.get("detail", "")))
@@ -68,7 +68,7 @@ class NotUnderstood(Exception):
 
 
 class Link:
-    """A way to one daemon."""
+    """A connection to one daemon."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Link:
         self._http.close()
 
     def interrupt(self) -> None:
-        """End every stream that somebody waits on; may be called from any thread."""
+        """End every open stream. May be called from any thread."""
         for stream in self._streams:
             with suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
@@ -96,7 +96,7 @@ class Link:
     def ask(
         self, method: str, path: str, shape: type[T], *, body: object = None, query: Mapping[str, object] | None = None
     ) -> T:
-        """The document of a yes; every no raises."""
+        """Make a request; returns the answer's document, and raises on every refusal and fault."""
         content = None if body is None else _write(body)
         headers = {} if body is None else {"content-type": "application/json"}
         with self._meaning():
@@ -108,7 +108,7 @@ class Link:
 
     @contextmanager
     def stream(self, path: str, query: Mapping[str, object], headers: Mapping[str, str]) -> Iterator[Iterator[str]]:
-        """The lines of an answer without end; the iterator ends where the daemon ends it, and raises if that is no end."""
+        """The lines of an endless answer; the iterator ends when the daemon ends the stream, and raises if it breaks."""
         timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         with (
             self._meaning(),
@@ -127,7 +127,7 @@ class Link:
 
     @contextmanager
     def _meaning(self) -> Iterator[None]:
-        """Tell a daemon that is not there from one that went away."""
+        """Raise NoDaemon if nobody answers at the socket, and DaemonLost if the daemon went away before it answered."""
         try:
             yield
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -138,7 +138,7 @@ class Link:
 
 
 def socket_of(home: Home) -> Path:
-    """Where the daemon of a home listens."""
+    """The path of the socket of a home's daemon."""
     return home.path / SOCKET_NAME
 
 
@@ -154,7 +154,7 @@ def _parameters(query: Mapping[str, object]) -> dict[str, str]:
 def _write(body: object) -> bytes:
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError as error:  # a command line that was not UTF-8 has such text
+    except UnicodeEncodeError as error:  # from a command line that was not UTF-8
         raise Refused(Refusal.MALFORMED, "there is text that cannot be written as UTF-8") from error
 
 
@@ -168,7 +168,7 @@ def _judge(status: int, body: bytes) -> None:
         document, refusal = {}, None
     if refusal is None:
         raise NotUnderstood(f"the daemon answers {status}: {document.get('detail') or body[:200]!r}")
-    from holdfast.device.trouble import carried  # it knows every part of a daemon, and most requests have no trouble
+    from holdfast.device.trouble import carried  # here, because it imports most of the daemon, and is rarely needed
 
     raise carried(document) or RequestRefused(refusal, document)
 

@@ -1,4 +1,4 @@
-"""What the parameters of a request's URL may say. An unknown or wrong one is refused: a misspelt filter would be none."""
+"""The query parameters of requests. Unknown ones are refused, because a misspelt filter would silently filter nothing."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -16,24 +16,24 @@ from holdfast.protocol.tags import INTEGER_MAX, shown
 _Position = Annotated[int, Meta(ge=-1, le=INTEGER_MAX)]
 _Limit = Annotated[int, Meta(ge=1, le=min(inbox.PAGE_ROWS_MAX, outbox.PAGE_ROWS_MAX))]
 
-_TIME_DIGITS_MAX = 18  # of microseconds: some thirty thousand years, and a database takes it
+_TIME_DIGITS_MAX = 18  # of microseconds: some thirty thousand years, and it fits a database integer
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing can be asked for."""
+    """No parameters."""
 
 
 class PageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a page begins, and how many rows it has at most."""
+    """The place after which a page begins, and its size."""
 
     after: _Position = 0
     limit: _Limit = inbox.PAGE_ROWS
 
 
 class InboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which messages."""
+    """Filters for messages."""
 
     since: str | None = None
     topic: str | None = None
@@ -43,7 +43,7 @@ class InboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class OutboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which rows."""
+    """Filters for rows of the outbox."""
 
     after: _Position = -1
     status: str | None = None
@@ -51,7 +51,7 @@ class OutboxQuery(PageQuery, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class ScheduledQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sends that wait; a page goes on behind the one of an id."""
+    """Filters for scheduled sends; a page begins after the send with an id."""
 
     after: str = ""
     limit: _Limit = inbox.PAGE_ROWS
@@ -59,7 +59,7 @@ class ScheduledQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def read(query: Mapping[str, str], shape: type[Q]) -> Q:
-    """The parameters of a request."""
+    """Read the parameters of a request; refuses unknown and invalid ones."""
     try:
         return msgspec.convert(dict(query), shape, strict=False)
     except msgspec.ValidationError as error:
@@ -67,7 +67,7 @@ def read(query: Mapping[str, str], shape: type[Q]) -> Q:
 
 
 def read_time(text: str) -> int:
-    """A time in microseconds since 1970, or as ISO 8601 writes it; one without a zone is UTC."""
+    """Read a time, in microseconds since 1970 or as ISO 8601, where UTC is the default zone; returns microseconds."""
     if text.isascii() and text.isdigit():
         if len(text) > _TIME_DIGITS_MAX:
             raise Refused(Refusal.MALFORMED, f"{shown(text)} is later than any time")
@@ -75,12 +75,12 @@ def read_time(text: str) -> int:
     try:
         at = datetime.fromisoformat(text)
         return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * SECOND)
-    except (ValueError, OverflowError) as error:  # a zone can lead out of the calendar
+    except (ValueError, OverflowError) as error:  # applying the zone can leave the range of datetime
         raise Refused(Refusal.MALFORMED, f"{shown(text)} is not a time; write 2026-11-15T09:30:00Z") from error
 
 
 def read_statuses(text: str | None) -> tuple[Status, ...]:
-    """Statuses with commas between them; none are all."""
+    """Read statuses with commas between them; no text means all."""
     try:
         return tuple(Status(name) for name in text.split(",")) if text else ()
     except ValueError as error:

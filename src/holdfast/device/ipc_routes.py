@@ -1,4 +1,4 @@
-"""The routes of the daemon: which request is answered by what, and what others should know of it."""
+"""The routes of the daemon: the handler of each request, and its description for /openapi.json."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""A daemon with everything around it: its loops, its sockets, the reader of its export."""
+"""A daemon together with its loops, its sockets and its export process."""
 
 import asyncio
 
@@ -16,10 +16,11 @@ from holdfast.wire.state import Limits
 
 LOOPBACK = "127.0.0.1"
 EXPORT_READER = "holdfast.device.exported"
-"""The module that reads for the export; a name, because Arrow comes with it."""
+"""The module of the export's process; named and not imported, because it imports Arrow."""
 
 LIMITS = Limits(
-    connections_max=4 * (REQUESTS_MAX + STREAMS_MAX),  # one that is over a limit must be able to come and be told so
+    # More than are answered at once: a request over that limit must still be able to connect, to be refused.
+    connections_max=4 * (REQUESTS_MAX + STREAMS_MAX),
     request_bytes_max=REQUEST_BYTES_MAX,
     bodies_bytes_max=REQUESTS_MAX * REQUEST_BYTES_MAX,
     drain_timeout_s=5.0,
@@ -29,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Service:
-    """Works from `start` to `close`. `port` opens the loopback port, too; 0 takes any that is free."""
+    """Runs from `start` to `close`. `port` also opens that loopback port; 0 takes any free one."""
 
     def __init__(self, daemon: Daemon, exporter: Exporter | None = None, *, port: int | None = None) -> None:
         device = daemon.device
@@ -53,14 +54,14 @@ class Service:
         return None if self._tcp is None else self._tcp.url
 
     async def start(self, network: Network) -> None:
-        """Answer from now on, and work."""
+        """Open the sockets and start the loops."""
         await self._unix.start_unix(network, self.socket)
         if self._tcp is not None:
             await self._tcp.start(network, LOOPBACK, self._port or 0)
         self._working = asyncio.create_task(self.daemon.run(), name="holdfast-daemon")
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Return when told to stop; raise what ended the daemon."""
+        """Return when `stop` is set; raise what ended the daemon before that."""
         stopping = asyncio.create_task(stop.wait())
         beside = [stopping] if self._working is None else [stopping, self._working]
         try:
@@ -71,7 +72,7 @@ class Service:
             task.result()
 
     async def close(self) -> None:
-        """Finish what is under way, and let go of everything but the device."""
+        """Finish what is under way, and close everything but the device."""
         self.app.events.end()
         self.daemon.dismiss()
         for server in (self._tcp, self._unix):

@@ -1,8 +1,8 @@
-"""The outbox by destination: which lanes have something to send, and whose turn it is.
+"""The outbox by destination, one lane each: which lanes have something to send, and whose turn it is.
 
-A summary of each lane is kept in memory, a few words however long the lane is, and is read anew only when something
-happened in it. So a batch costs what it holds, not what the outbox holds. Urgent lanes go first; among equals the one
-that has waited longest since its last turn, so that a long backlog to one destination starves no other.
+A small summary of each lane is kept in memory, and is read again only when something happened in the lane, so a batch costs
+in proportion to itself and not to the outbox. Urgent lanes go first; among equals the one whose last turn is longest ago, so
+that a long backlog to one destination starves no other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,19 +22,19 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "lanes.sql")
 
-SENT_KINDS = frozenset({"dm", "topic", RECEIPT})  # administration is sent by whoever asks for it, in its own order
-NEW_ROWS_MAX = 1_000  # up to that many new rows are read to find their lanes; past it the index is jumped through
+SENT_KINDS = frozenset({"dm", "topic", RECEIPT})  # not administration, which `publish` sends in its own order
+NEW_ROWS_MAX = 1_000  # new rows that are read to find their lanes; beyond that the index of lanes is skipped through
 
-# Why a row waits, and the relay has said nothing about the row itself.
+# Reasons for a row to wait that say nothing about the row itself.
 _UNDECIDED = frozenset({*FaultKind, Signal.RESTARTED, Refusal.HELD_BACK})
 
-WAIT_MAX = max(SEND_WAIT_MAX, RETRY_AFTER_S_MAX * SECOND)  # one that is longer was measured with a wrong clock
+WAIT_MAX = max(SEND_WAIT_MAX, RETRY_AFTER_S_MAX * SECOND)  # a longer wait was computed from a wrong clock
 
 Key = tuple[str, str]  # destination_kind, destination_ref
 
 
 class _Line(msgspec.Struct):
-    """What is known of a lane without looking."""
+    """The summary of a lane."""
 
     due_at: int  # of its head, microseconds
     urgency: int
@@ -48,48 +48,48 @@ class Lanes:
         self._lines: dict[Key, _Line] = {}
         self._changed: set[Key] = set()
         self._busy: set[Key] = set()
-        self._barred: dict[Key, int] = {}  # until when: a lane that cannot be sealed for now
-        self._turns: dict[Key, int] = {}  # when each was served last; the lower goes first
+        self._barred: dict[Key, int] = {}  # lanes that cannot be sealed now, and until when to leave them
+        self._turns: dict[Key, int] = {}  # the number of each lane's last turn; the lowest goes first
         self._turn = 0
-        self._early: set[Key] = set()  # lanes of receipts that may not go yet
+        self._early: set[Key] = set()  # lanes with receipts that may not be sent yet
         self._seen = -1  # every row up to this sequence is in the summaries
         self._knows_all = False
         self._receipts_through = -1
 
     def start_over(self) -> None:
-        """Whoever had something in flight is gone."""
+        """Forget what was in flight, because the process that sent it is gone."""
         self._busy.clear()
         self._lines.clear()
         self.forget()
 
     def forget(self) -> None:
-        """Look at everything anew: rows may have changed that were looked at before."""
+        """Drop all summaries, so that every lane is read again."""
         self._knows_all = False
         self._barred.clear()
 
     def unbar(self) -> None:
-        """Try again what could not be sealed: keys may have come."""
+        """Try barred lanes again, because keys may have come."""
         self._barred.clear()
 
     def bar(self, lane: Key, until: int) -> None:
-        """Leave a lane alone for a while."""
+        """Skip a lane until a time."""
         self._barred[lane] = until
         self._changed.add(lane)
 
     def allow_receipts(self, through: int) -> None:
-        """Receipts up to this sequence are for what the relay knows to be acknowledged; it would put off later ones."""
+        """Let receipts up to this sequence go: the relay has noted the acknowledgements that they follow."""
         self._receipts_through = max(through, self._receipts_through)
         self._changed |= self._early
         self._early.clear()
 
     def release(self, lanes: Iterable[Key]) -> None:
-        """These lanes have nothing in flight any more."""
+        """Note that these lanes have nothing in flight any more."""
         for lane in lanes:
             self._busy.discard(lane)
             self._changed.add(lane)
 
     def take(self, transaction: Transaction, now: int) -> dict[Key, list[int]]:
-        """The sequences to offer next, by lane, and each lane in order; the lanes are busy from here on."""
+        """The sequences to offer next, by lane and in order; these lanes are busy until `release`."""
         self._look(transaction, now)
         taken: dict[Key, list[int]] = {}
         room = BATCH_ROWS_MAX
@@ -107,7 +107,7 @@ class Lanes:
         return taken
 
     def due_at(self) -> int | None:
-        """When the next lane that is not busy has something to send; None if none will have."""
+        """When the next lane that is not busy has something to send; None if none has."""
         waiting = (
             max(line.due_at, self._barred.get(lane, 0)) for lane, line in self._lines.items() if lane not in self._busy
         )
@@ -137,7 +137,7 @@ class Lanes:
         self._lines[lane] = _Line(rows[0].next_attempt_at, urgency, rows[0].sequence)
 
     def _rows(self, transaction: Transaction, lane: Key, now: int) -> list[Waiting]:
-        """The first rows of a lane. If the relay has put its head off, that one alone: the others would be held back."""
+        """The first rows of a lane; only its head if the relay has put that off, since it would hold back the others."""
         found = transaction.rows(
             _SQL["line"],
             {
@@ -157,14 +157,14 @@ class Lanes:
         ]
 
     def _allowed(self, lane: Key, receipts: list[Row]) -> list[Row]:
-        """Receipts that may go; if there are others, the lane is looked at again when more are allowed."""
+        """The receipts that may go; if some may not, the lane is read again when more are allowed."""
         allowed = [row for row in receipts if row[0] <= self._receipts_through]
         if len(allowed) < len(receipts):
             self._early.add(lane)
         return allowed
 
     def _in_turn(self, now: int) -> Sequence[Key]:
-        """The lanes that have something to send, in their turn."""
+        """The lanes that have something to send, in the order of their turns."""
         ready = [
             lane
             for lane, line in self._lines.items()
@@ -175,13 +175,13 @@ class Lanes:
 
 
 def due_again(transaction: Transaction, now: int, sequences: Iterable[int]) -> None:
-    """Make rows due that had got no answer, unless they have moved on since."""
+    """Make rows due now that had got no answer, if they still wait."""
     for sequence in sequences:
         transaction.run(_SQL["due_again"], {"now": now, "sequence": sequence})
 
 
 def note(transaction: Transaction, sequence: int, reason: str) -> None:
-    """Write down why a row waits that was not offered."""
+    """Note on a row why it was not offered."""
     transaction.run(_SQL["note"], {"sequence": sequence, "last_error": reason})
 
 
@@ -194,7 +194,7 @@ def _all(transaction: Transaction) -> Iterable[Key]:
 
 
 def due_at(at: int, now: int) -> int:
-    """When something is due that was put off until then: a wait that nobody would have set was counted from a wrong clock, and is over."""
+    """When a row is due that was put off until `at`: now, if that is so far ahead that a wrong clock must have set it."""
     return at if at - now <= WAIT_MAX else now
 
 

@@ -1,6 +1,6 @@
-"""One meeting with the relay after the other: who it is, how far it knows us, and what has to be done while it is there.
+"""The daemon's connection to its relay: recognises the relay, agrees with it on what was sent, then sends and receives.
 
-Nothing is sealed before the relay has said how far it knows this device, and both agree on that.
+Nothing is sealed on a connection before the relay has said which sends of this device it has.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from holdfast.device.daemon import Daemon
 
 LOOK_S = 5.0  # between two looks at the mesh: who came, who left, who waits for a key
-LOOK_S_MIN = 0.5  # even if something seems to have changed: whoever waits for a key must not wear the relay out
-FATES_S = 30.0  # between two questions what became of our sends
+LOOK_S_MIN = 0.5  # even if something seems to have changed: waiting for a key must not overload the relay
+FATES_S = 30.0  # between two requests for the fates of our sends
 REOPENED_AT_ONCE = 100  # messages that are opened in one transaction
 
 _NO_ANSWER = frozenset({FaultKind.TIMEOUT, FaultKind.CONNECTION_LOST})
@@ -44,22 +44,22 @@ _log = structlog.get_logger(__name__)
 
 
 class Link:
-    """What a daemon does with its relay."""
+    """The connection of a daemon to its relay."""
 
     def __init__(self, daemon: "Daemon", network: Network, *, replay: bool) -> None:
         self._daemon = daemon
         self._network = network
-        self._dedupe: Dedupe | None = None  # how long the relay that was met last remembers ids
+        self._dedupe: Dedupe | None = None  # how long the relay remembers ids, as it said last
         self._replay = replay or daemon.device.look(recover.wants_replay)
-        self._is_replayed = False  # and the home has not been told yet
+        self._is_replayed = False  # the replay is complete, and that is not on disk yet
         self._look_woken = asyncio.Event()
         self._tended: Mesh | None = None
-        # The keys there were when unreadable messages were last tried again.
+        # How many keys there were when unreadable messages were last tried again.
         self._keys_tried: tuple[int, int, int] | None = None
-        self.log_id: bytes | None = None  # of the relay that was met last
+        self.log_id: bytes | None = None  # of the relay, at the last connection
 
     async def meet(self) -> None:
-        """Connect and work until the connection is lost, which raises."""
+        """Connect, and send and receive until the connection is lost, which raises."""
         daemon, device = self._daemon, self._daemon.device
         hours = await self._recognise()
         await self._finish_joining()
@@ -98,7 +98,7 @@ class Link:
         try:
             return await socket.open_queue(daemon.membership.mesh, daemon.device.epoch, replay=self._replay)
         except SocketClosed as closed:
-            if closed.refusal is Refusal.STALE_KEY:  # and no other key is here, or it would have been used
+            if closed.refusal is Refusal.STALE_KEY:  # and a newer key would have been used, if there was one
                 detail = f"the relay no longer knows this member by {daemon.device.pubkey}"
                 raise Refused(Refusal.KEY_SUPERSEDED, detail) from closed
             if closed.refusal is Refusal.NOT_A_MEMBER and await own_key.introduce_again(daemon.device, daemon.client):
@@ -107,9 +107,9 @@ class Link:
             raise
 
     async def see_mesh(self) -> bool:
-        """Look at the mesh as it is now, fetch the keys that were granted, grant those that others wait for.
+        """Fetch the mesh, keep topic keys that were granted, grant those that others wait for, open what can be opened now.
 
-        Says whether the mesh was seen: whoever is not in it then, is not in it.
+        Returns whether the mesh was fetched: then somebody who is not in the directory is not in the mesh.
         """
         before = self._daemon.sightings
         try:
@@ -121,7 +121,7 @@ class Link:
         return self._daemon.sightings > before
 
     async def _tend(self, session: Session) -> None:
-        """Fetch keys and grant keys; a mesh for which that was done needs nothing until it changes."""
+        """Keep and grant topic keys; once nothing is left to do, this is skipped until the mesh changes."""
         if session.mesh is self._tended:
             return
         await topics.collect(session)
@@ -131,17 +131,17 @@ class Link:
             self._tended = session.mesh
 
     def went_live(self) -> None:
-        """What was acknowledged before has all come once more; the next connection need not bring it."""
+        """Note that the replay of acknowledged messages is complete; the next connection need not ask for it."""
         if self._replay:
             self._replay, self._is_replayed = False, True
             self.look_soon()
 
     def look_soon(self) -> None:
-        """Something about members or keys seems to have changed."""
+        """Fetch the mesh soon, because members or keys seem to have changed."""
         self._look_woken.set()
 
     async def _recognise(self) -> int:
-        """Who answers at the relay's address, and for how many hours it is safe to offer a row to it."""
+        """Check the relay's key; returns for how many hours a row may safely be offered to it."""
         membership = self._daemon.membership
         information = await self._daemon.client.information()
         if information.pubkey != membership.relay_pubkey:
@@ -150,11 +150,11 @@ class Link:
         return _hours(self._dedupe, self._daemon.settings)
 
     def max_age_hours(self, settings: Settings) -> int | None:
-        """For how many hours it is safe to offer a row by these settings, if the relay was met; refuses what is not safe."""
+        """For how many hours a row may be offered by these settings; refuses unsafe ones. None if the relay was never met."""
         return None if self._dedupe is None else _hours(self._dedupe, settings)
 
     async def _finish_joining(self) -> None:
-        """Ask again for what got no answer when this home came to its mesh: until then it is nobody to the relay."""
+        """Repeat a founding or joining of the mesh that got no answer: until then the relay does not know this member."""
         daemon = self._daemon
         if standing(daemon.device)[1] is not Standing.UNFINISHED:
             return
@@ -163,7 +163,7 @@ class Link:
             raise Refused(Refusal.NOT_A_MEMBER, "the relay has refused to let this home into its mesh")
 
     async def _work(self, socket: relay_socket.RelaySocket, status: QueueStatus) -> None:
-        """Everything that goes on while the connection lasts; the receiver is the first to notice its end."""
+        """Receive, look at the mesh and ask for fates, while the connection lasts."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep_looking())
@@ -193,8 +193,8 @@ class Link:
             await asyncio.sleep(FATES_S)
 
     async def _take_fates(self, forks: list[Fork]) -> None:
+        """Ask for fates until the relay has no more."""
         daemon, device = self._daemon, self._daemon.device
-        """Ask until the relay has nothing more to tell."""
         before, after = -1, device.look(lambda tx: receipts.fates_after(tx, self.log_id or b"", forks))
         while before < after:
             found = await daemon.client.fates(daemon.membership.mesh, after)
@@ -210,7 +210,7 @@ class Link:
             daemon.changes.tell()
 
     async def _reopen(self) -> None:
-        """Open what could not be opened when it came, and now can; nothing can unless there are other keys than then."""
+        """Try to open unreadable messages again, if there are other keys than at the last try."""
         daemon, after = self._daemon, 0
         keys = (*daemon.look(topic_keys.count), len(daemon.device.secrets))
         if keys == self._keys_tried:
@@ -240,7 +240,7 @@ def _hours(dedupe: Dedupe, settings: Settings) -> int:
 
 
 def first_cause(group: BaseExceptionGroup[BaseException], *kinds: type[BaseException]) -> BaseException:
-    """The one reason of several that says most: the first of these kinds, in their order, or else of any."""
+    """The most telling exception of a group: the first of these kinds, in their order, or else any."""
     leaves = _leaves(group)
     for kind in (*kinds, Exception):
         for leaf in leaves:

@@ -1,11 +1,11 @@
-"""The keys of a home's member over time: the one in use, the next while the relay has not agreed to it, and those before.
+"""The keys of a home's member: the one in use, the next one until the relay has accepted it, and the earlier ones.
 
     member.key        the key in use
     member.key.next   a new key, and the send that asks the relay for it: written before that send leaves
-    member-keys.json  the keys before, for as long as something sealed to them may still arrive
+    member-keys.json  the earlier keys, for as long as something sealed to them may still arrive
 
-So a death at any moment of a rotation leaves a home that knows which key the relay has, or can find out: if the send was
-taken, the next key is the key; if it was refused, it never was one. No key is thrown away before its successor is on disk.
+So after a crash at any moment of a rotation the home knows, or can find out, which key the relay has: if the send was
+accepted, it is the next key; if it was refused, it is not. No key is deleted before its successor is on disk.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ from holdfast.protocol.schedule import DAY
 from holdfast.store import faults, files, notes
 from holdfast.store.world import Random
 
-ARCHIVED_MAX = 8  # old keys that are kept at once; the next rotation waits until one of them has had its time
-KEPT_BEYOND_TTL_DAYS = 1  # after the relay has let go of whatever was sealed to a key
+ARCHIVED_MAX = 8  # earlier keys that are kept at once; the next rotation is refused until one of them expires
+KEPT_BEYOND_TTL_DAYS = 1  # after the relay has dropped the last message that was sealed to a key
 
 NEXT_NAME = "member.key.next"
 ARCHIVE_NAME = "member-keys.json"
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Next(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key that was asked for, the send that asks for it, and for how long the one before is then kept."""
+    """A new key, the send that asks the relay for it, and for how long the present one is kept after that."""
 
     version: int = _VERSION
     secret: str  # nsec
@@ -42,7 +42,7 @@ class Next(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A key that was the member's. Times are microseconds."""
+    """An earlier key of the member. Times are microseconds."""
 
     pubkey: str
     secret: str  # nsec
@@ -56,7 +56,7 @@ class _Archive(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def archived(home: Home, now: int) -> tuple[Archived, ...]:
-    """The keys before, the oldest first. An archive that cannot be read is put aside, never overwritten."""
+    """The earlier keys, the oldest first. An archive that cannot be read is put aside, not overwritten."""
     path = home.path / ARCHIVE_NAME
     try:
         found = notes.read(read_private(path), _Archive)
@@ -78,7 +78,7 @@ def secrets(found: Sequence[Archived]) -> dict[str, bytes]:
 
 
 def begin(home: Home, now: int, random: Random, client_message_id: str, ttl_days: int) -> bytes:
-    """Make the next key, on disk before anybody is asked for it; refused while too many old ones are kept."""
+    """Make the next key and write it to disk, before the relay is asked; refused while too many earlier ones are kept."""
     if (home.path / NEXT_NAME).exists():
         raise Refused(Refusal.UNAVAILABLE, "an earlier rotation of this home's key has no answer yet")
     kept = [one for one in archived(home, now) if one.expires_at > now]
@@ -94,7 +94,7 @@ def begin(home: Home, now: int, random: Random, client_message_id: str, ttl_days
 
 
 def asked_for(home: Home) -> Next | None:
-    """The key that was asked for and is not in use yet."""
+    """The next key, if one was asked for and is not in use yet."""
     path = home.path / NEXT_NAME
     try:
         return notes.read(read_private(path), Next)
@@ -105,7 +105,7 @@ def asked_for(home: Home) -> Next | None:
 
 
 def finish(home: Home, now: int, secret: bytes, asked: Next) -> bytes:
-    """Use the next key from now on; the one in use goes to the archive first. Can be repeated after any death."""
+    """Put the next key in use, after archiving the present one; returns its secret. Can be repeated after a crash."""
     following = keys.read_nsec(asked.secret)
     if following != secret:
         old = Archived(
@@ -114,7 +114,7 @@ def finish(home: Home, now: int, secret: bytes, asked: Next) -> bytes:
             rotated_out_at=now,
             expires_at=now + asked.kept_days * DAY,
         )
-        # A home without a daemon has nobody else who lets go of them, and the file must stay one that can be read whole.
+        # Without a daemon nobody else drops expired keys, and the file must stay within its size limit.
         before = [one for one in archived(home, now) if one.pubkey != old.pubkey and one.expires_at > now]
         _write(home, (*before, old))
         files.replace(home.path / "member.key", keys.nsec(following).encode() + b"\n")
@@ -123,12 +123,12 @@ def finish(home: Home, now: int, secret: bytes, asked: Next) -> bytes:
 
 
 def abandon(home: Home) -> None:
-    """The relay has refused the next key: it never was the member's."""
+    """Delete the next key, because the relay has refused it."""
     _remove(home.path / NEXT_NAME)
 
 
 def put_aside(home: Home, now: int) -> Path:
-    """The log knows nothing of the send that asked for the next key. It may have lost it, so the key is kept, unused."""
+    """Rename the next key's file to keep it unused: the log has no send for it, but may have lost one. Returns the path."""
     aside = home.path / f"{NEXT_NAME}.unused-{now}"
     (home.path / NEXT_NAME).rename(aside)
     files.sync_directory(home.path)
@@ -136,7 +136,7 @@ def put_aside(home: Home, now: int) -> Path:
 
 
 def drop_expired(home: Home, now: int) -> int:
-    """Forget the keys whose time is over; says how many."""
+    """Delete the earlier keys whose time is over; returns how many."""
     found = archived(home, now)
     kept = tuple(one for one in found if one.expires_at > now)
     if len(kept) == len(found):
@@ -153,7 +153,7 @@ def _write(home: Home, found: tuple[Archived, ...]) -> None:
 
 
 def _check(found: _Archive) -> None:
-    """Refuse an archive in which a key is not the one it says, or stands twice."""
+    """Refuse an archive in which a secret does not match its public key, or a key occurs twice."""
     if found.version != _VERSION:
         raise ValueError(f"version {found.version} is not known here")
     names = [one.pubkey for one in found.keys]

@@ -1,7 +1,7 @@
-"""A home and its mesh: how it comes to be in one, and what it sees of it.
+"""A home and its mesh: founding or joining one, and sessions in which the mesh is seen and administered.
 
-home.json is written before the event that founds or joins a mesh leaves, and names that event. So a crash at any moment
-leaves either nothing, or a home that the next command finishes; what the relay refused leaves no mesh behind.
+home.json is written before the event that founds or joins a mesh is sent, and names that event. So a crash at any moment
+leaves either nothing, or a home that the next command completes; after a refusal the home is in no mesh.
 """
 
 from collections.abc import AsyncIterator
@@ -28,15 +28,15 @@ from holdfast.wire.relay_socket import SocketClosed
 
 
 class Standing(StrEnum):
-    """How far a home has come with the mesh that its home.json names."""
+    """Whether a home is a member of the mesh that its home.json names."""
 
-    NONE = "none"  # no mesh, or one that came to nothing
-    UNFINISHED = "unfinished"  # asked for, not answered
+    NONE = "none"  # no mesh, or the relay refused
+    UNFINISHED = "unfinished"  # asked for, and not answered yet
     MEMBER = "member"
 
 
 STANDINGS = {
-    None: Standing.NONE,  # died before it was asked for
+    None: Standing.NONE,  # the command died before the operation was written
     Status.PENDING: Standing.UNFINISHED,
     Status.INFLIGHT: Standing.UNFINISHED,
     Status.DONE: Standing.MEMBER,
@@ -50,7 +50,7 @@ class NoMesh(Exception):
 
 
 class HasMesh(Exception):
-    """The home is in a mesh already, or about to be, and a home has one only."""
+    """The home is in a mesh already, or about to be; a home has only one."""
 
     def __init__(self, membership: Membership, standing: Standing) -> None:
         super().__init__(f"this home is in mesh {membership.mesh_name}")
@@ -59,7 +59,7 @@ class HasMesh(Exception):
 
 
 class OtherRelay(Exception):
-    """Another relay answers under the address of this home's."""
+    """Another relay answers at the address of this home's relay."""
 
     def __init__(self, url: str, known: str, shown: str) -> None:
         super().__init__(f"{url} shows the key {shown}, not {known}")
@@ -73,7 +73,7 @@ class InvalidName(ValueError):
 
 
 class NotThatOne(Exception):
-    """Nothing, or more than one, goes by the name that was given."""
+    """No member or topic, or more than one, has the given name."""
 
     def __init__(self, what: str, name: str, found: int = 0) -> None:
         super().__init__(f"{found} {what}s are called {name}")
@@ -83,11 +83,11 @@ class NotThatOne(Exception):
 
 
 class NotAllowed(Exception):
-    """Something that this member may not do; says who may."""
+    """This member may not do something; the text says who may."""
 
 
 def check_name(name: str, what: str) -> None:
-    """Refuse a name for people that no event could carry."""
+    """Refuse a name of a mesh or member that no event can carry."""
     try:
         msgspec.convert(name, Name)
     except msgspec.ValidationError:
@@ -97,7 +97,7 @@ def check_name(name: str, what: str) -> None:
 
 
 def standing(device: Device) -> tuple[Membership | None, Standing]:
-    """The mesh of a home, and how far it has come with it."""
+    """The mesh of a home, and whether it is a member of it."""
     membership = device.home.membership()
     if membership is None:
         return None, Standing.NONE
@@ -108,7 +108,7 @@ def standing(device: Device) -> tuple[Membership | None, Standing]:
 async def found(
     device: Device, client: RelayClient, name: str, member_name: str, operator: bytes | None = None
 ) -> Membership:
-    """Make a new mesh with this device as its first member and admin; the relay's `operator` may vouch for it."""
+    """Found a mesh with this device as its first member and admin; `operator` is the key of a relay's operator who vouches."""
     check_name(name, "a mesh's name")
     check_name(member_name, "a member's name")
     before = await _finished(device, client)
@@ -137,7 +137,7 @@ async def join(device: Device, client: RelayClient, invitation: Invitation, memb
 
 
 async def _finished(device: Device, client: RelayClient) -> Membership | None:
-    """The mesh that this very run has finished joining for a command that died; refuses a home that was in one."""
+    """Complete what an earlier command began, if any; returns the mesh. Refuses a home that is a member already."""
     membership, before = standing(device)
     if membership is None or before is Standing.NONE:
         return None
@@ -149,14 +149,14 @@ async def _finished(device: Device, client: RelayClient) -> Membership | None:
 
 
 def _same(membership: Membership, **asked: str) -> Membership:
-    """The mesh that was finished, if it is the one asked for now."""
+    """The mesh that was completed, if it is the one asked for now; else refuses."""
     if any(getattr(membership, name) != value for name, value in asked.items()):
         raise HasMesh(membership, Standing.MEMBER)
     return membership
 
 
 async def _recognise(device: Device, client: RelayClient, membership: Membership) -> None:
-    """Refuse a relay that is not the one with which this home's membership began."""
+    """Refuse a relay that shows another key than when this home entered its mesh."""
     try:
         shown = (await client.information()).pubkey
     except Unreachable as fault:
@@ -170,7 +170,7 @@ async def _recognise(device: Device, client: RelayClient, membership: Membership
 async def _new_membership(
     device: Device, client: RelayClient, mesh: str, mesh_name: str, member_name: str
 ) -> Membership:
-    """The key that the relay shows now is believed, and from then on no other. No relay there: nothing is written."""
+    """A membership with the key that the relay shows now, which is trusted from then on. Raises if there is no relay."""
     return Membership(
         relay=client.url,
         relay_pubkey=(await client.information()).pubkey,
@@ -193,7 +193,7 @@ async def _enter(device: Device, client: RelayClient, membership: Membership, ac
 
 
 class Session:
-    """A device in its mesh, with the relay at hand: what it knows of the mesh is what the relay said last."""
+    """A device in its mesh, with a client of the relay; `mesh` is what the relay said last."""
 
     def __init__(
         self,
@@ -203,7 +203,7 @@ class Session:
         membership: Membership,
         seen: Mesh | None = None,
     ) -> None:
-        """`seen` is the mesh as it is in the directory, if it was seen with this client before."""
+        """`seen` is the mesh in the directory, if this client fetched it before."""
         self.device = device
         self.client = client
         self.publisher = publisher
@@ -211,17 +211,17 @@ class Session:
         self.mesh = seen or Mesh(mesh=membership.mesh, name=membership.mesh_name, members=(), topics=())
 
     async def refresh(self) -> Mesh:
-        """Ask the relay for the mesh as it is now."""
+        """Fetch the mesh from the relay, and keep it in the directory."""
         found = await self.client.mesh(self.membership.mesh)
-        if found is self.mesh:  # nothing has changed
+        if found is self.mesh:  # the relay said that nothing has changed
             return found
-        if self.device.look(directory.load) != directory.seen_in(found):  # what is seen here is known offline, too
+        if self.device.look(directory.load) != directory.seen_in(found):  # the daemon needs it offline
             self.device.do(lambda tx: directory.replace(tx, found))
         self.mesh = found
         return found
 
     async def ask(self, action: Action) -> Yes:
-        """Have the relay do something in this mesh, and see the mesh as it is after that."""
+        """Have the relay carry out an action in this mesh, then fetch the mesh."""
         yes = await self.publisher.publish(self.membership.mesh, action)
         await self.refresh()
         return yes
@@ -232,14 +232,14 @@ class Session:
         return self.member(self.membership.member)
 
     def member(self, member: str) -> Member:
-        """The member of an id."""
+        """The member with this id."""
         for found in self.mesh.members:
             if found.member == member:
                 return found
         raise NotThatOne("member", member)
 
     def find(self, who: str) -> Member:
-        """The one member whom a person means by a name, a member id, an npub or a key in hex; rather an active one."""
+        """The one member with this name, id, npub or key in hex; active members come before revoked ones."""
         named = [member for member in self.mesh.members if who in _names(member) or who.lower() in _keys(member)]
         active = [member for member in named if member.is_active]
         candidates = active or named
@@ -248,14 +248,14 @@ class Session:
         return candidates[0]
 
     async def invite(self, role: Role, expires_at: int) -> Invitation:
-        """Let one more in, once, until the invitation expires (microseconds)."""
+        """Invite one member; the invitation is good once, until it expires (microseconds)."""
         secret = self.device.random(keys.SECRET_BYTES)
         invitation = Invitation(relay=self.client.url, mesh=self.mesh.mesh, mesh_name=self.mesh.name, secret=secret)
         await self.ask(Invite(key=invitation.key, expires_at=expires_at, role=role))
         return invitation
 
     async def leave(self) -> None:
-        """Be a member no longer; the relay shows this device nothing more of the mesh."""
+        """Leave the mesh; the relay shows this device nothing more of it."""
         action = RevokeMember(member=self.membership.member)
         await self.publisher.publish(self.membership.mesh, action)
         self.mesh = Mesh(mesh=self.mesh.mesh, name=self.mesh.name, members=(), topics=())
@@ -268,7 +268,7 @@ class Session:
 
 @asynccontextmanager
 async def in_session(device: Device) -> AsyncIterator[Session]:
-    """Meet the relay of a home's mesh: both agree on what was sent, what waits is offered, and the mesh is looked at."""
+    """A session for a command without a daemon: agrees with the relay on what was sent, offers what waits, fetches the mesh."""
     membership, before = standing(device)
     if membership is None or before is Standing.NONE:
         raise NoMesh
@@ -277,7 +277,7 @@ async def in_session(device: Device) -> AsyncIterator[Session]:
         session = Session(device, client, publisher, membership)
         await _recognise(device, client, membership)
         await own_key.settle(device, client, publisher, membership.mesh)
-        if before is Standing.UNFINISHED:  # nobody to the relay until it has answered
+        if before is Standing.UNFINISHED:  # until this is answered, the relay does not know the member
             await publisher.heal(membership.mesh)
         if standing(device)[1] is not Standing.MEMBER:
             raise NoMesh
@@ -288,7 +288,7 @@ async def in_session(device: Device) -> AsyncIterator[Session]:
 
 
 async def _agree(device: Device, membership: Membership) -> None:
-    """Before anything is signed: have the relay say how far it knows this device. Its queue is looked at, and nothing is taken."""
+    """Reconcile the log with the relay before anything is signed. Opens the queue only to ask; no message is taken."""
     network, facts = SystemNetwork(), Facts(mesh=membership.mesh, member=membership.member)
     try:
         async with relay_socket.connected(
