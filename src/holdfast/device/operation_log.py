@@ -27,11 +27,11 @@ _Request = Callable[[Transaction], Any]
 
 
 class InvalidEntry(ValueError):
-    """An argument that no entry can have. Nothing was touched."""
+    """An argument that no entry can have; nothing was written."""
 
 
 class OperationLog:
-    """Everything a device sent, by one global sequence; the outbox is the part that the relay has not confirmed.
+    """The log of everything that a device sent, by one global sequence; its outbox is what the relay has not confirmed.
 
     The sequences of one object are not contiguous: the counter is the device's, so other objects' entries lie between.
     """
@@ -44,7 +44,7 @@ class OperationLog:
         random: Random = os.urandom,
         open_engine: Callable[[str | os.PathLike[str]], SqliteEngine] = SqliteEngine,
     ) -> None:
-        """Open the log at `path`, or create it there. A backup opened as a log takes a new epoch."""
+        """Open or create the log at `path`. A backup that is opened as a log takes a new epoch."""
         if os.fspath(path) == MEMORY:
             raise InvalidEntry("an operation log lives in a file: what is only in memory is not kept")
         self._clock = clock
@@ -65,28 +65,28 @@ class OperationLog:
         return self._epoch
 
     def append(self, object_id: bytes, sequence: int, blob: bytes) -> bool:
-        """Record a blob. The same (object_id, sequence) again is ignored, the first wins; says whether it was written."""
+        """Record a blob; returns whether it was written. If (object_id, sequence) is there already, the first blob stays."""
         object_id, sequence, blob = _object_id(object_id), _sequence(sequence), _blob(blob)
         return self._do(lambda tx: operations.append(tx, self._clock(), self._random, object_id, sequence, blob))
 
     def append_next(self, object_id: bytes, blob: bytes) -> int:
-        """Record a blob under the next sequence and return that."""
+        """Record a blob under the next sequence; returns the sequence."""
         object_id, blob = _object_id(object_id), _blob(blob)
         return self._do(_AppendNext(self._clock, self._random, object_id, blob))
 
     def mark_delivered(self, object_id: bytes, sequence: int) -> bool:
-        """Note that the relay has confirmed an entry; says whether it was in the outbox. An unknown one is no error."""
+        """Note that the relay has confirmed an entry; returns whether it was in the outbox. An unknown entry is no error."""
         object_id, sequence = _object_id(object_id), _sequence(sequence)
         return self._do(lambda tx: operations.mark_delivered(tx, self._clock(), object_id, sequence))
 
     def outbox(self, *, after: int = -1, limit: int | None = None) -> list[Entry]:
-        """The entries not delivered yet, by sequence; `after` and `limit` take it in pages."""
+        """The entries not delivered yet, by sequence; `after` and `limit` select a page."""
         after, limit = _after(after), _limit(limit)
         with self._engine.read() as transaction:
             return operations.outbox(transaction, after, limit)
 
     def entries_from(self, object_id: bytes, sequence: int, *, limit: int | None = None) -> list[Entry]:
-        """One object's entries from a sequence on, in order, delivered ones too."""
+        """One object's entries from a sequence on, in order, including delivered ones."""
         object_id, sequence, limit = _object_id(object_id), _sequence(sequence), _limit(limit)
         with self._engine.read() as transaction:
             return operations.entries_of_object(transaction, object_id, sequence - 1, limit)
@@ -97,21 +97,21 @@ class OperationLog:
             return operations.max_sequence(transaction)
 
     def next_sequence(self) -> int:
-        """What `append_next` would use now. Advisory: another writer may take it first."""
+        """The sequence that `append_next` would use now. Advisory: another writer may take it first."""
         with self._engine.read() as transaction:
             return operations.next_sequence(transaction)
 
     def prune_blobs(self, through: int) -> int:
-        """Drop the blobs of delivered entries up to a sequence, to save space; says how many. The entries stay."""
+        """Drop the blobs of delivered entries up to a sequence, to save space; returns how many. The entries stay."""
         through = _sequence(through)
         return self._do(lambda tx: operations.prune_blobs(tx, through))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the log, as this moment sees it, into a new file. Opened as a log, the copy takes a new epoch."""
+        """Copy the log into a new file. The copy takes a new epoch when it is opened as a log."""
         database.back_up(self._engine, Path(path))
 
     def close(self) -> None:
-        """Finish what is under way and let go of the file."""
+        """Finish what is under way and close the file."""
         self._writer.close()
         self._engine.close()
 
@@ -132,7 +132,7 @@ class OperationLog:
 
 
 class _AppendNext(Shared[int | SequencesExhausted]):
-    """A blob that is to be recorded under the next sequence."""
+    """A request to record a blob under the next sequence."""
 
     def __init__(self, clock: Clock, random: Random, object_id: bytes, blob: bytes) -> None:
         self._clock = clock
@@ -151,14 +151,14 @@ class _AppendNext(Shared[int | SequencesExhausted]):
         try:
             return appending.next(self._object_id, self._blob)
         except SequencesExhausted as refused:
-            return refused  # nothing was written for it, so the others of its batch need not be run again
+            return refused  # returned, not raised: it wrote nothing, so the rest of its batch need not be run again
 
 
 def _outcome(request: _Request, transaction: Transaction) -> Any:
     try:
         return request(transaction)
     except (SequenceTaken, SequencesExhausted) as refused:
-        return refused  # likewise
+        return refused  # for the same reason
 
 
 def _object_id(value: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What can be done to the operation log inside a transaction; every change of state is told to the history with it."""
+"""The operation log inside a transaction; every change of an entry is written together with its history entry."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ from holdfast.store.world import Random
 
 _SQL = Statements(__package__, "operation_log.sql")
 
-PRUNED_AT_ONCE = 500  # entries of one statement
+PRUNED_AT_ONCE = 500  # entries that one statement prunes
 
 PAGE_ROWS = 100
 """How many entries one read transaction of a long walk takes; they may hold a megabyte each."""
@@ -30,7 +30,7 @@ SEQUENCE_MAX = 2**63 - 1
 
 
 class SequenceTaken(Exception):
-    """The sequence belongs to an entry of another object, so this one was not written."""
+    """The sequence belongs to an entry of another object, so the entry was not written."""
 
     def __init__(self, sequence: int) -> None:
         super().__init__(
@@ -40,30 +40,30 @@ class SequenceTaken(Exception):
         self.sequence = sequence
 
     def __reduce__(self) -> tuple[type["SequenceTaken"], tuple[int]]:
-        return type(self), (self.sequence,)  # so that it crosses a process border whole
+        return type(self), (self.sequence,)  # so that it can be pickled
 
 
 class SequencesExhausted(Exception):
-    """The log holds the greatest sequence there is, so no next one exists."""
+    """The log holds the greatest possible sequence, so there is no next one."""
 
     def __init__(self) -> None:
         super().__init__(f"sequence {SEQUENCE_MAX} is taken and there is none after it; start a new log.")
 
     def __reduce__(self) -> tuple[type["SequencesExhausted"], tuple[()]]:
-        return type(self), ()  # likewise
+        return type(self), ()  # so that it can be pickled
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Who this device is: a member of one mesh."""
+    """The mesh and the member that this device is."""
 
     mesh: str
     member: str
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a blob goes through a relay, and the id that it goes under, which is minted if none is given.
+    """The destination of a blob, and its client_message_id, which is minted if none is given.
 
-    The rest is of messages only: what their envelope says, and the request as its caller made it.
+    The other fields are for messages only: what the envelope says, and the request as its caller made it.
     """
 
     destination_kind: str | None = None
@@ -78,7 +78,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     request: bytes | None = None
 
 
-NOWHERE = Address()  # of a log that stands alone
+NOWHERE = Address()  # for a log that is used without a relay
 
 _APPENDED = (
     *("sequence", "object_id", "blob", "digest", "status", "enqueued_at", "next_attempt_at", "id", "client_message_id"),
@@ -92,19 +92,19 @@ class Entry(msgspec.Struct, frozen=True):
 
     sequence: int
     object_id: bytes
-    blob: bytes | None  # None once it was pruned, after delivery
+    blob: bytes | None  # None if it was pruned after delivery
     status: str
     enqueued_at: int
     delivered_at: int | None
 
     @property
     def delivered(self) -> bool:
-        """Whether the relay has confirmed it."""
+        """Whether the relay has confirmed the entry."""
         return self.status == Status.DONE
 
 
 def take_identity(transaction: Transaction, now: int, random: Random) -> None:
-    """Give a new log an epoch; give a copy that is opened as a log an epoch and a log id of its own."""
+    """Give a new log its epoch, and a backup that is opened as a log a new epoch and log id."""
     transaction.run(_SQL["create_device"], {"epoch": random(EPOCH_BYTES)})
     ((_, backup),) = transaction.rows(_SQL["device"])
     if backup:
@@ -112,7 +112,7 @@ def take_identity(transaction: Transaction, now: int, random: Random) -> None:
 
 
 def renew_epoch(transaction: Transaction, now: int, random: Random) -> bytes:
-    """Let a log that went back in time be another sender's, with a history of its own; says its epoch."""
+    """Give a log that went back in time a new epoch and a new log id; returns the epoch."""
     epoch = random(EPOCH_BYTES)
     transaction.run(_SQL["renew_epoch"], {"epoch": epoch})
     history.fork(transaction, now, random(LOG_ID_BYTES), epoch)
@@ -137,7 +137,7 @@ def append(
     blob: bytes,
     address: Address = NOWHERE,
 ) -> bool:
-    """Write an entry unless it is there already; says whether it was written."""
+    """Write an entry unless it is there already; returns whether it was written."""
     found = transaction.rows(_SQL["object_at"], {"sequence": sequence})
     if not found:
         appending = Appending(transaction, now, random)
@@ -151,19 +151,19 @@ def append(
 
 
 class Appending:
-    """Entries that are on their way into the log: each has its sequence at once, and `write` writes all of them."""
+    """A batch of entries: each gets its sequence at once, and `write` writes all of them."""
 
     def __init__(self, transaction: Transaction, now: int, random: Random) -> None:
         self._transaction = transaction
         self._now = now
         self._random = random
-        self._greatest = -1  # sequence that is taken, as far as anybody has asked
-        self._sent: dict[tuple[str, str], int | None] = {}  # the last sequence of a destination, likewise
+        self._greatest = -1  # the greatest sequence in use; -1 until it is first needed
+        self._sent: dict[tuple[str, str], int | None] = {}  # the last sequence of each destination that was needed
         self._rows: list[tuple[Value, ...]] = []
         self._drafts: list[Draft] = []
 
     def next(self, object_id: bytes, blob: bytes, address: Address = NOWHERE) -> int:
-        """An entry under the next sequence, which is safe from every other writer until the commit; says which."""
+        """Add an entry under the next sequence; returns it. The transaction keeps other writers from taking it."""
         if self._greatest < 0:
             self._greatest = next_sequence(self._transaction) - 1
         if self._greatest >= SEQUENCE_MAX:
@@ -173,7 +173,7 @@ class Appending:
         return self._greatest
 
     def message(self, content: Payload, address: Address) -> int:
-        """A message under the next sequence, with the one that its destination got before; says its own."""
+        """Add a message under the next sequence, with its destination's previous sequence inside; returns its sequence."""
         destination = address.destination_kind or "", address.destination_ref or ""
         if destination not in self._sent:
             self._sent[destination] = previous_sequence(self._transaction, *destination)
@@ -182,7 +182,7 @@ class Appending:
         return sequence
 
     def add(self, sequence: int, object_id: bytes, blob: bytes, address: Address) -> None:
-        """An entry under a sequence that nobody has."""
+        """Add an entry under a sequence that is free."""
         row_id = ulid.mint(self._now, self._random(ulid.RANDOM_BYTES))
         client_message_id = address.client_message_id or row_id
         self._rows.append(
@@ -211,7 +211,7 @@ class Appending:
         return epoch(self._transaction)
 
     def write(self) -> None:
-        """The rows of all of them, their count, and an entry of the history for each."""
+        """Write the rows of all entries, their count, and a history entry for each."""
         if self._rows:
             self._transaction.insert("operation_log", _APPENDED, self._rows)
             self._transaction.run(_SQL["count_appended"], {"count": len(self._rows)})
@@ -220,14 +220,14 @@ class Appending:
 
 
 def recount(transaction: Transaction) -> None:
-    """Count the operations of each status anew, after rows were put there otherwise than by appending."""
+    """Count the operations of each status anew, after rows were written without appending, by a salvage."""
     transaction.run(_SQL["recount"])
 
 
 def append_next(
     transaction: Transaction, now: int, random: Random, object_id: bytes, blob: bytes, address: Address = NOWHERE
 ) -> int:
-    """Write an entry under the next sequence, and say which that is."""
+    """Write an entry under the next sequence; returns the sequence."""
     appending = Appending(transaction, now, random)
     sequence = appending.next(object_id, blob, address)
     appending.write()
@@ -235,7 +235,7 @@ def append_next(
 
 
 def append_message(transaction: Transaction, now: int, random: Random, content: Payload, address: Address) -> int:
-    """Write a message under the next sequence, and say which that is."""
+    """Write a message under the next sequence; returns the sequence."""
     appending = Appending(transaction, now, random)
     sequence = appending.message(content, address)
     appending.write()
@@ -243,7 +243,7 @@ def append_message(transaction: Transaction, now: int, random: Random, content: 
 
 
 def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequence: int) -> bool:
-    """Take an entry out of the outbox; says whether it was there."""
+    """Mark an entry as delivered; returns whether it was in the outbox."""
     confirmed = transaction.rows(_SQL["mark_delivered"], {"sequence": sequence, "object_id": object_id, "now": now})
     if not confirmed:
         return False
@@ -254,7 +254,7 @@ def mark_delivered(transaction: Transaction, now: int, object_id: bytes, sequenc
 
 
 def prune_blobs(transaction: Transaction, through: int) -> int:
-    """Drop the blobs of delivered entries up to a sequence; says how many."""
+    """Drop the blobs of delivered entries up to a sequence; returns how many."""
     pruned = 0
     while some := transaction.run(_SQL["prune_blobs"], {"through": through, "limit": PRUNED_AT_ONCE}):
         pruned += some
@@ -272,7 +272,7 @@ def next_sequence(transaction: Transaction) -> int:
 
 
 def previous_sequence(transaction: Transaction, destination_kind: str, destination_ref: str) -> int | None:
-    """What was sent to a destination last, so that its readers notice a hole; what was given up is left out."""
+    """The last sequence to a destination, by which its readers notice a hole; sends that were given up do not count."""
     parameters = {"destination_kind": destination_kind, "destination_ref": destination_ref}
     ((greatest,),) = transaction.rows(_SQL["previous_sequence"], parameters)
     return None if greatest is None else int(greatest)
@@ -291,7 +291,7 @@ def entries_of_object(transaction: Transaction, object_id: bytes, after: int, li
 
 
 def objects_between(transaction: Transaction, first: bytes, last: bytes) -> list[bytes]:
-    """Up to two object ids in a range: enough to know whether one is meant."""
+    """Up to two object ids in a range: enough to know whether there is exactly one."""
     return [bytes(found) for (found,) in transaction.rows(_SQL["objects_between"], {"first": first, "last": last})]
 
 
@@ -323,12 +323,12 @@ def _read(transaction: Transaction, name: str, of: Mapping[str, Value], after: i
 
 
 def _entry(row: Row, where: str) -> Entry:
-    """An entry that is what was written: a disk that changed a byte is found out when the byte is read."""
+    """Read an entry; raises Corrupt if its blob is not what was written."""
     *fields, digest = row
     entry = Entry(*fields)
     try:
         whole = entry.blob is None or blob_digest(entry.sequence, entry.object_id, entry.blob) == digest
-    except (TypeError, OverflowError):  # a column holds what no column of ours can hold
+    except (TypeError, OverflowError):  # a value that we never write
         whole = False
     if not whole:
         raise faults.Corrupt(where, f"entry {entry.sequence} is not what was written")
@@ -336,5 +336,5 @@ def _entry(row: Row, where: str) -> Entry:
 
 
 def blob_digest(sequence: int, object_id: bytes, blob: bytes) -> bytes:
-    """What shows that a blob is still what was written."""
+    """The digest that is kept with a blob, to notice a change."""
     return hashlib.sha256(sequence.to_bytes(8, "big") + object_id + blob).digest()

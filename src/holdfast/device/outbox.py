@@ -1,7 +1,7 @@
-"""The outbox as an operator sees it: what waits, what was given up and why, what took whose place.
+"""The outbox as an operator sees it: what waits, what was given up and why, and which row replaced which.
 
-And what the relay's word changes in it when nobody waits for it: a yes that comes late is kept wherever it finds its row,
-and what a restored relay has lost is offered to it again.
+Also what happens to rows that the sender is done with: a late yes of the relay is kept, and what a restored relay has lost is
+put back to be offered again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,9 +23,9 @@ _SQL = Statements(__package__, "outbox.sql")
 
 PAGE_ROWS = 50
 PAGE_ROWS_MAX = 500
-CHAIN_MAX = 100  # rows of one requeued after another that are shown
-ROLLED_BACK_MAX = 1_000  # rows that one transaction offers again
-RETENTION_DAYS = 30  # of what was sent; that something was sent is kept for ever
+CHAIN_MAX = 100  # rows of a chain of requeues that are shown, in each direction
+ROLLED_BACK_MAX = 1_000  # rows that one transaction puts back
+RETENTION_DAYS = 30  # of the bytes of what was sent; the rows are kept for ever
 PRUNED_MAX = 1_000  # rows that one transaction prunes
 
 
@@ -55,26 +55,26 @@ class Item(msgspec.Struct, frozen=True):
     aborted_at: int | None
     aborted_by: str | None
     superseded_by: str | None
-    size: int | None  # of the blob, in bytes; None once it was pruned
+    size: int | None  # of the blob, in bytes; None if it was pruned
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """A row, and the rows that took one another's place, the oldest first, this one among them."""
+    """A row, and the chain of requeues that it belongs to, the oldest first."""
 
     item: Item
     chain: tuple[Item, ...]
 
 
 class Committed(msgspec.Struct, frozen=True, kw_only=True):
-    """What the relay knows a message by."""
+    """The relay's ids of a message that it has."""
 
     broker_message_id: str
     history_id: int | None = None
-    log_id: bytes | None = None  # of the log in which that is a position
+    log_id: bytes | None = None  # the log in which `history_id` is a position
 
 
 class RolledBack(msgspec.Struct, frozen=True):
-    """What a restored relay has lost: how much of it is offered again, and what cannot be, for its bytes were pruned."""
+    """What a restored relay has lost: how many rows were put back, and the sequences whose bytes were pruned."""
 
     offered: int
     lost: tuple[int, ...]
@@ -88,7 +88,7 @@ def page(
     after: int = -1,
     limit: int = PAGE_ROWS,
 ) -> list[Item]:
-    """Operations by sequence: of these statuses, or all; to one destination (kind, ref), or all."""
+    """A page of operations by sequence, filtered by statuses and by destination (kind, ref)."""
     kind, ref = destination or (None, None)
     wanted = frozenset(statuses or Status)
     parameters: dict[str, Value] = {
@@ -109,19 +109,19 @@ def count(transaction: Transaction) -> Mapping[Status, int]:
 
 
 def given_up(transaction: Transaction) -> int:
-    """How many messages were given up and can be requeued. What else is dead was told to whoever asked for it, and has no cure."""
+    """How many dead messages can be requeued. Other dead rows cannot be, and their callers were told."""
     ((found,),) = transaction.rows(_SQL["count_given_up"])
     return int(found)
 
 
 def find(transaction: Transaction, name: str) -> Item | None:
-    """The operation of this id or client_message_id."""
+    """The operation with this id or client_message_id."""
     found = transaction.rows(_SQL["find"], {"name": name})
     return _item(found[0]) if found else None
 
 
 def inspect(transaction: Transaction, name: str) -> Inspection | None:
-    """An operation, what it took the place of, and what took its place."""
+    """An operation with its chain of requeues."""
     item = find(transaction, name)
     if item is None:
         return None
@@ -134,16 +134,17 @@ def inspect(transaction: Transaction, name: str) -> Inspection | None:
 
 
 def with_abandoned(transaction: Transaction, log_id: bytes, forks: Sequence[Fork]) -> list[Fork]:
-    """The restorations of a relay whose log is this one now, and the logs that none of them tells of: it has nothing of these.
+    """The restorations of a relay, and before them a fork at 0 for every log of ours that they do not mention.
 
-    They come from a relay that was restored, went on, and then was restored again from a copy older than the first time.
+    The relay has nothing of such a log: it was restored, went on in that log, and was then restored from an older copy, which
+    does not know of the first restoration. `log_id` is the relay's present log.
     """
     known = {log_id, *(fork.log_id for fork in forks)}
     return [*(Fork(found, 0) for found in _logs(transaction) if found not in known), *forks]
 
 
 def _logs(transaction: Transaction) -> Iterator[bytes]:
-    """The logs in which the relay is said to have something of ours."""
+    """The relay's logs that hold confirmed rows of ours."""
     after = b""
     while found := transaction.rows(_SQL["next_log"], {"after": after}):
         ((log_id,),) = found
@@ -154,7 +155,7 @@ def _logs(transaction: Transaction) -> Iterator[bytes]:
 def roll_back(
     transaction: Transaction, facts: Facts, now: int, forks: Sequence[Fork], limit: int = ROLLED_BACK_MAX
 ) -> RolledBack:
-    """Put what a restored relay has lost back into the outbox, as it was sent. Until nothing is offered, there may be more."""
+    """Put rows that a restored relay has lost back into the outbox, with the same bytes; call until none is put back."""
     drafts: list[Draft] = []
     lost: list[int] = []
     for log_id in dict.fromkeys(fork.log_id for fork in forks):
@@ -167,14 +168,14 @@ def roll_back(
 
 
 def prune(transaction: Transaction, now: int, *, days: int = RETENTION_DAYS, limit: int = PRUNED_MAX) -> int:
-    """Drop the bytes of what is receipted by the one member it went to, or old; says of how many operations."""
+    """Drop the bytes of old sends, and of direct messages that were receipted; returns of how many."""
     return transaction.run(_SQL["prune"], {"before": now - days * DAY, "limit": limit})
 
 
 def keep_yes(
     transaction: Transaction, facts: Facts, now: int, item: Item, signal: Signal, committed: Committed
 ) -> Status:
-    """Keep the relay's ids on a row. What was said of it before stays: a row that is done or given up keeps its status."""
+    """Keep the relay's ids on a row; returns its status. A row that is done or given up keeps its status."""
     status = move(TRANSITIONS, item.status, signal)
     if item.broker_message_id is not None:
         return status
@@ -209,7 +210,7 @@ def entry(
     reason: str | None = None,
     detail: bytes = b"",
 ) -> Draft:
-    """What the history is told of an operation."""
+    """A history entry about an operation."""
     return Draft(
         kind=kind,
         mesh=facts.mesh,

@@ -1,8 +1,8 @@
-"""By which key the relay knows this home's member, when a rotation got no answer or the log forgot what became of it.
+"""Finds out by which key the relay knows this home's member, when a key rotation got no answer.
 
-The log decides where it can: a send that was taken made the next key the key, one that was refused did not. Where it cannot,
-because the send grew too old or the log went back in time, the relay is asked with the next key itself. Until it has
-answered no key is thrown away.
+The log decides where it can: if the rotation was accepted, it is the next key; if it was refused, it is not. Where the log
+cannot tell, because the send grew too old or the log went back in time, the next key is tried at the relay. No key is
+deleted before the relay has answered.
 """
 
 import structlog
@@ -22,12 +22,12 @@ _log = structlog.get_logger(__name__)
 
 
 def is_unsettled(device: Device) -> bool:
-    """Whether a key was asked for and it is not known here whether the relay took it."""
+    """Whether a rotation was begun and its outcome is not known here."""
     return member_keys.asked_for(device.home) is not None
 
 
 async def settle(device: Device, client: RelayClient, publisher: Publisher, mesh: str) -> None:
-    """Find out which key it is, and use it. Raises PutOff or Unreachable if the relay cannot be asked now."""
+    """Find out which key the relay knows, and use it. Raises PutOff or Unreachable if the relay cannot be asked now."""
     if not is_unsettled(device):
         return
     await publisher.heal(mesh)
@@ -42,10 +42,10 @@ async def settle(device: Device, client: RelayClient, publisher: Publisher, mesh
 
 
 async def introduce_again(device: Device, client: RelayClient) -> bool:
-    """To a relay that went back to before this member had its key: offer the rotations that led to it; says whether one was taken.
+    """Offer this member's past rotations to a relay that was restored to before them; returns whether it accepted one.
 
-    They are signed with the keys of then, so it takes them from us though it does not know us. Raises Unreachable unless it
-    has decided about each: of one that it could not be asked about nobody knows whether we are strangers.
+    They are signed with the earlier keys, which the relay knows, though it does not know the present one. Raises Unreachable
+    if the relay has not decided about each: until then it is not certain that it does not know this member.
     """
     taken = False
     for raw in device.look(sending.administration_done):
@@ -55,14 +55,14 @@ async def introduce_again(device: Device, client: RelayClient) -> bool:
                 raise Unreachable(
                     client.url, FaultKind.CONNECTION_LOST, f"it has not decided about our key ({said.detail})"
                 )
-            taken |= said.yes is not None and not said.yes.duplicate  # what it has and knows us not by helps nobody
+            taken |= said.yes is not None and not said.yes.duplicate  # one that it had already did not help
     if taken:
         _log.warning("key_introduced_again", pubkey=device.pubkey)
     return taken
 
 
 def follow_log(device: Device) -> None:
-    """Do what the log is sure of."""
+    """Use or delete the next key, if the log knows the outcome of its rotation."""
     asked = member_keys.asked_for(device.home)
     if asked is None:
         return
@@ -86,18 +86,18 @@ def _is_waiting(device: Device, asked: Next) -> bool:
 
 
 def _grew_old(last_error: str | None) -> bool:
-    """Whether the row was given up without the relay's word, which may have taken it all the same."""
+    """Whether a row was given up for its age, without an answer: the relay may have accepted it all the same."""
     return last_error is None or last_error.partition(":")[0] == Refusal.MAX_AGE_PASSED
 
 
 async def _is_known(client: RelayClient, device: Device, secret: bytes, mesh: str) -> bool:
-    """Whether the relay shows the mesh to this key, as it does to a member's only."""
+    """Whether the relay shows the mesh to this key, as it does only to members."""
     client.use(secret)
     try:
         await client.mesh(mesh)
     except Refused as refused:
         if not REFUSALS[refused.refusal].is_permanent:
-            raise  # it has not looked
+            raise  # a temporary refusal says nothing about the key
         return False
     finally:
         client.use(device.secret)

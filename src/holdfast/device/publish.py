@@ -1,9 +1,9 @@
-"""Publishing administration: through the operation log, in order, and the same bytes until the relay has decided.
+"""Publishes administration: through the operation log, in order, with the same bytes until the relay has decided.
 
-What a command asked for is on disk before it leaves. An answer that was lost is asked for again by the next command, with
-the same bytes, and the relay recognises them: nothing is done twice and nothing is forgotten.
+An operation is on disk before it is sent. If its answer is lost, the next command offers the same bytes again, and the relay
+recognises them: nothing is done twice and nothing is forgotten.
 
-A yes counts when the relay that this home knows has signed for it: its anchor is kept, and can be held against it later.
+A yes counts only if the relay that this home knows has signed it; its anchor is kept, as a proof against the relay.
 """
 
 from collections.abc import Sequence
@@ -28,20 +28,20 @@ from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, SECOND, DedupeMode, is_p
 from holdfast.store.engine import Transaction
 from holdfast.wire.client import RelayClient, Said, Yes
 
-# What every relay that is safe to send to still recognises; none has to be asked how long it remembers.
+# Every relay that is safe to send to remembers ids for longer than this, so none has to be asked.
 MAX_AGE_HOURS = max_age_hours(DedupeMode.RETENTION_SCOPED, DEDUPE_DAYS_MIN)
 
-ANCHORS_MAX = 64  # remembered: all answers of one commit carry the same
+ANCHORS_MAX = 64  # whose signatures are cached: all answers of one commit carry the same anchor
 
-# Put off for the sake of this one event: what comes after it need not wait, and about a topic's key may replace it.
+# Reasons that concern one event only: those behind it need not wait, and a later one about the same topic's key replaces it.
 _OF_THE_EVENT = frozenset({Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
 
-# The home knows these by their ids, so no other operation may take their place.
+# The home refers to these by their client_message_ids, so they cannot be replaced by other operations.
 _NAMED = (CreateMesh, Join, RotateMemberKey)
 
 
 class PutOff(Exception):
-    """The relay has not decided. If it was written down (`kept`), the next command offers it again."""
+    """The relay has not decided. If the operation was written (`kept`), the next command offers it again."""
 
     def __init__(self, url: str, says: RelaySays, detail: str, *, kept: bool) -> None:
         super().__init__(f"{url}: {detail or says}")
@@ -52,7 +52,7 @@ class PutOff(Exception):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """An operation that an earlier command left waiting, and what has become of it now."""
+    """An operation after an attempt, and the relay's answer."""
 
     operation: Operation
     said: Said
@@ -67,17 +67,17 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Publisher:
-    """Offers the administration of one device to one relay, the one with this key."""
+    """Offers the administration of one device to the relay with this key."""
 
     def __init__(self, device: Device, client: RelayClient, relay_pubkey: str) -> None:
         self._device = device
         self._client = client
         self._relay_pubkey = relay_pubkey
         self._put_off: list[Operation] = []
-        self.healed: list[Settled] = []  # what earlier commands had left waiting
+        self.healed: list[Settled] = []  # operations that earlier commands left waiting, now decided
 
     async def heal(self, mesh: str) -> None:
-        """Offer what waits for a mesh, in the order in which it was asked for. Raises if the relay cannot be asked now."""
+        """Offer all waiting operations of a mesh, in order. Raises PutOff if the relay does not decide now."""
         if not self._device.look(lambda tx: sending.waiting(tx, ADMIN, mesh)):
             return
         for operation in self._device.do(lambda tx: self._make_ready(tx, mesh)):
@@ -90,10 +90,10 @@ class Publisher:
                 raise self._put_off_by(settled.said, kept=False)
 
     async def publish(self, mesh: str, action: Action, *, client_message_id: str | None = None) -> Yes:
-        """Have the relay do this; returns when it has. Raises `Refused` if it will not, `PutOff` if it has not yet."""
+        """Have the relay carry out an action. Raises `Refused` if it refuses, `PutOff` if it has not decided yet."""
         blob = actions.write_action(action).encode()
-        # An earlier command may have asked for the same and died before its answer. Only the last one counts: what was
-        # asked for after it may have undone it.
+        # An earlier command may have asked for the same and died before its answer. Only the last operation counts: one in
+        # between may have undone an earlier one.
         if self.healed and self.healed[-1].operation.blob == blob and self.healed[-1].said.yes is not None:
             return self.healed[-1].said.yes
         address, replaced = self._address(mesh, client_message_id), self._replaced_by(action)
@@ -109,10 +109,10 @@ class Publisher:
         return settled.said.yes
 
     def _make_ready(self, transaction: Transaction, mesh: str) -> list[Operation]:
-        """What waits for a mesh, as it can be offered: nothing in flight, and no event that is too old for the relay.
+        """The waiting operations of a mesh, made fit to be offered: none in flight, and no event too old for the relay.
 
-        An operation with such an event is replaced by a new one, and so is every one behind it, because a counter that is
-        signed now is higher than theirs. That is one transaction: half of it, left by a crash, would change their order.
+        An operation whose event is too old is replaced by a new one, and so are all behind it, because the new one's counter
+        will be higher than theirs. This is one transaction, because half of it, after a crash, would change their order.
         """
         now = self._device.clock()
         # This process is alone in its home, so whatever is in flight was a dead process's.
@@ -156,7 +156,7 @@ class Publisher:
         return operation
 
     def _replaced_by(self, action: Action) -> list[Operation]:
-        """What was put off about the same topic's key; the decision that is taken now replaces it."""
+        """The operations about the same topic's key that were put off, which this action replaces."""
         if not isinstance(action, GrantTopicKey | AdvanceTopicKey):
             return []
         replaced = [operation for operation in self._put_off if _topic_of(operation) == action.topic]
@@ -164,7 +164,7 @@ class Publisher:
         return replaced
 
     def _claim(self, transaction: Transaction, operation: Operation) -> Operation:
-        """Sign it, unless it was, in the transaction that takes it: no other may get its counter."""
+        """Claim an operation, and sign it unless it was, in one transaction, so that no other gets the same counter."""
         signed = operation.event or event.encode(self._sign(transaction, operation))
         return sending.claim(transaction, self._device.clock(), operation, signed)
 
@@ -188,7 +188,7 @@ class Publisher:
 
 
 def doubt(yes: Yes, client_message_id: str, relay_pubkey: str) -> str | None:
-    """Why a yes cannot be taken for one."""
+    """Why a yes of the relay cannot be believed; None if it can."""
     if yes.client_message_id != client_message_id:
         return "its answer is about something else"
     if yes.anchor.log_id != yes.log_id or yes.anchor.seq < yes.history_id:
@@ -208,7 +208,7 @@ def _has_waited_too_long(transaction: Transaction, operation: Operation, now: in
 
 
 def _is_outdated(transaction: Transaction, operation: Operation, now: int) -> bool:
-    """Whether the relay may refuse an operation for its event's date alone: it had the event once, and lost it."""
+    """Whether an operation that the relay had and lost has an event so old that the relay may refuse it for its date."""
     if operation.event is None or isinstance(_action(operation), _NAMED):
         return False
     signed_at = event.decode(operation.event).created_at * SECOND

@@ -1,7 +1,7 @@
-"""Receipts, both ways: those that this device owes go through its log, those that it gets are kept beside the sends they prove.
+"""Receipts that this device owes, which go through its log, and receipts and fates of its own sends, which it keeps.
 
-Beside them stands what the relay says became of a send, its fates. A line about something that this device did not send, or
-did not send to whoever speaks, proves nothing: it is reported and left out, and the others count.
+A receipt has a line per message; a fate is the relay's word on what became of a send at a recipient. A line about something
+that this device did not send, or not to the receipt's signer, proves nothing: it is reported and left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from holdfast.store.world import Random
 _SQL = Statements(__package__, "receipts.sql")
 
 RECEIPT = "receipt"  # the destination kind of a receipt; its ref is the member who gets it
-FATES = "fates"  # the cursor's name
+FATES = "fates"  # the name of the cursor
 
 
 class FateKind(StrEnum):
@@ -42,7 +42,7 @@ class FateKind(StrEnum):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """One fate as the relay tells it. A kind that is not known here is a newer relay's."""
+    """A fate as the relay tells it. A newer relay may tell kinds that are unknown here."""
 
     seq: int
     at: int
@@ -56,17 +56,17 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of some lines: how many were news, how many were known; and of the rest, which send they name."""
+    """The result of taking lines: how many were new, how many known, and the ids of those that prove nothing."""
 
     taken: int = 0
     repeated: int = 0
-    forged: tuple[str, ...] = ()  # about a send that did not go to whoever speaks of it
-    unknown: tuple[str, ...] = ()  # about nothing that this log knows
-    refused: str = ""  # why the whole of it counts for nothing
+    forged: tuple[str, ...] = ()  # about a send that did not go to the receipt's signer
+    unknown: tuple[str, ...] = ()  # about a send that is not in this log
+    refused: str = ""  # why the whole receipt does not count
 
 
 class _Send(msgspec.Struct, frozen=True):
-    """What is asked about an own send."""
+    """The fields of an own send that a receipt is checked against."""
 
     sequence: int
     client_message_id: str
@@ -76,14 +76,14 @@ class _Send(msgspec.Struct, frozen=True):
     epoch: bytes | None
 
     def may_reach(self, member: str) -> bool:
-        """Whether it went to this member, as far as a sender knows: who reads a topic, the relay decides."""
+        """Whether the send may have gone to this member; the relay decides who gets a post to a topic."""
         if self.destination_kind == DestinationKind.TOPIC:
             return True
         return self.destination_kind in (DestinationKind.DM, RECEIPT) and self.destination_ref == member
 
 
 def encode(lines: Sequence[Receipted]) -> bytes:
-    """The blob of a receipt that is to be sent."""
+    """The blob of a receipt in the log."""
     return msgspec.json.encode(lines)
 
 
@@ -94,7 +94,7 @@ def decode(blob: bytes) -> tuple[Receipted, ...]:
 def owe(
     transaction: Transaction, facts: Facts, now: int, random: Random, to: str, lines: Sequence[Receipted]
 ) -> Iterator[tuple[int, Sequence[Receipted]]]:
-    """Put receipts for a sender into the outbox; says which lines went under which sequence."""
+    """Put receipts for a sender into the outbox; yields each one's sequence and lines."""
     address = Address(destination_kind=RECEIPT, destination_ref=to, mesh=facts.mesh)
     for start in range(0, len(lines), RECEIPTED_MAX):
         part = lines[start : start + RECEIPTED_MAX]
@@ -104,7 +104,7 @@ def owe(
 def take(
     transaction: Transaction, facts: Facts, now: int, event: Event, raw: bytes, message_id: str, sender: str
 ) -> Taken:
-    """Keep what a receipt that arrived proves. The event is verified, and its key is or was `sender`'s."""
+    """Keep the lines of a receipt that arrived. The event is verified, and its key is or was `sender`'s."""
     try:
         receipt = _read(facts, event)
     except Refused as refused:
@@ -130,7 +130,7 @@ def take(
 
 
 def take_fates(transaction: Transaction, now: int, log_id: bytes, through_seq: int, fates: Sequence[Fate]) -> Taken:
-    """Keep what the relay says became of sends, and how far it was asked, so that the next time goes on from there."""
+    """Keep fates that the relay told, and the position up to which it was asked, for the next time."""
     told, forged, unknown = [], [], []
     for fate in fates:
         send = _called(transaction, fate.client_message_id)
@@ -145,7 +145,7 @@ def take_fates(transaction: Transaction, now: int, log_id: bytes, through_seq: i
 
 
 def fates_after(transaction: Transaction, log_id: bytes, forks: Sequence[Fork]) -> int:
-    """From where to ask the relay, whose log is this one now, for fates."""
+    """The position after which to ask the relay for fates, given its present log and its restorations."""
     found = transaction.rows(_SQL["cursor"], {"name": FATES})
     if not found:
         return 0
@@ -163,7 +163,7 @@ def _read(facts: Facts, event: Event) -> Receipt:
 
 
 def _sort(transaction: Transaction, receipt: Receipt, sender: str) -> tuple[list[tuple[_Send, Receipted]], Taken]:
-    """The lines that prove something, with the send that each is about, and the ones that do not."""
+    """The lines that prove something, each with its send, and the ids of the others."""
     proofs: list[tuple[_Send, Receipted]] = []
     forged: list[str] = []
     unknown: list[str] = []
@@ -188,7 +188,7 @@ def _tell(
     send: _Send,
     line: Receipted,
 ) -> Draft | None:
-    """Keep one line; None if this recipient has spoken about this send before."""
+    """Keep one line; returns its history entry, None if this recipient has receipted the send before."""
     receipt_event_id = bytes.fromhex(event.id)
     kept = transaction.run(
         _SQL["keep_line"],
@@ -235,7 +235,7 @@ def _keep_fate(transaction: Transaction, sequence: int, log_id: bytes, fate: Fat
 
 
 def _is_other(send: _Send, fate: Fate) -> bool:
-    """Whether the relay speaks of other bytes than the ones that were sent here under this id."""
+    """Whether a fate is about another event than the one that was sent from here under this id."""
     return None not in (send.event_id, fate.event_id) and (send.event_id or b"").hex() != fate.event_id
 
 
