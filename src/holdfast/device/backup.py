@@ -47,7 +47,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All file names in the order of copying, sources first: a row that moves on meanwhile is copied twice, not missed."""
+        """All file names in the order of copying, sources first: a row that moves meanwhile is in both, not in neither."""
         return (*self.plain, *self.databases, *KEY_FILES, DATABASE)
 
 

@@ -20,7 +20,7 @@ TOPIC_SIGN = "@"  # marks the name of a topic where a member could be named as w
 
 
 class SendAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """202: the send is on disk, `queued` or `inflight`. 200: an earlier request with this id sent it, and the relay has it."""
+    """202: the send is on disk, `queued` or `inflight`. 200: the relay has it from an earlier request with this id."""
 
     client_message_id: str
     status: str | None = None

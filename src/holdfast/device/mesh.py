@@ -108,7 +108,7 @@ def standing(device: Device) -> tuple[Membership | None, Standing]:
 async def found(
     device: Device, client: RelayClient, name: str, member_name: str, operator: bytes | None = None
 ) -> Membership:
-    """Found a mesh with this device as its first member and admin; `operator` is the key of a relay's operator who vouches."""
+    """Found a mesh with this device as first member and admin; `operator` is the secret of an operator who vouches."""
     check_name(name, "a mesh's name")
     check_name(member_name, "a member's name")
     before = await _finished(device, client)
@@ -268,7 +268,7 @@ class Session:
 
 @asynccontextmanager
 async def in_session(device: Device) -> AsyncIterator[Session]:
-    """A session for a command without a daemon: agrees with the relay on what was sent, offers what waits, fetches the mesh."""
+    """A session without a daemon: agrees with the relay on what was sent, offers what waits, and fetches the mesh."""
     membership, before = standing(device)
     if membership is None or before is Standing.NONE:
         raise NoMesh

@@ -1,8 +1,8 @@
-"""The loop that takes what the relay brings: verified, opened, stored, and only then acknowledged.
+"""The loop that takes what the relay brings: each event is verified, opened, stored, and only then acknowledged.
 
-The relay is believed in nothing that a signature can show: the event's id, its signature, and that its key is or was the
-key of the member who is said to have sent it. What fails there is no message: it is told, not kept, and acknowledged all
-the same, for it would come again for ever.
+Nothing that a signature can show is taken on the relay's word: the event's id, its signature, and that its key is or was the
+named sender's. An event that fails this is logged and not stored, but acknowledged all the same, because the relay would
+otherwise bring it for ever.
 """
 
 from collections import deque
@@ -28,23 +28,23 @@ from holdfast.store.engine import Transaction
 from holdfast.wire.queue_frames import Acknowledged, AckUnknown, Frame, Live, Queued
 from holdfast.wire.relay_socket import RelaySocket, SocketClosed
 
-FRAMES_AT_ONCE = 200  # that share one transaction: as many as the relay sends without an acknowledgement
+FRAMES_AT_ONCE = 200  # frames that share one transaction: as many as the relay sends without an acknowledgement
 
 _log = structlog.get_logger(__name__)
 
 
 class _Brought(msgspec.Struct, frozen=True):
-    """Something the relay brought that is what its sender signed."""
+    """A verified event that the relay brought."""
 
     queued: Queued
     event: Event
     sender: str
-    envelope: Envelope | None = None  # of a message, if it can be read
+    envelope: Envelope | None = None  # of a message, if it is valid
     payload: Payload | None = None
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What came of a batch: each message, and how far the log went with the receipts for them."""
+    """The outcomes of a batch, and the log's last sequence after its receipts were added."""
 
     stored: list[Stored]
     taken: list[receipts.Taken]
@@ -52,7 +52,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Receiver:
-    """Takes the queue of one member."""
+    """Receives the queue of one member."""
 
     def __init__(
         self,
@@ -66,9 +66,7 @@ class Receiver:
         told: Callable[[], None] = lambda: None,
         live: Callable[[], None] = lambda: None,
     ) -> None:
-        """`learn` asks the relay for members and keys that are not known here, and says whether it could;
-        `live` hears that the backlog is in.
-        """
+        """`learn` fetches members and keys, and returns whether it could; `live` is called when the backlog is in."""
         self._device = device
         self._facts = facts
         self._sealer = sealer
@@ -78,11 +76,12 @@ class Receiver:
         self._told = told
         self._live = live
         self._url = ""
-        self._owed: deque[tuple[set[int], int]] = deque()  # acknowledged, not confirmed: positions, newest sequence
+        # Batches whose acknowledgement the relay has not confirmed yet: positions, and the last sequence of their receipts.
+        self._owed: deque[tuple[set[int], int]] = deque()
         self.counts = {"stored": 0, "unreadable": 0, "duplicate": 0, "receipts": 0, "invalid": 0}
 
     async def run(self, socket: RelaySocket, log_id: bytes) -> None:
-        """Take what comes, until the connection ends, which raises."""
+        """Receive until the connection ends, which raises."""
         self._owed.clear()
         self._url = socket.url
         while True:
@@ -130,14 +129,14 @@ class Receiver:
         )
 
     async def _known(self, queued: Sequence[Queued]) -> list[_Brought]:
-        """What is authentic, opened if it can be; if a member or a key is missing for that, the relay is asked once."""
+        """The authentic events, opened where possible; if a member or a key is unknown, the relay is asked once."""
         events = [(one, self._verified(one)) for one in queued]
         authentic = [(one, event) for one, event in events if event is not None]
         found = [self._look(one, event) for one, event in authentic]
         if any(one is None or self._lacks_key(one) for one in found):
             has_learned = await self._learn()
             found = [self._look(one, event) for one, event in authentic]
-            if not has_learned and None in found:  # it may be somebody who came a moment ago
+            if not has_learned and None in found:  # the sender may have joined a moment ago
                 detail = "a sender is not known here, and the mesh could not be looked at"
                 raise SocketClosed(self._url, FaultKind.CONNECTION_LOST, detail)
         for (one, event), known in zip(authentic, found, strict=True):
@@ -157,7 +156,7 @@ class Receiver:
         return event
 
     def _look(self, queued: Queued, event: Event) -> _Brought | None:
-        """An event with what it holds; None if its key is not the sender's, as far as is known here."""
+        """An event with its content; None if its key is not known to be the sender's."""
         sender = self._directory().member_of(event.pubkey)
         if sender is None or sender != queued.sender:
             return None
@@ -166,7 +165,7 @@ class Receiver:
         try:
             said = envelope.from_event(event)
         except Refused:
-            return _Brought(queued, event, sender)  # whoever stores it says what is wrong with it
+            return _Brought(queued, event, sender)  # `arrivals.store` says what is wrong with it
         return _Brought(queued, event, sender, said, self._sealer.open(event, said))
 
     def _lacks_key(self, one: _Brought) -> bool:
@@ -183,7 +182,7 @@ class Receiver:
                 self._live()
 
     def _confirmed(self, seqs: set[int]) -> None:
-        """The relay has noted acknowledgements: receipts for these messages may go, those of later ones not yet."""
+        """Allow the receipts of messages whose acknowledgements the relay has confirmed, in order."""
         for owed, _ in self._owed:
             owed.difference_update(seqs)
         while self._owed and not self._owed[0][0]:

@@ -1,7 +1,7 @@
-"""What a device and its relay know of each other, compared at every meeting, before anything is signed or sealed.
+"""Compares what a device and its relay know of each other, at every connection, before anything is signed or sealed.
 
-If the relay knows more of the device's epoch than the log does, the log went back in time, and the device goes on as
-another sender. If it is the relay whose log went back, what it lost is offered again.
+If the relay has sends of the device's epoch that the log does not know, the log went back in time, and the device takes a new
+epoch. If it is the relay that was restored, the sends that it lost are put back to be offered again.
 """
 
 import structlog
@@ -16,7 +16,7 @@ _log = structlog.get_logger(__name__)
 
 
 async def reconcile(device: Device, facts: Facts, status: QueueStatus) -> None:
-    """Draw the consequences of what the relay says of this device's sends and of its own log."""
+    """Take a new epoch if this log went back in time, and put back sends that a restored relay has lost."""
     highest = device.look(lambda tx: sending.highest_claimed(tx, device.epoch))
     if status.highest_sequence is not None and status.highest_sequence > highest:
         _log.error("sender_reset", relay_has=status.highest_sequence, log_has=highest, epoch=device.epoch.hex())

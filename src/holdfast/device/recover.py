@@ -1,7 +1,7 @@
-"""Recovering a home whose database is damaged: what can be read goes into a new file, and the relay fills the inbox again.
+"""Recovers a home with a damaged database: readable rows go into a new file, and the relay is asked to replay the inbox.
 
-The new log is another sender, with an epoch of its own: nobody can know what the damaged one had sent last. Where the
-history cannot be carried over whole, it begins anew behind its last known position. The damaged file stays beside.
+The new log takes a new epoch, because nobody knows what the damaged one sent last. If the history cannot be kept whole, it
+begins anew after its last known position. The damaged file is kept beside the new one.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ from holdfast.store.world import Clock, Random
 
 _SQL = Statements(__package__, "recover.sql")
 _ENDINGS = ("", "-wal", "-shm", "-journal")
-_DAMAGED, _NEW = ".damaged-", ".recovering-"  # behind the database's name, before the time of the recovery
+_DAMAGED, _NEW = ".damaged-", ".recovering-"  # between the database's name and the time of the recovery
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: how much of every table, where the damaged file is, and which rules do not hold of the new one."""
+    """The rows salvaged of every table, where the damaged file is, and which checks the new database fails."""
 
     tables: tuple[Salvaged, ...]
     damaged: str
@@ -40,7 +40,7 @@ class NothingDamaged(Exception):
 
 
 def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) -> Recovered:
-    """Put a sound database in the place of a damaged one; the caller is alone in the home."""
+    """Replace a damaged database by a sound one; `force` does so with a sound one, too. The caller holds the home's lock."""
     _take_back(home.database)
     if not force and _is_sound(home.database):
         raise NothingDamaged
@@ -59,7 +59,7 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
                 transaction.run(_SQL["forget_entries"])
                 transaction.run(_SQL["begin_behind_them"])
             begin_again(transaction, clock())
-            operations.mark_backup(transaction)  # whoever opens it takes a new epoch and a new log id
+            operations.mark_backup(transaction)  # so that it takes a new epoch and log id when it is opened
         findings = _findings(engine)
     finally:
         engine.close()
@@ -68,18 +68,18 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
 
 
 def begin_again(transaction: Transaction, now: int) -> None:
-    """Fetch anew what a home may have had and lost: documents, and what it acknowledged to its relay."""
+    """Have the home fetch again what it may have lost: documents, and messages that it acknowledged."""
     transaction.run(_SQL["forget_positions"])
     transaction.run(_SQL["want_replay"], {"log_id": bytes(LOG_ID_BYTES), "now": now})
 
 
 def wants_replay(transaction: Transaction) -> bool:
-    """Whether the inbox is to be filled with what was acknowledged before."""
+    """Whether the relay is to replay acknowledged messages."""
     return bool(transaction.rows(_SQL["wants_replay"]))
 
 
 def replayed(transaction: Transaction) -> None:
-    """Everything has come once more."""
+    """Note that the replay is complete."""
     transaction.run(_SQL["replayed"])
 
 
@@ -102,16 +102,16 @@ def _findings(engine: SqliteEngine) -> list[str]:
 
 
 def _exchange(path: Path, aside: Path, new: Path) -> None:
-    """The damaged files step aside together, the database first, then the new one takes the name."""
+    """Move the damaged files aside, the database first, then give the new database its name."""
     _move(path, aside, _ENDINGS)
     for ending in _ENDINGS[1:]:
-        new.with_name(new.name + ending).unlink(missing_ok=True)  # closed, so whatever is left holds nothing
+        new.with_name(new.name + ending).unlink(missing_ok=True)  # it was closed, so these hold nothing
     new.rename(path)
     files.sync_directory(path.parent)
 
 
 def _take_back(path: Path) -> None:
-    """Undo what recoveries left that were cut short, to begin anew. Refuses where there is no database: nothing is recovered."""
+    """Undo recoveries that were cut short, so that a new one can begin; refuses if there is no database then."""
     prefix = f"{path.name}{_NEW}"
     for begun in {one.name.removeprefix(prefix).partition("-")[0] for one in path.parent.glob(f"{prefix}*")}:
         damaged = path.with_name(f"{path.name}{_DAMAGED}{begun}")

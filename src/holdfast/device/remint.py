@@ -1,6 +1,6 @@
-"""Making a copy of a home a home of its own: with another key, in no mesh, and with nothing that the first will send.
+"""Turns a copy of a home into a new home: with a new key, in no mesh, and with an empty log.
 
-What was here is put aside, whole. The copy must not offer what waits in its log: the first home does that.
+Everything that was here is put aside. The copy must not send what waits in its log, because the original home does.
 """
 
 from pathlib import Path
@@ -17,14 +17,14 @@ STAYS = frozenset({"lock", settings.FILE_NAME, "relay"})
 
 
 class Reminted(msgspec.Struct, frozen=True, kw_only=True):
-    """The key that the home has now, and where everything is that it had."""
+    """The new key of the home, and where its former content is."""
 
     pubkey: str
     aside: str
 
 
 def remint(home: Home, clock: Clock, random: Random) -> Reminted:
-    """Put everything aside and make a new key; the caller is alone in the home."""
+    """Put everything aside and make a new key; the caller holds the home's lock."""
     aside = home.path / f"before-remint-{clock()}"
     files.make_directory(aside)
     for path in sorted(home.path.iterdir(), key=_key_last):
@@ -36,5 +36,5 @@ def remint(home: Home, clock: Clock, random: Random) -> Reminted:
 
 
 def _key_last(path: Path) -> tuple[bool, str]:
-    """The key goes last: a home without one that still has a log would be a damaged one, not a half-moved one."""
+    """Sorts the key last: after a crash, a home with a log but no key would count as damaged."""
     return path.name == "member.key", path.name

@@ -1,8 +1,8 @@
-"""Requeueing: the content of a row that is stuck or was given up goes to a new row with a new id, in one transaction.
+"""Requeueing: the content of a stuck or dead row goes to a new row with a new id, in one transaction.
 
-The old row is retired and names the new one; its id is never free again. So a requeue whose answer was lost is answered
-again from there: it makes no second copy. Where the relay may have the old one without our
-knowing, its word is asked for first, and silence stops the requeue unless an operator insists, which is written down.
+The old row is retired and names the new one, and its id is never free again. So a repeated requeue gets the same answer and
+makes no second copy. If the relay may have the old message, it is asked first; without its answer the requeue is refused,
+unless an operator forces it, which is recorded.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from holdfast.store.world import Random, iso_time
 _SQL = Statements(__package__, "requeue.sql")
 
 OPERATOR = "operator"
-FORCED = " --force"  # is added to whoever retired a row against the relay's silence
+FORCED = " --force"  # added to `aborted_by` if a row was retired without the relay's answer
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)
 
@@ -46,10 +46,10 @@ _WORDS = total(
 
 
 class Doubt(msgspec.Struct, frozen=True):
-    """What the relay is to be asked: does it have these very bytes under this id, after this many attempts?
+    """The question to the relay before a requeue: does it have this event under this id, after this many attempts?
 
-    If `is_older_than_epoch`, any event under this id counts: the log was copied, and the original may have sealed
-    the row differently. The id cannot belong to another message, for it was given before there were two logs.
+    If `is_older_than_epoch`, any event under this id counts: the log was copied, and the original may have sealed the row
+    differently. The id cannot belong to another message, because it was given before there were two logs.
     """
 
     client_message_id: str
@@ -59,7 +59,7 @@ class Doubt(msgspec.Struct, frozen=True):
 
 
 class Requeued(msgspec.Struct, frozen=True):
-    """What a requeue did: the row that is retired now, and the one that took its place."""
+    """The result of a requeue: the retired row and its successor."""
 
     aborted_id: str
     id: str
@@ -68,7 +68,7 @@ class Requeued(msgspec.Struct, frozen=True):
 
 
 def doubt(transaction: Transaction, name: str) -> Doubt | None:
-    """What to ask the relay before this operation may be requeued; None if nothing has to be asked."""
+    """The question to the relay before an operation may be requeued; None if there is none."""
     item = outbox.find(transaction, name)
     if item is None or item.destination_kind not in _MESSAGES or _word_at_hand(transaction, item) is not None:
         return None
@@ -90,15 +90,15 @@ def requeue(
     force: bool = False,
     by: str = OPERATOR,
 ) -> Requeued | Refused:
-    """Give an operation's content to a new one. A refusal is returned, not raised: it may come with what the relay said.
+    """Give an operation's content to a new one. A refusal is returned, not raised, so that the relay's answer is kept.
 
-    `word` is the relay's answer to `doubt`, and counts only if that is still in doubt; no answer is no word. An attempt
-    that was made since the question may have changed the answer.
+    `word` is the relay's answer to `doubt`, None if there was none. It counts only if `doubt` is still the question to ask: an
+    attempt made since then may have changed the answer.
     """
     item = outbox.find(transaction, name)
     if item is None:
         return Refused(Refusal.NOT_FOUND, f"there is no operation {shown(name)} in the log")
-    if item.destination_kind not in _MESSAGES:  # the same decision or receipt under a new id would be another one
+    if item.destination_kind not in _MESSAGES:  # under a new id, administration or a receipt would be another one
         kind = "no message" if item.destination_kind is None else f"of the kind {item.destination_kind}"
         return Refused(Refusal.REQUEUE_OF_OTHER, f"operation {item.id} is {kind}")
     try:
@@ -123,13 +123,13 @@ def requeue(
 
 
 def content_of(transaction: Transaction, item: Item) -> Payload | None:
-    """What a message of the log says; None once that was pruned, and of what is no message."""
+    """The content of a message in the log; None if it was pruned, or if the operation is not a message."""
     ((blob, _, _),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
     return None if blob is None or item.destination_kind not in _MESSAGES else payload.decode(blob)
 
 
 def _word_at_hand(transaction: Transaction, item: Item) -> RelayWord | None:
-    """The word that is known without asking. That this log never offered a row says nothing if another had the row, too."""
+    """The relay's answer, if this log knows it; that a row was never offered counts only if no other log has it."""
     known = word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
     may_wait = item.status in (Status.PENDING, Status.DEAD)
     return None if known is RelayWord.NOT_ASKED and may_wait and _is_older_than_epoch(transaction, item) else known
@@ -154,7 +154,7 @@ def _successor(
     new_client_message_id: str | None,
     patch: Patch | None,
 ) -> tuple[Payload, Address]:
-    """What the new row is to hold: the old content, or the patched one with a fingerprint of its own."""
+    """The content and address of the new row: the old ones, or the patched ones with a new fingerprint."""
     if new_client_message_id is not None:
         REFERENCE.check(new_client_message_id, "new_client_message_id")
         if send.is_used(transaction, new_client_message_id):
@@ -162,7 +162,7 @@ def _successor(
             raise Refused(Refusal.IDEMPOTENCY_KEY_REUSED, detail)
     content, request, request_fingerprint = _content(transaction, item, patch)
     expires_at = item.expires_at if patch is None or patch.expires_at is msgspec.UNSET else patch.expires_at
-    if expires_at is not None and expires_at <= now:  # it would be given up at once
+    if expires_at is not None and expires_at <= now:  # it would be given up at once, so it is refused
         raise Refused(Refusal.MALFORMED, f"expires_at {iso_time(expires_at)} has passed; name another, or none")
     return content, Address(
         destination_kind=item.destination_kind,
@@ -181,7 +181,7 @@ def _successor(
 def _repeated(
     transaction: Transaction, item: Item, new_client_message_id: str | None, patch: Patch | None
 ) -> Requeued | None:
-    """What the requeue did that retired this row, if the one asked for now is the same."""
+    """The result of the requeue that retired this row, if this request repeats it; else None."""
     successor = None if item.superseded_by is None else outbox.find(transaction, item.superseded_by)
     if successor is None or new_client_message_id not in (None, successor.client_message_id):
         return None
@@ -193,7 +193,7 @@ def _repeated(
 
 
 def _content(transaction: Transaction, item: Item, patch: Patch | None) -> tuple[Payload, bytes | None, bytes | None]:
-    """What a row holds, what its caller asked for, and the fingerprint of that; with a patch, of what it makes of it."""
+    """The content, the caller's request and its fingerprint, of a row or of the patched row."""
     ((blob, request, request_fingerprint),) = transaction.rows(_SQL["content"], {"sequence": item.sequence})
     content = payload.decode(blob)
     if patch is None:
@@ -203,7 +203,7 @@ def _content(transaction: Transaction, item: Item, patch: Patch | None) -> tuple
 
 
 def _patched(content: Payload, request: bytes | None, patch: Patch) -> send.Prepared:
-    """The request that would have asked for the patched message in the first place."""
+    """The request that would have produced the patched message."""
     if request is None:
         raise Refused(Refusal.MALFORMED, "only a message that somebody asked this daemon to send has content to patch")
     asked = msgspec.json.decode(request, type=send.Send)
@@ -227,11 +227,11 @@ def _replace(
     address: Address,
     by: str,
 ) -> Requeued:
-    """Write the new row and retire the old one, which names it; nobody ever sees one without the other."""
+    """Write the new row, and retire the old one, which then names it."""
     status = move(TRANSITIONS, item.status, Signal.REQUEUED)
     _retire(transaction, item, status.value, now, by)
     sequence = operations.append_message(transaction, now, random, content, address)
-    successor = called(transaction, address.client_message_id or "")  # not by any name: it may look like a row's id
+    successor = called(transaction, address.client_message_id or "")  # not `find`: this id may look like a row's id
     assert successor is not None  # noqa: S101 - written above
     transaction.run(_SQL["name_successor"], {"sequence": item.sequence, "superseded_by": successor.id})
     reason = by if by.endswith(FORCED) else None

@@ -1,6 +1,6 @@
-"""How much room a home has for what is sent: rows that wait, the size of its database, the space of its file system.
+"""How much room a home has for sends: waiting rows, the size of its database, the free space of its file system.
 
-Looked at before every send, because it can be gone at any moment; what it means is decided in the protocol's table.
+It is measured before every send, because it can change at any moment; what the figures mean is a table of the protocol.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RoomState(msgspec.Struct, frozen=True, kw_only=True):
-    """How tight it is, and of what there is least left."""
+    """The pressure, and the limit that is used up most."""
 
     pressure: Pressure = Pressure.NORMAL
     of: str = ""
@@ -39,7 +39,7 @@ def free_bytes(path: Path) -> int:
 
 
 class Room:
-    """Looks, remembers, and says when it gets tighter or better."""
+    """Measures the room, keeps the last state, and tells when the pressure changes."""
 
     def __init__(
         self, device: Device, settings: Settings, *, free_bytes: FreeBytes = free_bytes, told: Callable[[], None]
@@ -52,7 +52,7 @@ class Room:
         self._is_fresh = False
 
     def look(self) -> RoomState:
-        """How it is now."""
+        """Measure the room now."""
         use = tightest(self._uses())
         before, self.state = self.state, RoomState(pressure=pressure_of(use), of=use.of, percent=use.percent)
         if before.pressure is not self.state.pressure:
@@ -62,11 +62,11 @@ class Room:
         return self.state
 
     def for_send(self) -> Refused | None:
-        """Why there is no room for a new send, if so."""
+        """The refusal of a new send, if there is no room for it."""
         return self._refusal(TAKES_SENDS)
 
     def for_stream(self) -> Refused | None:
-        """Why no event stream is begun now, if so."""
+        """The refusal of a new event stream, if there is no room for it."""
         return self._refusal(TAKES_STREAMS)
 
     def _refusal(self, takes: Mapping[Pressure, bool]) -> Refused | None:
@@ -76,10 +76,10 @@ class Room:
         return Refused(Refusal.INSUFFICIENT_STORAGE, f"{state.percent} % of {state.of} is used")
 
     def _looked(self) -> RoomState:
-        """How it is, looked at once for all who ask in the same turn of the loop."""
+        """The state of the room, measured once per turn of the event loop."""
         if not self._is_fresh:
             self.look()
-            with suppress(RuntimeError):  # nobody shares anything where no loop runs
+            with suppress(RuntimeError):  # without a running loop every call measures
                 asyncio.get_running_loop().call_soon(self._forget)
                 self._is_fresh = True
         return self.state

@@ -1,8 +1,8 @@
-"""Giving a member another key, while its id, its queue and its place in every topic stay.
+"""Gives a member a new key, while its id, its queue and its subscriptions stay.
 
-The relay takes the new key from an event that the old one signs and the new one agrees to. What others had sealed to the old
-key before they knew of the new one is refused to them as stale and sealed anew; what was taken already opens with the old
-key, which is kept for as long as it may wait.
+The relay accepts the new key in an event that the old key signs and the new one countersigns. Messages that others seal to the
+old key after that are refused as stale, and sealed anew. Those that the relay had accepted before open with the old key,
+which is kept for as long as they may wait.
 """
 
 import msgspec
@@ -14,7 +14,7 @@ from holdfast.protocol.refusal import Refused
 
 
 class Rotated(msgspec.Struct, frozen=True, kw_only=True):
-    """The key that a member has now, the one before, and until when that is kept (microseconds)."""
+    """The member's new key, the one before, and until when that is kept (microseconds)."""
 
     member: str
     pubkey: str
@@ -23,7 +23,7 @@ class Rotated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def rotate(session: Session) -> Rotated:
-    """Have the relay take a new key for this member, and use it. Raises PutOff if the relay has not decided yet."""
+    """Have the relay accept a new key for this member, and use it. Raises PutOff if the relay has not decided yet."""
     device, mesh, member = session.device, session.membership.mesh, session.membership.member
     await topics.collect(session)
     ttl_days = (await session.client.information()).features.queue.ttl_days
@@ -33,7 +33,7 @@ async def rotate(session: Session) -> Rotated:
     try:
         await session.publisher.publish(mesh, action, client_message_id=name)
     except Refused:
-        own_key.follow_log(device)  # the relay's no is in it
+        own_key.follow_log(device)  # it has the relay's refusal
         raise
     own_key.follow_log(device)
     session.client.use(device.secret)

@@ -1,7 +1,7 @@
-"""Sends that are to leave later. Each has its id from the start, but no sequence before its time: then it joins the log.
+"""Scheduled sends. Each has its id from the start, but gets a sequence in the log only when its time comes.
 
-What a caller is told of one is told by the look-up of ids, which sees these as pending. Until it has a sequence it can be
-cancelled; its id is used up all the same.
+To the look-up of ids in `send` they are pending. Until a scheduled send has its sequence it can be cancelled; its id is used
+up all the same.
 """
 
 import msgspec
@@ -21,11 +21,11 @@ from holdfast.store.world import Random
 _SQL = Statements(__package__, "scheduled.sql")
 
 RELEASED_MAX = 100  # sends that one transaction releases
-CANCELLED = "cancelled"  # why the history says that a send was aborted which had no sequence
+CANCELLED = "cancelled"  # the reason in the history, if a send was aborted before it had a sequence
 
 
 class Scheduled(msgspec.Struct, frozen=True):
-    """A send that waits for its time, or did."""
+    """A scheduled send: waiting, released or cancelled."""
 
     client_message_id: str
     destination_kind: str
@@ -33,12 +33,12 @@ class Scheduled(msgspec.Struct, frozen=True):
     priority: str
     accepted_at: int
     not_before: int
-    sequence: int | None = None  # once it was released
+    sequence: int | None = None  # None until it is released
     cancelled_at: int | None = None
 
 
 def keep(transaction: Transaction, now: int, not_before: int, content: Payload, address: Address) -> None:
-    """Write down what is to be sent, and when."""
+    """Keep a send until its time."""
     transaction.run(
         _SQL["keep"],
         {
@@ -61,7 +61,7 @@ def keep(transaction: Transaction, now: int, not_before: int, content: Payload, 
 
 
 def release(transaction: Transaction, facts: Facts, now: int, random: Random, limit: int = RELEASED_MAX) -> int:
-    """Give the sends whose time has come their place in the log, the earliest first; says how many."""
+    """Move the sends whose time has come into the log, the earliest first; returns how many."""
     due = transaction.rows(_SQL["due"], {"now": now, "limit": limit})
     for row in due:
         content, address = _read(facts, row)
@@ -72,13 +72,13 @@ def release(transaction: Transaction, facts: Facts, now: int, random: Random, li
 
 
 def next_release_at(transaction: Transaction) -> int | None:
-    """When the next one is due."""
+    """When the next send is due; None if none waits."""
     ((earliest,),) = transaction.rows(_SQL["next_release_at"])
     return None if earliest is None else int(earliest)
 
 
 def cancel(transaction: Transaction, facts: Facts, now: int, client_message_id: str) -> Scheduled:
-    """Take a send back whose time has not come, for good; once more changes nothing. Refused to what is in the log."""
+    """Cancel a send; a repetition changes nothing. Refused if the send is in the log already."""
     found = find(transaction, client_message_id)
     if found is None or found.sequence is not None:
         raise _not_cancelled(transaction, client_message_id)
@@ -105,13 +105,13 @@ def _not_cancelled(transaction: Transaction, name: str) -> Refused:
 
 
 def count(transaction: Transaction) -> int:
-    """How many sends wait for their time."""
+    """How many scheduled sends wait."""
     ((waiting_now,),) = transaction.rows(_SQL["count"])
     return int(waiting_now)
 
 
 def find(transaction: Transaction, client_message_id: str) -> Scheduled | None:
-    """The send of this id that was asked for ahead of its time, whatever became of it."""
+    """The scheduled send with this client_message_id, released and cancelled ones included."""
     found = transaction.rows(_SQL["find"], {"client_message_id": client_message_id})
     return Scheduled(*found[0]) if found else None
 
@@ -119,7 +119,7 @@ def find(transaction: Transaction, client_message_id: str) -> Scheduled | None:
 def waiting(
     transaction: Transaction, *, destination: tuple[str, str] | None = None, after: str = "", limit: int = 50
 ) -> list[Scheduled]:
-    """The sends that wait for their time, the next first: to one destination (kind, ref), or all."""
+    """The scheduled sends that wait, the next first: those to one destination (kind, ref), or all."""
     kind, ref = destination or (None, None)
     wanted: dict[str, Value] = {"after": after, "limit": limit, "destination_kind": kind, "destination_ref": ref}
     return [Scheduled(*row) for row in transaction.rows(_SQL["waiting"], wanted)]

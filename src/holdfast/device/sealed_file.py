@@ -2,9 +2,9 @@
 
     magic (16 bytes) ‖ length of the header (2) ‖ header (JSON) ‖ check (32) ‖ pieces
 
-Every piece is sealed under its number and whether it is the last, with all that stands before the pieces beside it. So a piece
-that is changed, missing, moved or added is noticed, and so is a file that ends early. The key is the file's own, because its
-salt is; numbers can therefore serve as nonces. Nothing of it ever has to be in memory as a whole.
+The nonce of a piece is its number and whether it is the last, and all bytes before the pieces are its associated data. So a
+piece that is changed, missing, moved or added is noticed, and so is a file that ends early. Numbers can serve as nonces
+because the salt, and with it the key, is used for one file only. The content never has to be in memory as a whole.
 """
 
 import hmac
@@ -29,7 +29,7 @@ _KEY_BYTES = 32
 _CHECK_BYTES = 32
 _TAG_BYTES = 16
 _SALT_BYTES = 16
-_NUMBER_BYTES = 11  # of a nonce; the twelfth byte says whether a piece is the last
+_NUMBER_BYTES = 11  # of a nonce; its twelfth byte says whether the piece is the last
 _LENGTH_BYTES = 2
 _HEADER_BYTES_MAX = 4_096
 
@@ -50,7 +50,7 @@ class SealBroken(faults.Fault):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the key is made. The figures are the second recommendation of RFC 9106; a file cannot ask for the impossible."""
+    """How the key is derived, by RFC 9106's second recommendation; the limits keep a file from asking for too much."""
 
     version: Literal[1] = 1
     kdf: Literal["argon2id"] = "argon2id"
@@ -62,7 +62,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def write(file: BinaryIO, passphrase: str, random: Random, content: Iterable[bytes]) -> None:
-    """Seal a content into a file."""
+    """Seal content into a file."""
     encoded = msgspec.json.encode(Header(salt=random(_SALT_BYTES).hex()))
     key, check = _keys(passphrase, msgspec.json.decode(encoded, type=Header))
     before = MAGIC + len(encoded).to_bytes(_LENGTH_BYTES, "big") + encoded + check
@@ -73,7 +73,7 @@ def write(file: BinaryIO, passphrase: str, random: Random, content: Iterable[byt
 
 
 def read(file: BinaryIO, passphrase: str, where: str) -> Iterator[bytes]:
-    """The content of a sealed file; every piece that comes is what was sealed, and the end is its end."""
+    """Yield the content of a sealed file piece by piece, each verified; raises if it was changed or cut off."""
     before, header, check = _opening(file, where)
     key, expected = _keys(passphrase, header)
     if not hmac.compare_digest(check, expected):
@@ -102,19 +102,19 @@ def _opening(file: BinaryIO, where: str) -> tuple[bytes, Header, bytes]:
 
 
 def _keys(passphrase: str, header: Header) -> tuple[bytes, bytes]:
-    """The key, and what shows that a passphrase is the right one without opening anything."""
+    """The key, and the check by which a wrong passphrase is noticed before anything is opened."""
     derived = Argon2id(
         salt=bytes.fromhex(header.salt),
         length=_KEY_BYTES + _CHECK_BYTES,
         iterations=header.iterations,
         lanes=header.lanes,
         memory_cost=header.memory_kib,
-    ).derive(unicodedata.normalize("NFC", passphrase).encode())  # one text, however a keyboard composes it
+    ).derive(unicodedata.normalize("NFC", passphrase).encode())  # accents may be typed composed or decomposed
     return derived[:_KEY_BYTES], derived[_KEY_BYTES:]
 
 
 def _pieces(content: Iterable[bytes]) -> Iterator[bytes]:
-    """The same bytes in pieces of one size, the last of which may be shorter, or empty."""
+    """Cut content into pieces of one size; the last may be shorter, or empty."""
     waiting = b""
     for part in content:
         waiting += part
@@ -130,7 +130,7 @@ def _sealed_pieces(file: BinaryIO) -> Iterator[bytes]:
     while len(piece) == size:
         yield piece
         piece = file.read(size)
-    yield piece  # shorter than the others, as the last one always is; an empty one is no seal at all, and fails
+    yield piece  # shorter than the others, as the last always is; one without even a tag fails to open
 
 
 def _numbered(pieces: Iterator[bytes]) -> Iterator[tuple[int, bytes, bool]]:

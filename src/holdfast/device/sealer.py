@@ -1,7 +1,7 @@
-"""From a row of the operation log to the signed event that travels, and back from an event to what it holds.
+"""Seals a row of the operation log into the signed event that is sent, and opens events that arrived.
 
-A direct message is sealed to the recipient's current key, a post with the topic's key of the current epoch; a receipt is
-signed only. What cannot be sealed yet says why, and its lane waits.
+A direct message is sealed to the recipient's current key, a post with the topic's current key; a receipt is only signed.
+If a row cannot be sealed yet, CannotSeal says why, and its lane waits.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ _mentions_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 class CannotSeal(Exception):
-    """No key to seal with is at hand now; says why in a refusal's word."""
+    """There is no key to seal with now; the reason is a refusal's code."""
 
     def __init__(self, refusal: Refusal, detail: str) -> None:
         super().__init__(f"{refusal}: {detail}")
@@ -37,24 +37,24 @@ class CannotSeal(Exception):
 
 
 class Sealer:
-    """Seals and opens with the keys of one device, in the mesh as it is known now."""
+    """Seals and opens with the keys of one device and the directory of its mesh."""
 
     def __init__(self, device: Device, mesh: str, directory: Callable[[], Directory]) -> None:
         self._device = device
         self._mesh = mesh
         self._directory = directory
-        self._conversations: dict[str, ConversationKeys] = {}  # by our own key, which may be one of those before
+        self._conversations: dict[str, ConversationKeys] = {}  # by our own key, the present one or an earlier one
 
     def seal(self, operation: Operation) -> bytes:
-        """The event of an operation, as it will travel; raises CannotSeal."""
+        """The event to send for an operation; raises CannotSeal."""
         if operation.event is not None:
-            return operation.event  # what may have been sent is offered again as it was
+            return operation.event  # it may have been sent, so the same bytes are offered again
         if operation.destination_kind == RECEIPT:
             return encode(self._receipt(operation))
         return encode(self._message(operation))
 
     def open(self, event: Event, envelope: Envelope) -> Payload | None:
-        """What a message holds; None if no key here opens it, or what it holds is broken."""
+        """The content of a message; None if no key here opens it, or if it is malformed."""
         for key in self._opening_keys(event, envelope):
             try:
                 return payload.decode(open_sealed(key, event.content))
@@ -63,7 +63,7 @@ class Sealer:
         return None
 
     def lacks_key(self, envelope: Envelope) -> bool:
-        """Whether a message was sealed with a topic's key of which there is none here."""
+        """Whether a message was sealed with a topic key that is not here."""
         topic, epoch = envelope.destination.ref, envelope.key_epoch
         return epoch is not None and not self._device.look(lambda tx: topic_keys.of_epoch(tx, topic, epoch))
 
@@ -125,7 +125,7 @@ class Sealer:
         return [sealing_key(key, event.pubkey) for key in found]
 
     def _with(self, own: str, secret: bytes) -> ConversationKeys:
-        """The conversations of one of our keys."""
+        """The conversation keys of one of our keys."""
         if own not in self._conversations:
             self._conversations[own] = ConversationKeys(secret)
         return self._conversations[own]

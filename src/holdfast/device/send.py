@@ -1,8 +1,8 @@
-"""A caller's request to send, from its bytes to a row of the operation log, and what it is told.
+"""Takes a caller's request to send: from its bytes to a row of the operation log, and the answer.
 
-A request is checked first, and nothing that fails a check consumes its id. Then the id decides: a request that was made
-before gets its answer from the row that it made, though its destination may be gone by now. Only a request that is to
-become a row has its names resolved and its times compared with the clock.
+A request is checked first; one that fails does not consume its id. Then the id is looked up: a repeated request is answered
+from the row that the first one made, even if its destination is gone by now. Only for a new row are names resolved and times
+compared with the clock.
 """
 
 from collections.abc import Sequence
@@ -40,18 +40,18 @@ _SQL = Statements(__package__, "send.sql")
 NAME_CHARACTERS_MAX = 256  # of a destination or mention as a caller writes it; the longest that exists has 65
 SCHEDULE_DAYS_MAX = 366  # how far ahead a send may be scheduled
 
-_NO_FINGERPRINT = bytes(32)  # of a row that no request made: no request matches it
+_NO_FINGERPRINT = bytes(32)  # of rows that no request made, so that no request matches them
 
 
 class Resolver(Protocol):
-    """What is known of the mesh: whom a caller means."""
+    """Resolves the destinations that callers write."""
 
     def resolve(self, to: str) -> tuple[str, str]:
-        """Destination kind and ref of what a caller wrote; raises Refused if there is no such thing."""
+        """The destination kind and ref of a caller's text; raises Refused if there is no such destination."""
 
 
 class Send(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a caller asks for, as it wrote it. Times are microseconds."""
+    """A request to send, as the caller wrote it. Times are microseconds."""
 
     to: str  # a member's name, id or key, or @ and a topic's name
     message: str
@@ -66,7 +66,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What the caller is told: an HTTP status, a JSON body, and the refusal that it is, if it is one."""
+    """The answer to a caller: HTTP status, JSON body, and the refusal, if it is one."""
 
     http_status: int
     body: dict[str, object]
@@ -74,7 +74,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A request that is fit to be sent, whatever its id and destination turn out to be."""
+    """A request that passed all checks that need neither its id nor its destination, with its fingerprint."""
 
     request: Send
     request_fingerprint: bytes
@@ -82,21 +82,21 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """What the look-up finds under an id."""
+    """What the look-up finds under a client_message_id."""
 
     request_fingerprint: bytes | None
     status: str
     broker_message_id: str | None
     history_id: int | None
     last_error: str | None
-    successor: str | None  # the id under which a requeue sends what this one named
+    successor: str | None  # the id under which a requeue sent the content again
 
 
 _decoder = msgspec.json.Decoder(Send)
 
 
 def read(raw: bytes) -> Send:
-    """The request in a caller's JSON."""
+    """Read a request from a caller's JSON."""
     try:
         return _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -104,7 +104,7 @@ def read(raw: bytes) -> Send:
 
 
 def chosen_id(header: str | None, body: str | None) -> str | None:
-    """The id of a request, from its Idempotency-Key header, bare or quoted, and its client_message_id; None: mint one."""
+    """The id of a request, from its Idempotency-Key header, bare or quoted, or its client_message_id; None to mint one."""
     if header is None:
         return body
     header = header.strip()
@@ -126,7 +126,7 @@ def refused(error: Refused) -> Answer:
 
 
 def prepare(request: Send) -> Prepared:
-    """Check everything that depends on the request alone, and say what it asks for in 32 bytes."""
+    """Check everything that depends on the request alone, and compute its fingerprint."""
     if request.client_message_id is not None:
         REFERENCE.check(request.client_message_id, "client_message_id")
     if request.reply_to is not None:
@@ -153,7 +153,7 @@ def prepare(request: Send) -> Prepared:
 
 
 def written_destination(to: str) -> tuple[DestinationKind, str]:
-    """What a caller's text names by its form alone; that is what a fingerprint covers."""
+    """The destination kind and name in a caller's text, by its form alone; the fingerprint covers these."""
     if to.startswith(TOPIC_SIGN):
         return DestinationKind.TOPIC, to.removeprefix(TOPIC_SIGN)
     return DestinationKind.DM, to
@@ -162,7 +162,7 @@ def written_destination(to: str) -> tuple[DestinationKind, str]:
 def send(
     transaction: Transaction, facts: Facts, directory: Resolver, now: int, random: Random, request: Send
 ) -> Answer:
-    """Take a request, or say why not."""
+    """Take a request; returns the answer, which may be a refusal."""
     try:
         prepared = prepare(request)
     except Refused as error:
@@ -179,12 +179,12 @@ def accept(
     prepared: Prepared,
     no_room: Refused | None = None,
 ) -> Answer:
-    """What the id says of a request: a new row, unless there is no room for one, or the answer that belongs to the row there is."""
+    """Write a new row for a request, unless there is no room; if its id has a row already, answer from that."""
     return Taking(facts, directory, lambda: now, random, prepared, no_room)(transaction)
 
 
 class Taking(Shared[Answer]):
-    """A request that is to be taken; those that come in one moment are looked up and written together."""
+    """A request to take; requests of one moment are looked up and written together."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class Taking(Shared[Answer]):
         self, transaction: Transaction, now: int, known: "dict[str, _Row]", appending: operations.Appending
     ) -> Answer:
         prepared = self._prepared
-        # A new id is nobody's; were it somebody's after all, its row would break a rule, and nothing be written.
+        # A minted id is not looked up; if it were taken all the same, the unique index would refuse its row.
         client_message_id = prepared.request.client_message_id or ulid.mint(now, self._random(ulid.RANDOM_BYTES))
         row = known.get(client_message_id)
         if row is None:
@@ -229,7 +229,7 @@ class Taking(Shared[Answer]):
             except Refused as error:
                 return refused(error)
             _insert(transaction, now, prepared, address, appending)
-            # Whoever repeats this id in the same moment meets it.
+            # A repetition of this id in the same batch must find this row.
             known[client_message_id] = _Row(prepared.request_fingerprint, Status.PENDING.value, None, None, None, None)
             return _answer(answer, client_message_id, None)
         found = compared(row.request_fingerprint or _NO_FINGERPRINT, prepared.request_fingerprint)
@@ -237,7 +237,7 @@ class Taking(Shared[Answer]):
 
 
 def is_used(transaction: Transaction, client_message_id: str) -> bool:
-    """Whether an id belongs to something already; then it does so for ever."""
+    """Whether an id has been used; ids are never released."""
     return bool(_called(transaction, [client_message_id]))
 
 
@@ -248,7 +248,7 @@ def _called(transaction: Transaction, client_message_ids: Sequence[str]) -> dict
 
 
 def _address(facts: Facts, directory: Resolver, now: int, prepared: Prepared, client_message_id: str) -> Address:
-    """Where a request that is new goes; refuses what nobody can be sent any more."""
+    """The address of a new request; refuses unknown destinations and times that have passed."""
     request = prepared.request
     if request.expires_at is not None and request.expires_at <= now:
         raise Refused(Refusal.MALFORMED, f"expires_at {iso_time(request.expires_at)} has passed")
@@ -271,12 +271,12 @@ def _address(facts: Facts, directory: Resolver, now: int, prepared: Prepared, cl
 
 
 def kept(request: Send) -> bytes:
-    """What is kept of a request beside its content: whoever changes that some day needs the rest for a fingerprint."""
+    """The request without its content, which a requeue with other content needs for the new fingerprint."""
     return msgspec.json.encode(msgspec.structs.replace(request, message="", meta=None, client_message_id=None))
 
 
 def _members(directory: Resolver, mentions: tuple[str, ...]) -> tuple[str, ...]:
-    """The members that a request mentions, each once, in its order."""
+    """The ids of the members that a request mentions, each once, in order."""
     found: dict[str, None] = {}
     for mention in mentions:
         kind, ref = directory.resolve(mention)

@@ -1,8 +1,8 @@
-"""The loop that empties the outbox: claims a batch, offers it, settles it by the answers; and so on.
+"""The loop that empties the outbox: claims a batch, offers it, and settles it by the answers.
 
-A lane has one batch in flight at most, several lanes may have theirs at once. A batch is claimed in one transaction, with
-the events as they will leave, and settled in one. What the relay cannot be asked at all stops the whole sender for a
-while, not lane after lane.
+A lane has at most one batch in flight; several lanes may have one at the same time. A batch is claimed in one transaction,
+together with its signed events, and settled in another. If the relay does not answer, the whole sender pauses, not lane after
+lane.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from holdfast.wire.client import RelayClient, Said
 
 ACK_TIMEOUT_S = 15.0  # from the first byte of a batch to the relay's last word on it
 BATCHES_MAX = 4  # in flight at once, of different lanes
-SEALED_AT_ONCE = 10  # before others get their turn on the event loop
-POLL_S = 1.0  # a look without being woken, should a wake-up have been forgotten
-BAR_S = 30  # for a key to come that is needed to seal; keys that come make it shorter
-RESTARTED_AT_ONCE = 100  # rows of a dead process that are taken back in one transaction
+SEALED_AT_ONCE = 10  # rows, before other tasks get their turn on the event loop
+POLL_S = 1.0  # between two looks at the outbox, should a wake-up have been forgotten
+BAR_S = 30  # for which a lane that cannot be sealed is skipped, unless keys come before
+RESTARTED_AT_ONCE = 100  # rows of a dead process that one transaction takes back
 AGED_AT_ONCE = 100
 
-# Said to a whole batch: nobody else's turn would be answered otherwise.
+# Faults of a whole batch: other lanes would get the same answer.
 _TO_ALL: frozenset[RelaySays] = frozenset({*FaultKind, Refusal.UNAVAILABLE, Refusal.RATE_LIMITED, Refusal.OTHER_LOG})
 # Refusals about the sender, not the message. A restored relay may have forgotten this home's mesh or key: everything
 # waits until the next connection, which introduces the home again or ends the daemon for good.
@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Sender:
-    """Offers what is in the outbox of one device, while the relay is known to be there."""
+    """Offers the outbox of one device, while the relay is connected."""
 
     def __init__(
         self,
@@ -55,9 +55,9 @@ class Sender:
         keys_stale: Callable[[], None] = lambda: None,
         troubled: Callable[[str], None] = lambda what: None,
     ) -> None:
-        """`told` hears of every change of the log, `keys_stale` that the directory must be asked for anew.
+        """`told` is called after every change of the log, `keys_stale` when the directory must be fetched anew.
 
-        `troubled` hears why a whole batch came to nothing.
+        `troubled` is called with the reason when a whole batch fails.
         """
         self._device = device
         self._client = client
@@ -69,18 +69,18 @@ class Sender:
         self._lanes = Lanes()
         self._woken = asyncio.Event()
         self._is_open = False
-        self._log_id: bytes | None = None  # that the relay writes, which was met last
+        self._log_id: bytes | None = None  # of the relay, at the last connection
         self._is_ending = False
         self._in_flight = 0
         self._paused_until = 0
-        self._faults = 0  # batches in a row to which nobody answered
+        self._faults = 0  # batches in a row that got no answer
         self._unanswered: set[int] = set()
         self.max_age_hours = MAX_AGE_HOURS
         self.counts = {"relayed": 0, "put_off": 0, "dead": 0}
-        self.has_begun = False  # what a dead process had claimed is taken back
+        self.has_begun = False  # whether the rows that a dead process had claimed are taken back
 
     async def run(self) -> None:
-        """Send until `end`. What a dead process had claimed is taken back first."""
+        """Take back the rows that a dead process had claimed, then send until `end`."""
         await self._take_back()
         self.has_begun = True
         self._lanes.start_over()
@@ -96,18 +96,18 @@ class Sender:
                     await self._pause()
 
     def end(self) -> None:
-        """Take nothing more; `run` returns when what is in flight is settled."""
+        """Claim nothing more; `run` returns when everything in flight is settled."""
         self._is_ending = True
         self._woken.set()
 
     def wake(self) -> None:
-        """Something may have to be sent."""
+        """Look for something to send now."""
         self._woken.set()
 
     async def open(self, max_age_hours: int, log_id: bytes | None = None) -> None:
-        """The relay is there and knows who we are: offer everything, what got no answer first of all.
+        """Begin to offer, now that the relay is connected: everything, and first of all what got no answer.
 
-        To the relay that writes this log, and no other: one that was restored meanwhile has to be met first.
+        Batches name this log of the relay: one that was restored meanwhile refuses them, and has to be connected anew.
         """
         self._log_id = log_id
         unanswered, self._unanswered = self._unanswered, set()
@@ -121,21 +121,21 @@ class Sender:
         self.wake()
 
     def shut(self) -> None:
-        """The relay is gone: nothing more is sealed until it has said again how far it knows us."""
+        """Stop offering, because the connection is lost: the relay must first say again which sends it has."""
         self._is_open = False
 
     def keys_came(self) -> None:
-        """What could not be sealed may be tried again."""
+        """Try lanes again that could not be sealed, because keys have come."""
         self._lanes.unbar()
         self.wake()
 
     def allow_receipts(self, through: int) -> None:
-        """The relay knows that everything is acknowledged whose receipts stand up to this sequence."""
+        """Let receipts up to this sequence go: the relay has noted the acknowledgements that they follow."""
         self._lanes.allow_receipts(through)
         self.wake()
 
     async def age_out(self) -> int:
-        """Give up what has waited too long, the oldest, whether the relay is there or not; says how many."""
+        """Give up the oldest sends that have waited too long, whether the relay is connected or not; returns how many."""
         device, hours = self._device, self.max_age_hours
 
         def give_up(transaction: Transaction) -> int:
@@ -156,7 +156,7 @@ class Sender:
         return self._is_open and self._in_flight < BATCHES_MAX and lanes.due_at(self._paused_until, now) <= now
 
     async def _pause(self) -> None:
-        """Wait for a wake-up, or for the time at which the next lane, or the whole sender, is due again."""
+        """Wait for a wake-up, or until the next lane or the whole sender is due."""
         due_at = max(self._lanes.due_at() or 0, self._paused_until)
         wait_s = (due_at - self._device.clock()) / SECOND if self._is_open else 0.0
         try:
@@ -171,7 +171,7 @@ class Sender:
             pass
 
     async def _claim(self) -> list[Operation]:
-        """The next batch, sealed and in flight."""
+        """Claim the next batch, sealed; returns its operations."""
         device = self._device
         now = device.clock()
         taken = device.look(lambda tx: self._lanes.take(tx, now))
@@ -192,7 +192,7 @@ class Sender:
         self._lanes.release(taken.keys() - busy)
         if old:
             self._count_dead(len(old))
-            self.wake()  # there may be more of them
+            self.wake()  # there may be more such rows
         self._told()
         return claimed
 
@@ -209,7 +209,7 @@ class Sender:
     ) -> list[Operation]:
         now = self._device.clock()
         for operation in sending.with_sequences(transaction, [operation.sequence for operation in old]):
-            if operation.status is Status.PENDING:  # nobody has retired it meanwhile
+            if operation.status is Status.PENDING:  # it was not retired meanwhile
                 sending.age_out(transaction, now, operation, self.max_age_hours)
         for sequence, reason in notes:
             lanes.note(transaction, sequence, reason)
@@ -218,7 +218,7 @@ class Sender:
     async def _sealed(
         self, lane: Key, waiting: Sequence[Operation], notes: list[tuple[int, str]]
     ) -> list[tuple[Operation, bytes]]:
-        """The events of a lane's rows, up to the first that cannot be sealed: none behind it may overtake it."""
+        """The rows of a lane with their events, up to the first that cannot be sealed, because order must be kept."""
         pairs: list[tuple[Operation, bytes]] = []
         for operation in waiting:
             try:
@@ -256,7 +256,7 @@ class Sender:
         return [self._believed(operation, said) for operation, said in zip(claimed, answers, strict=True)]
 
     def _believed(self, operation: Operation, said: Said) -> Said:
-        """An answer, if the relay that this home knows has signed for it, and it is about what was sent."""
+        """The answer to an operation; a yes counts only if it is about this send and our relay has signed it."""
         if said.says in _OF_US:
             return Said(says=FaultKind.NOT_UNDERSTOOD, detail=f"{said.says}: {said.detail}")
         if said.yes is None:
@@ -265,7 +265,7 @@ class Sender:
         return said if doubtful is None else Said(says=FaultKind.NOT_UNDERSTOOD, detail=doubtful)
 
     def _heed(self, claimed: Sequence[Operation], answers: Sequence[Said]) -> None:
-        """What the answers mean beyond their rows."""
+        """React to answers beyond their rows: pause, fetch keys, report trouble."""
         if any(said.says is Refusal.STALE_KEY for said in answers):
             self._keys_stale()
         self._unanswered |= {op.sequence for op, said in zip(claimed, answers, strict=True) if said.says in _NO_ANSWER}
@@ -301,7 +301,7 @@ def _taken_back(transaction: Transaction, now: int) -> int:
 
 
 def _made_due(transaction: Transaction, now: int, unanswered: set[int]) -> int:
-    """Make rows due; says the newest sequence there is."""
+    """Make rows due now; returns the greatest sequence in the log."""
     lanes.due_again(transaction, now, sorted(unanswered))
     newest = operations.max_sequence(transaction)
     return -1 if newest is None else newest

@@ -1,7 +1,7 @@
-"""The life of an operation on its way to the relay, inside a transaction: claimed, offered, settled.
+"""The states of an operation on its way to the relay, inside a transaction: pending, claimed, settled.
 
-Every move is one of the outbox's table, is applied only to the status it was decided on, and is told to the history with
-it. An attempt is told twice: when it begins, and, if it settled nothing, when it ends, with the reason.
+Every change is a transition of the outbox's table, applies only to the status it was decided on, and is written together with
+its history entry. An attempt has an entry when it begins, and if it settled nothing, another when it ends, with the reason.
 """
 
 from collections.abc import Sequence
@@ -30,27 +30,27 @@ _SQL = Statements(__package__, "operation_log.sql")
 
 ADMIN = "admin"  # the destination kind of administration; its ref is the mesh
 NO_OBJECT = bytes(OBJECT_ID_BYTES)
-ERROR_CHARACTERS_MAX = 500  # of what is kept of a no
+ERROR_CHARACTERS_MAX = 500  # kept of an error
 
 _FRACTION_BYTES = 4
 
 
 class StatusChanged(Exception):
-    """Somebody else moved the operation since it was read: a bug, for one process sends at a time."""
+    """The operation's status changed since it was read: a bug, because only one process sends at a time."""
 
     def __init__(self, sequence: int, was: str) -> None:
         super().__init__(f"operation {sequence} is no longer {was}")
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """An operation as its sender sees it. The event is what is sent for it, once that was made."""
+    """An operation as its sender sees it. `event` is the signed event, once there is one."""
 
     id: str
     sequence: int
     client_message_id: str
     destination_kind: str
     destination_ref: str
-    blob: bytes | None  # None once it was pruned, after delivery
+    blob: bytes | None  # None if it was pruned after delivery
     event: bytes | None
     status: Status
     enqueued_at: int
@@ -62,11 +62,11 @@ class Operation(msgspec.Struct, frozen=True):
     expires_at: int | None = None
 
 
-_Move = tuple[Operation, Draft]  # an operation after it moved, and what the history is told of it
+_Move = tuple[Operation, Draft]  # an operation after a change, and its history entry
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """Detail of `attempted` and `dead`: how many attempts were counted, and in words why the last one failed."""
+    """Detail of `attempted` and `dead`: the number of attempts, and why the last one failed."""
 
     attempts: int
     error: str = ""
@@ -86,7 +86,7 @@ def encode_anchor(anchor: Anchor) -> bytes:
 
 
 def enqueue(transaction: Transaction, now: int, random: Random, blob: bytes, address: Address) -> Operation:
-    """Write down what is to be sent."""
+    """Write an operation to the log; returns it."""
     operations.append_next(transaction, now, random, NO_OBJECT, blob, address)
     found = called(transaction, address.client_message_id or "")
     assert found is not None  # noqa: S101 - written above
@@ -94,61 +94,61 @@ def enqueue(transaction: Transaction, now: int, random: Random, blob: bytes, add
 
 
 def called(transaction: Transaction, client_message_id: str) -> Operation | None:
-    """The operation of this id."""
+    """The operation with this client_message_id."""
     found = transaction.rows(_SQL["operation_called"], {"client_message_id": client_message_id})
     return _operation(found[0], transaction.where) if found else None
 
 
 def waiting(transaction: Transaction, destination_kind: str, destination_ref: str) -> list[Operation]:
-    """What is still to be sent to a destination, in the order of sending."""
+    """The operations to a destination that the relay has not confirmed, in the order of sending."""
     parameters = {"destination_kind": destination_kind, "destination_ref": destination_ref}
     found = transaction.rows(_SQL["waiting_for"], parameters)
     return [_operation(row, transaction.where) for row in found]
 
 
 def with_sequences(transaction: Transaction, sequences: Sequence[int]) -> list[Operation]:
-    """The operations of these sequences, in the order of sending."""
+    """The operations with these sequences, in the order of sending."""
     found = transaction.lookup(_SQL["operations_wanted"], ("sequence",), [(sequence,) for sequence in sequences])
     return sorted((_operation(row, transaction.where) for row in found), key=lambda operation: operation.sequence)
 
 
 def in_flight(transaction: Transaction, limit: int) -> list[Operation]:
-    """What has been claimed and not settled."""
+    """Operations that are claimed and not settled."""
     found = transaction.rows(_SQL["in_flight"], {"limit": limit})
     return [_operation(row, transaction.where) for row in found]
 
 
 def too_old(transaction: Transaction, enqueued_before: int, limit: int) -> list[Operation]:
-    """What has waited since before a time."""
+    """Operations that have waited since before a time."""
     found = transaction.rows(_SQL["too_old"], {"enqueued_before": enqueued_before, "limit": limit})
     return [_operation(row, transaction.where) for row in found]
 
 
 def expired_unsent(transaction: Transaction, now: int, limit: int) -> list[Operation]:
-    """What has expired and never left this device."""
+    """Operations that have expired and were never sent."""
     found = transaction.rows(_SQL["expired_unsent"], {"now": now, "limit": limit})
     return [_operation(row, transaction.where) for row in found]
 
 
 def waiting_since(transaction: Transaction, operation: Operation) -> int:
-    """Since when an operation waits: what a restored relay has lost waits only since the loss was noticed."""
+    """Since when an operation waits; one that a restored relay lost, since the loss was noticed."""
     ((lost_at,),) = transaction.rows(_SQL["lost_at"], {"client_message_id": operation.client_message_id})
     return max(operation.enqueued_at, lost_at or 0)
 
 
 def has_expired_unsent(operation: Operation, now: int) -> bool:
-    """The same of one operation."""
+    """Whether one operation has expired and was never sent."""
     return operation.event is None and operation.expires_at is not None and operation.expires_at <= now
 
 
 def highest_claimed(transaction: Transaction, epoch: bytes) -> int:
-    """The greatest sequence that can have left this device under an epoch; -1 if none can."""
+    """The greatest sequence that was signed with an epoch; -1 if none was."""
     found = transaction.rows(_SQL["highest_claimed"], {"epoch": epoch})
     return int(found[0][0]) if found else -1
 
 
 def administration_done(transaction: Transaction) -> list[bytes]:
-    """The events of administration that the relay has carried out, in order, as they were signed."""
+    """The signed events of the administration that the relay has carried out, in order."""
     return [bytes(event) for (event,) in transaction.rows(_SQL["administration_done"])]
 
 
@@ -159,7 +159,7 @@ def last_administration(transaction: Transaction) -> Event | None:
 
 
 def claim(transaction: Transaction, now: int, operation: Operation, event: bytes) -> Operation:
-    """Take an operation into an attempt. `event` is what will be sent under its id from now on."""
+    """Claim an operation for an attempt; `event` is what is sent for it from now on."""
     claimed = claim_all(transaction, now, [(operation, event)])
     if not claimed:
         raise StatusChanged(operation.sequence, operation.status)
@@ -167,7 +167,7 @@ def claim(transaction: Transaction, now: int, operation: Operation, event: bytes
 
 
 def claim_all(transaction: Transaction, now: int, pairs: Sequence[tuple[Operation, bytes]]) -> list[Operation]:
-    """Take operations into an attempt together; one that somebody else has moved since it was read is left out."""
+    """Claim operations for one attempt; returns those whose status had not changed since they were read."""
     moved = [_claim(transaction, operation, event) for operation, event in pairs]
     claimed = [operation for operation in moved if operation is not None]
     attempts = [
@@ -197,7 +197,7 @@ def _claim(transaction: Transaction, operation: Operation, event: bytes) -> Oper
 
 
 def settle(transaction: Transaction, now: int, random: Random, operation: Operation, said: Said) -> Operation:
-    """Do with an operation in flight what the relay's answer, or the lack of one, calls for."""
+    """Settle an operation in flight by the relay's answer, or by the lack of one."""
     return settle_all(transaction, now, random, [(operation, said)])[0]
 
 
@@ -219,12 +219,12 @@ def _settle(transaction: Transaction, now: int, random: Random, operation: Opera
 
 
 def restart(transaction: Transaction, now: int, operation: Operation) -> Operation:
-    """Take back what a process had claimed that is gone; it may have been sent, and the same bytes are offered again."""
+    """Take back an operation that a dead process had claimed; it may have been sent, so its bytes stay the same."""
     return restart_all(transaction, now, [operation])[0]
 
 
 def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]) -> list[Operation]:
-    """Take back everything that a process had claimed which is gone."""
+    """Take back operations that a dead process had claimed."""
     detail = "the process that sent it ended before the answer"
     moves = [
         _put_back(transaction, now, operation, Signal.RESTARTED, Signal.RESTARTED, detail) for operation in claimed
@@ -234,7 +234,7 @@ def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]
 
 
 def age_out(transaction: Transaction, now: int, operation: Operation, hours: int) -> Operation:
-    """Give up an operation that waited so long that the relay might no longer know a repetition, or nobody wants it."""
+    """Give up an operation that has expired, or waited so long that the relay might not recognise a repetition."""
     expired = has_expired_unsent(operation, now)
     detail = f"it expired at {operation.expires_at}" if expired else f"it waited for more than {hours} hours"
     aged, draft = _put_back(transaction, now, operation, Signal.AGED_OUT, Refusal.MAX_AGE_PASSED, detail)
@@ -243,7 +243,7 @@ def age_out(transaction: Transaction, now: int, operation: Operation, hours: int
 
 
 def supersede(transaction: Transaction, now: int, operation: Operation, successor: str) -> Operation:
-    """Retire an operation that the relay put off, because the one of this `id` takes its place."""
+    """Retire a waiting operation, because the one with this id replaces it."""
     status = move(TRANSITIONS, operation.status, Signal.REQUEUED)
     parameters = {
         "sequence": operation.sequence,
@@ -276,7 +276,7 @@ def _put_back(
     detail: str,
     wait: int = 0,
 ) -> _Move:
-    """An attempt has ended without a yes: the operation waits for the next one, or is given up."""
+    """End an attempt without a yes: the operation waits for the next attempt, or is given up."""
     settled = _moved(operation, signal, last_error=f"{reason}: {detail}"[:ERROR_CHARACTERS_MAX])
     _update(transaction, operation, settled, next_attempt_at=now + wait)
     kind = Kind.DEAD if settled.status is Status.DEAD else Kind.ATTEMPTED
@@ -332,7 +332,7 @@ def _draft(
     reason: str | None = None,
     detail: bytes,
 ) -> Draft:
-    """What the history is told: the names that the event went by, which outlive a change of this device's epoch."""
+    """A history entry about an operation, with the names in its event, since the device's epoch may have changed."""
     event = None if operation.event is None else _read(operation.event, where)
     head = None if event is None else _head(event)
     return Draft(
@@ -352,14 +352,14 @@ def _draft(
 
 
 def _head(event: Event) -> Head | None:
-    """What an event says of the send that it is; a snapshot says nothing of that, it is its author's and no device's."""
+    """The head of an event, which names its send; a snapshot has none, because it is its author's and not a device's."""
     if event.kind in SYNC_KINDS:
         return None
     return head_from_tags({tag[0]: [tuple(tag[1:])] for tag in event.tags[: len(HEAD_TAGS)]})
 
 
 def _read(raw: bytes, where: str) -> Event:
-    """An event that is what was signed: a disk that changed a byte is found out before the byte leaves."""
+    """Decode a kept event; raises Corrupt if it is not what was signed, before a changed byte is sent."""
     try:
         event = decode(raw)
         check_id(event)

@@ -23,7 +23,7 @@ Files = Annotated[int, Meta(ge=1, le=100)]
 
 
 class ClonePolicy(StrEnum):
-    """What a daemon does that finds its home on another machine than before."""
+    """What a daemon does when its home is on another machine than before."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -31,26 +31,28 @@ class ClonePolicy(StrEnum):
 
 
 class OutboxSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What may wait to be sent."""
+    """Limits of the outbox."""
 
-    rows_max: Rows = 10_000  # that the relay has not confirmed; near it sends are refused
-    max_age_hours_override: Hours | None = None  # after which a row dies unsent; else as the relay's memory allows
+    rows_max: Rows = 10_000  # not confirmed by the relay; sends are refused near this limit
+    max_age_hours_override: Hours | None = (
+        None  # after which a row dies unsent; by default as long as the relay remembers ids
+    )
 
 
 class DiskSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What may be taken of the disk."""
+    """Limits of disk use."""
 
-    database_bytes_max: Bytes = 10_737_418_240  # of device.db: what was sent, and what arrived
-    # Of the file system, left to other programs: sends are refused before it is used up; 0 reserves nothing.
+    database_bytes_max: Bytes = 10_737_418_240  # of device.db
+    # Free space of the file system that is left to other programs: sends are refused before it is used; 0 reserves nothing.
     reserved_bytes: Reserve = 268_435_456
 
 
 class LogSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """daemon.log, which a daemon writes that `daemon up` started."""
+    """Limits of daemon.log, which a daemon started by `daemon up` writes."""
 
-    bytes_max: Bytes = 104_857_600  # then it is put aside
-    days_max: Days = 14  # so it is when its first line is older, and what was put aside goes
-    files_max: Files = 5  # that were put aside
+    bytes_max: Bytes = 104_857_600  # at which the file is rotated
+    days_max: Days = 14  # after which it is rotated as well, and rotated files are deleted
+    files_max: Files = 5  # rotated files that are kept
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -58,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     clone_policy: ClonePolicy = ClonePolicy.REFUSE  # what to do when the home is found on another machine
-    host_id: HostId | None = None  # what this machine is known by, where its system has no id of its own
+    host_id: HostId | None = None  # identifies this machine, if its system has no unique id
     outbox: OutboxSettings = OutboxSettings()
     disk: DiskSettings = DiskSettings()
     log: LogSettings = LogSettings()
@@ -68,7 +70,7 @@ _READER = SettingsReader(Settings, ENVIRONMENT)
 
 
 def load(home: Path, environment: Mapping[str, str]) -> Settings:
-    """The settings of a home, as its file and the environment have them now."""
+    """The settings of a home, from its file and the environment."""
     file = home / FILE_NAME
     return _READER.load(file if file.exists() else None, environment)
 

@@ -1,4 +1,4 @@
-"""`holdfast.SyncClient`: an author's documents in one home, kept in step with every relay that keeps them.
+"""`holdfast.SyncClient`: an author's documents in one home, synced with every relay that keeps them.
 
     with at_work(Home("notes"), create=True, threaded=True) as device:
         documents = SyncClient(device)
@@ -7,8 +7,8 @@
         await documents.put("shopping", "milk")
         await documents.run()
 
-An edit is on disk, and waits in the operation log for every relay, when `put` returns. `run` follows the relays; without it, or
-without any relay in reach, documents can be read and edited all the same. The daemon of a home has one of these.
+When `put` returns, the edit is on disk and queued in the operation log for every relay. `run` syncs with the relays; without
+it, and without any relay in reach, documents can still be read and edited. The daemon of a home has one of these.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class SyncClient:
         admit: Admit | None = None,
         told: Callable[[], None] = lambda: None,
     ) -> None:
-        """`home_relay` is the address and key of the mesh's relay, `admit` has it keep the author; `told` hears of every change."""
+        """`home_relay` is the mesh's relay (address, key), `admit` admits the author there; `told` is called at changes."""
         self._device = device
         self._connect: Connect = connect or partial(
             conversing, network=network or SystemNetwork(), clock=device.clock, random=device.random
@@ -62,11 +62,11 @@ class SyncClient:
         self._told = told
         self._woken = asyncio.Event()
         self._links: dict[str, FeedLink] = {}
-        self.details: dict[str, str] = {}  # why a relay is not followed just now
+        self.details: dict[str, str] = {}  # why a relay was last disconnected
 
     @property
     def counts(self) -> dict[str, int]:
-        """What has happened since the start, by name."""
+        """Counts since the start, by name."""
         totals = {"snapshots_applied": 0, "snapshots_invalid": 0, "snapshots_offered": 0}
         for link in self._links.values():
             for name, count in link.counts.items():
@@ -74,11 +74,11 @@ class SyncClient:
         return totals
 
     def is_live(self, relay: str) -> bool:
-        """Whether everything that a relay has is known here."""
+        """Whether a relay is connected and everything that it has is known here."""
         return relay in self._links and self._links[relay].is_live
 
     async def run(self) -> None:
-        """Follow every relay, for as long as this runs; raises the fault of a store."""
+        """Sync with every relay, until cancelled; raises faults of the store."""
         async with asyncio.TaskGroup() as tasks:
             following: set[str] = set()
             while True:
@@ -92,13 +92,13 @@ class SyncClient:
                 await self._woken.wait()
 
     def wake(self) -> None:
-        """Something was written that has to be looked at."""
+        """Look for new relays and something to offer now."""
         self._woken.set()
         for link in self._links.values():
             link.wake()
 
     async def init(self, member: str | None = None) -> Author:
-        """Have an author here: a new one, or the one whose key this member has shared. One that is here stays."""
+        """Give this home an author, unless it has one: a new one, or the one whose key this member has shared."""
         device = self._device
 
         def keep(transaction: Transaction) -> Author:
@@ -112,14 +112,14 @@ class SyncClient:
         return kept
 
     async def add_relay(self, url: str, pubkey: str | None = None) -> bool:
-        """Keep the documents at one more relay; says whether it is new."""
+        """Keep the documents at one more relay; returns whether it is new."""
         relay = relay_url(url)
         is_new = await self._device.do_soon(lambda tx: feed_relays.add(tx, self._device.clock(), relay, pubkey))
         self._changed()
         return is_new
 
     async def put(self, name: str, body: str, *, seen: Sequence[str] | None = None) -> Document:
-        """Make or change a document. `seen` are the versions that this was decided on: if others came since, it is refused."""
+        """Make or change a document. `seen` are the versions to replace: if others are current, this is refused."""
         return await self._edit(feed_documents.put, Edit(name=name, body=body, seen=_seen(seen)))
 
     async def delete(self, name: str, *, seen: Sequence[str] | None = None) -> Document:
@@ -127,7 +127,7 @@ class SyncClient:
         return await self._edit(feed_documents.put, Edit(name=name, body=None, seen=_seen(seen)))
 
     async def resolve(self, name: str, body: str | None, *, seen: Sequence[str] | None = None) -> Document:
-        """End a conflict with this text, or with the deletion."""
+        """End a conflict with this text, or by deleting the document."""
         return await self._edit(feed_documents.resolve, Edit(name=name, body=body, seen=_seen(seen)))
 
     def document(self, name: str) -> Document:
@@ -135,7 +135,7 @@ class SyncClient:
         return self._device.look(lambda tx: feed_views.document(tx, authors.need(tx), name))
 
     def documents(self, **filters: bool) -> list[Document]:
-        """All documents that are not deleted; `deleted` and `conflicts` say which others, or which only."""
+        """All documents but deleted ones; `deleted` adds those, `conflicts` drops all but conflicts."""
         return self._device.look(lambda tx: feed_views.all_documents(tx, authors.need(tx), **filters))
 
     def history(self, name: str) -> list[DocumentVersion]:
@@ -167,13 +167,13 @@ class SyncClient:
         self._told()
 
     def _heard(self) -> None:
-        """What came from one relay may have to go to others."""
+        """Wake all links, because what came from one relay may have to go to others."""
         for link in self._links.values():
             link.wake()
         self._told()
 
     async def _stay_linked(self, relay: str, author: Author) -> None:
-        """Meet a relay, and again whenever that ends."""
+        """Connect to a relay, and again whenever the connection ends."""
         is_home = self._home_relay is not None and relay == self._home_relay[0]
         admit = self._admitted if is_home and self._admit is not None else None
         link = self._links[relay] = FeedLink(self._device, relay, self._connect, admit=admit, told=self._heard)
@@ -189,7 +189,7 @@ class SyncClient:
             await asyncio.sleep(wait / SECOND)
 
     async def _admitted(self, author: Author) -> None:
-        """Have the mesh's relay keep the author's documents; what does not succeed now is tried with the next attempt."""
+        """Have the mesh's relay admit the author; a failure is left to the next attempt to offer a document."""
         assert self._admit is not None  # noqa: S101 - asked before
         try:
             await self._admit(author)

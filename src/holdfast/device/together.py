@@ -1,4 +1,4 @@
-"""Requests of one batch that share more than its commit: a run of the same kind is carried out with the same few statements."""
+"""Carries out the requests of one batch; successive requests of one kind share their SQL statements."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ A = TypeVar("A", covariant=True)
 
 
 class Shared(ABC, Generic[A]):
-    """A request that is carried out together with those of its kind that stand beside it."""
+    """A request that is carried out together with neighbours of its kind."""
 
     @classmethod
     @abstractmethod
     def together(cls, transaction: Transaction, requests: Sequence[Self]) -> list[A]:
-        """An answer to each, in order, as if one had come after another."""
+        """Carry out requests of this kind; returns the answers, as if each had come alone, in order."""
 
     def __call__(self, transaction: Transaction) -> A:
         return self.together(transaction, [self])[0]
 
 
 def carry_out(transaction: Transaction, requests: Sequence[Callable[[Transaction], Any]]) -> list[Any]:
-    """Answer requests in their order."""
+    """Carry out requests in order; returns their answers."""
     answers: list[Any] = []
     for kind, group in groupby(requests, key=_kind):
         run = list(group)

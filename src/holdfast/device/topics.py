@@ -1,8 +1,8 @@
 """Topics and their keys: who gets which key, when a key changes, and keeping the keys that others grant.
 
-A topic's key is random, one per key epoch. Its keepers (its creator, and admins) seal it to each subscriber. When
-a holder leaves, a keeper makes the next key, stages its grants for all who stay, and then makes it current; the relay
-takes that last step only from the epoch it was decided on, and only when nobody was forgotten.
+A topic's key is random, one per key epoch. Its keepers (its creator, and admins) seal it to each subscriber. When a holder
+leaves, a keeper makes the next key, stages grants of it for all who stay, and then makes it current; the relay accepts that
+last step only if the key epoch is still the one before, and no subscriber lacks a grant.
 """
 
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ from holdfast.wire.client import GrantedKey, Topic
 
 ROUNDS_MAX = 4  # how often a keeper starts over because somebody came, left or was faster meanwhile
 
-# The mesh has changed since it was looked at: look again, decide again.
+# The mesh has changed since it was fetched: fetch it again and decide again.
 _OVERTAKEN = frozenset({Refusal.EPOCH_SUPERSEDED, Refusal.GRANT_MISSING, Refusal.STALE_KEY, Refusal.SUBJECT_UNKNOWN})
 
 
 class KeyState(StrEnum):
-    """How this device stands to a topic."""
+    """Whether this device is subscribed to a topic and has its key."""
 
     READY = "ready"  # subscribed, and the current key is here
     WAITING = "waiting for key"  # subscribed, and nobody has granted the current key yet
@@ -44,7 +44,7 @@ class KeyState(StrEnum):
 
 
 class Need(StrEnum):
-    """What a topic needs of its keeper."""
+    """What a keeper has to do for a topic."""
 
     NOTHING = "nothing"
     GRANT = "grant"  # the current key, to subscribers who wait for it
@@ -61,7 +61,7 @@ class Deed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def need(topic: Topic, me: str, *, has_key: bool) -> Need:
-    """What a topic needs, given whether this keeper has its current key."""
+    """What a keeper has to do for a topic, given whether it has the current key."""
     someone_waits = not all(subscriber.has_key for subscriber in topic.subscribers)
     has_no_key_yet = topic.key_epoch == 0 and topic.created_by == me
     if topic.left or has_no_key_yet or (someone_waits and not has_key):
@@ -78,7 +78,7 @@ def check_name(topic: str) -> None:
 
 
 def find(session: Session, topic: str) -> Topic:
-    """The topic of a name."""
+    """The topic with this name."""
     for found in session.mesh.topics:
         if found.topic == topic:
             return found
@@ -102,13 +102,13 @@ def is_keeper(session: Session, topic: Topic) -> bool:
 
 
 def check_keeper(session: Session, topic: Topic) -> None:
-    """Refuse what only a keeper of a topic can do."""
+    """Refuse a member who is not a keeper of a topic."""
     if not is_keeper(session, topic):
         raise NotAllowed(f"the keys of topic {topic.topic} are granted by its creator and by admins")
 
 
 async def create(session: Session, topic: str) -> list[Deed]:
-    """Make a topic and its first key; goes on where an earlier command ended."""
+    """Make a topic and its first key; completes what an earlier command began."""
     check_name(topic)
     if not _was_begun(session, topic):
         await session.ask(CreateTopic(topic=topic))
@@ -116,7 +116,7 @@ async def create(session: Session, topic: str) -> list[Deed]:
 
 
 async def subscribe(session: Session, topic: str) -> KeyState:
-    """Ask for what is posted to a topic; nothing comes before its key was granted."""
+    """Subscribe to a topic; no post comes before its key is granted."""
     if not is_subscribed(session, find(session, topic)):
         await session.ask(Subscribe(topic=topic))
     await collect(session)
@@ -124,7 +124,7 @@ async def subscribe(session: Session, topic: str) -> KeyState:
 
 
 async def unsubscribe(session: Session, topic: str) -> None:
-    """Ask for no more of a topic."""
+    """Unsubscribe from a topic."""
     if is_subscribed(session, find(session, topic)):
         await session.ask(Unsubscribe(topic=topic))
 
@@ -138,7 +138,7 @@ async def collect(session: Session) -> None:
 
 
 async def tend(session: Session, only: str | None = None) -> list[Deed]:
-    """Do for the topics that this member keeps what they need: keys for those who wait, new ones where somebody left."""
+    """Grant keys to those who wait, and rotate keys where somebody left, in one or all topics that this member keeps."""
     names = [topic.topic for topic in session.mesh.topics if only in (None, topic.topic)]
     return [deed for name in names for deed in await _tend(session, name)]
 
@@ -191,9 +191,9 @@ async def _grant_current(session: Session, topic: Topic) -> Deed:
 
 
 async def _rotate(session: Session, topic: Topic) -> Deed:
-    """Make the next key current. It is on this disk before anybody is granted it, and new at every try.
+    """Make the next key current; it is on disk before it is granted to anybody.
 
-    A key of an earlier try may have been granted to somebody who has left since.
+    Every try makes a new key, because that of an earlier try may have been granted to somebody who has left since.
     """
     device, me, epoch = session.device, session.membership.member, topic.key_epoch + 1
     key = device.random(sealing.CONVERSATION_KEY_BYTES)
@@ -226,7 +226,7 @@ def _seal(session: Session, member: str, key: bytes) -> Grant:
 
 
 async def _keep_grants(session: Session, topic: str) -> None:
-    """Open what was granted to this device, of all epochs, and keep it."""
+    """Open and keep the keys that were granted to this device, of all key epochs."""
     found = await session.client.grants(session.membership.mesh, topic)
     opened = [(grant.key_epoch, _opened(session, topic, grant)) for grant in found.grants]
 
@@ -239,7 +239,7 @@ async def _keep_grants(session: Session, topic: str) -> None:
 
 
 def _opened(session: Session, topic: str, grant: GrantedKey) -> bytes | None:
-    """The key in a grant; None if it was sealed to another key, or is not what it says: it cannot be helped from here."""
+    """The key in a grant; None if the grant was sealed to another key, or its key is not the one it names."""
     secret = session.device.secret_of(grant.key)
     if secret is None:
         return None
@@ -256,7 +256,7 @@ def _key_in_force(session: Session, topic: Topic) -> bytes | None:
 
 
 def _was_begun(session: Session, topic: str) -> bool:
-    """Whether this member's own earlier command made the topic and did not live to say so."""
+    """Whether an earlier command of this member made the topic, and died before it was complete."""
     for found in session.mesh.topics:
         if found.topic == topic and found.created_by == session.membership.member:
             is_new = any(getattr(settled.action, "topic", None) == topic for settled in session.publisher.healed)

@@ -1,7 +1,7 @@
-"""What became of one message, rung by rung and with its times, as far as this end of it knows.
+"""The trace of one message: every step that it has reached, with its time, as far as this device knows.
 
-Of an own send: when it was accepted, each attempt, the relay's yes, and per recipient what recipient and relay said. Of a
-message that arrived: when it was stored, opened, applied. Both are shown where one id is both.
+For an own send: its acceptance, each attempt, the relay's yes, and per recipient what recipient and relay said. For a message
+that arrived: when it was stored, opened and applied. An id may name both; then both are shown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,12 +22,12 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "trace.sql")
 
-RUNGS_MAX = 1_000  # of one send that are read; a send that waits for days is tried now and then
-RECIPIENTS_MAX = 1_000  # lines of recipients that are read
+RUNGS_MAX = 1_000  # history entries of one send that are read; one that waits for days has many attempts
+RECIPIENTS_MAX = 1_000  # rows of recipients that are read
 
 
 class Rung(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that happened, and when (microseconds). The relay's own are by its clock."""
+    """One step, and its time (microseconds), which for the relay's steps is by the relay's clock."""
 
     what: str
     at: int
@@ -38,7 +38,7 @@ class Rung(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AtRecipient(msgspec.Struct, frozen=True):
-    """How a send stands at one recipient."""
+    """The state of a send at one recipient."""
 
     member: str
     state: Fact
@@ -46,7 +46,7 @@ class AtRecipient(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """An own send. Without a sequence it waits for its time."""
+    """An own send; without a sequence it is a scheduled one."""
 
     client_message_id: str
     id: str | None = None
@@ -76,7 +76,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True):
-    """What is known here under an id."""
+    """The send and the messages that an id names."""
 
     sent: Sent | None
     received: tuple[Received, ...]
@@ -92,7 +92,7 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 def trace(transaction: Transaction, name: str) -> Trace | None:
-    """All that is known of a message by its client_message_id, or by its id in the log or in the inbox."""
+    """The trace of a message, by its client_message_id or by its id in the log or in the inbox."""
     item = outbox.find(transaction, name)
     sent = _waiting(transaction, name) if item is None else _sent(transaction, item)
     found = inbox.find(transaction, name)
@@ -103,13 +103,13 @@ def trace(transaction: Transaction, name: str) -> Trace | None:
 
 
 def document(found: Trace) -> dict[str, object]:
-    """A trace as JSON shows it."""
+    """A trace as a JSON object."""
     shown_as: dict[str, object] = msgspec.to_builtins(found)
     return shown_as
 
 
 def _waiting(transaction: Transaction, client_message_id: str) -> Sent | None:
-    """A send that waits for its time, or was cancelled before it came."""
+    """A scheduled send that was not released."""
     found = scheduled.find(transaction, client_message_id)
     if found is None or found.sequence is not None:
         return None
@@ -151,7 +151,7 @@ def _sent(transaction: Transaction, item: Item) -> Sent:
 
 
 def _facts(item: Item, told: Sequence[_Told]) -> frozenset[Fact]:
-    """What is known of a send, whoever receives it."""
+    """The facts about a send that do not depend on a recipient."""
     facts = {Fact.ACCEPTED}
     if item.status is Status.DONE or item.broker_message_id is not None:
         facts.add(Fact.RELAYED)
@@ -169,7 +169,7 @@ def _is_rolled_back(entry: _Told) -> bool:
 
 
 def _rungs(item: Item, told: Sequence[_Told], *, is_released: bool) -> Iterator[Rung]:
-    """The way of a send to the relay; where the history was pruned, the row itself knows its ends."""
+    """The steps of a send up to the relay; if the history was pruned, first and last are taken from the row."""
     kinds = {entry.kind for entry in told}
     accepted = "released" if is_released else Fact.ACCEPTED.value
     if Kind.ENQUEUED not in kinds:
@@ -191,7 +191,7 @@ def _rung(entry: _Told) -> Rung:
 
 
 def _recipients(transaction: Transaction, item: Item, facts: frozenset[Fact]) -> Iterator[AtRecipient]:
-    """Each recipient that is known of, with what it said itself and what the relay said of it."""
+    """The known recipients of a send, each with its receipt and the relay's fates."""
     found: dict[str, list[tuple[Fact, Rung]]] = {}
     if item.destination_kind == DestinationKind.DM and item.destination_ref is not None:
         found[item.destination_ref] = []

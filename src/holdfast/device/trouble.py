@@ -1,4 +1,4 @@
-"""What goes wrong in the mesh, carried whole: it leaves the daemon as a problem document and comes out of it as it was."""
+"""Exceptions of administration, carried from the daemon to a client inside a problem document."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -13,7 +13,7 @@ from holdfast.wire.client import Unreachable
 
 
 class _Form(msgspec.Struct, frozen=True):
-    """What such an exception is to somebody who does not know it, what it is made of, and how it is made again."""
+    """The form of a carried exception: the refusal that other clients see, its fields, and how it is made from them."""
 
     refusal: Refusal
     fields: tuple[str, ...]
@@ -42,7 +42,7 @@ TROUBLES = tuple(_FORMS)
 
 
 class Troubled(Refused):
-    """Such an exception as a refusal that carries it."""
+    """A refusal that carries such an exception."""
 
     def __init__(self, error: Exception) -> None:
         kind = next(kind for kind in _FORMS if isinstance(error, kind))
