@@ -7,14 +7,14 @@ SELECT event_id FROM inbox_duplicate WHERE event_id = :event_id
 SELECT id FROM inbox WHERE sender = :sender AND client_message_id = :client_message_id
 
 -- name: rivals
--- Other events that this sender put into the same place: it signed two histories of itself.
+-- Other events that this sender signed with the same epoch and sequence: it has two histories.
 SELECT event_id FROM inbox WHERE sender = :sender AND sequence = :sequence AND epoch = :epoch
 UNION ALL
 SELECT event_id FROM inbox_duplicate WHERE sender = :sender AND sequence = :sequence AND epoch = :epoch
 LIMIT 1
 
 -- name: is_missing
--- Whoever subscribed to a topic later has no claim to what was posted before its first message.
+-- Posts to a topic before the first one that came are not missing: this member may have subscribed later.
 SELECT 1
 WHERE NOT EXISTS (
     SELECT 1 FROM inbox
@@ -54,8 +54,8 @@ UPDATE inbox SET receipt_sequence = :sequence WHERE event_id = :event_id
 UPDATE inbox_duplicate SET receipt_sequence = :sequence WHERE event_id = :event_id
 
 -- name: receipt_in_vain
--- The receipt for an event that has come again, if it was given up. One that is on its way to another log than the event came
--- from first may have been refused just before the relay got the event back.
+-- The receipt of an event that came again, if the receipt is dead. One in flight counts as well if the relay was restored since
+-- the event first came: the relay may have refused it just before it got the event back.
 SELECT operation.blob
 FROM (
     SELECT receipt_sequence, log_id FROM inbox WHERE event_id = :event_id
@@ -73,7 +73,7 @@ ORDER BY arrival
 LIMIT :limit
 
 -- name: open
--- The event stays: it is what the sender signed.
+-- The sealed event stays, because it is what the sender signed.
 UPDATE inbox
 SET status = 'stored', object_id = :object_id, body = :body, meta = :meta, previous_sequence = :previous_sequence,
     digest = :digest, opened_at = :now

@@ -7,7 +7,7 @@ INSERT INTO author (id, pubkey, secret, granted_by, kept_at) VALUES (1, :pubkey,
 ON CONFLICT (id) DO NOTHING
 
 -- name: grants
--- What members have shared with this one, the newest first.
+-- The messages in which members shared an author's key, the newest first.
 SELECT sender, sender_name, sender_pubkey, meta FROM inbox
 WHERE object_id = :object_id AND status = 'stored' AND meta IS NOT NULL
 ORDER BY arrival DESC

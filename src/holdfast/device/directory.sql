@@ -2,7 +2,7 @@
 SELECT member, name, role, status, pubkey FROM directory_member ORDER BY member
 
 -- name: keys
--- The newest first: what a member signs with now is what is asked for most.
+-- The newest first, because the current key of a member is looked up most.
 SELECT pubkey, member, since, until FROM directory_key ORDER BY since DESC, pubkey
 
 -- name: topics

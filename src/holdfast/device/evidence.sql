@@ -1,5 +1,5 @@
 -- name: kept
--- Everything that others signed, by event id, so that a long walk can go on where it ended.
+-- All kept events of others, by event id, so that a long walk can go on where a page ended.
 SELECT kept.event_id, kept.event
 FROM (
     SELECT event_id, event FROM inbox
@@ -13,7 +13,7 @@ ORDER BY kept.event_id
 LIMIT :limit
 
 -- name: contents
--- What the retention has taken says nothing any more, and rows from before there were digests never did.
+-- Without pruned messages, whose content is gone, and without rows that are older than digests.
 SELECT arrival, object_id, meta, body, digest
 FROM inbox
 WHERE arrival > :after AND digest IS NOT NULL AND body IS NOT NULL AND object_id IS NOT NULL

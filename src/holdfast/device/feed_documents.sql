@@ -1,5 +1,5 @@
 -- name: standing
--- What a decision about a document has to look at: what is current, and what is gone nobody knows how.
+-- The versions that a decision about a document depends on: current ones, and those given up as gone.
 SELECT event_id, o, clock, status FROM snapshot WHERE d = :d AND status <> 'superseded' ORDER BY number
 
 -- name: clocks
@@ -18,7 +18,7 @@ ORDER BY number
 SELECT wanted.event_id FROM wanted JOIN snapshot ON snapshot.event_id = wanted.event_id
 
 -- name: twins
--- Other edits of a document under the very same clock.
+-- Other edits of a document with the same clock.
 SELECT event, status FROM snapshot
 WHERE d = :d AND clock = :clock AND status IN ('current', 'superseded') AND event_id <> :event_id
 
@@ -33,7 +33,7 @@ UPDATE snapshot SET status = 'superseded', superseded_by = :by WHERE event_id = 
 UPDATE snapshot SET status = 'gone' WHERE event_id = :event_id AND status = 'current'
 
 -- name: trim
--- The last few versions of a document that something newer replaced stay; of the others nobody asks any more.
+-- Only the last few superseded versions of a document are kept.
 DELETE FROM snapshot
 WHERE d = :d AND status = 'superseded' AND number NOT IN (
     SELECT number FROM snapshot WHERE d = :d AND status = 'superseded' ORDER BY number DESC LIMIT :kept
@@ -44,18 +44,18 @@ RETURNING event_id
 DELETE FROM sighting WHERE event_id = :event_id
 
 -- name: try_again
--- What a relay refused it may take now that the document has changed.
+-- A relay may accept what it refused before, now that the document has changed.
 DELETE FROM sighting
 WHERE state = 'refused' AND event_id IN (SELECT event_id FROM snapshot WHERE d = :d AND status = 'current')
 
 -- name: tell_deletions
--- A deletion that what came did not know of may have been pruned where that was taken, and has to be told anew.
+-- The relay that accepted the conflicting edit may have pruned the deletion, so the deletion is offered to it again.
 DELETE FROM sighting
 WHERE state = 'there' AND event_id IN (SELECT event_id FROM snapshot WHERE d = :d AND status = 'current' AND o = 'del')
 
 -- name: documents
--- Documents of which a name is known, in its order: the index has it, so a page costs what it holds. A version that cannot be
--- read here has no name and counts all the same.
+-- Documents with a known name, in the order of an index, so that a page costs in proportion to its rows. A version that cannot
+-- be opened here has no name, but counts as a version.
 SELECT named.d, named.name, count(*), sum(CASE version.o WHEN 'put' THEN 1 ELSE 0 END), max(version.known_at)
 FROM snapshot AS named
 JOIN snapshot AS version ON version.d = named.d AND version.status = 'current'
@@ -69,7 +69,7 @@ ORDER BY named.name, named.d
 LIMIT :limit
 
 -- name: nameless_documents
--- The others: they come first, by id.
+-- Documents without a known name, which come first, by id.
 SELECT d, name, count(*), sum(CASE o WHEN 'put' THEN 1 ELSE 0 END), max(known_at)
 FROM snapshot
 WHERE status = 'current' AND name IS NULL AND d > :after_d
@@ -82,7 +82,7 @@ ORDER BY d
 LIMIT :limit
 
 -- name: conflicting_documents
--- Few of many: what has several versions is found in an index first.
+-- Conflicts are few among many documents: those with several versions are found in an index first.
 SELECT d, max(name), count(*), sum(CASE o WHEN 'put' THEN 1 ELSE 0 END), max(known_at)
 FROM snapshot
 WHERE status = 'current'

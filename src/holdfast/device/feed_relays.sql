@@ -6,7 +6,7 @@ INSERT INTO feed_relay (relay, pubkey, is_home, added_at) VALUES (:relay, :pubke
 ON CONFLICT (relay) DO NOTHING
 
 -- name: move_home
--- A home has one relay of its own; what was that before is one among others.
+-- A home has one home relay; the former one stays as an ordinary relay.
 UPDATE feed_relay SET is_home = CASE WHEN relay = :relay THEN 1 ELSE 0 END
 
 -- name: recognise
@@ -21,7 +21,7 @@ WHERE relay = :relay AND (seq IS NULL OR log_id <> :log_id OR seq < :seq)
 UPDATE feed_relay SET log_id = NULL, seq = NULL WHERE relay = :relay
 
 -- name: forget_sightings
--- What waits to be offered still does.
+-- Offers that wait stay.
 DELETE FROM sighting WHERE relay = :relay AND state <> 'offered'
 
 -- name: stage
@@ -36,13 +36,13 @@ SELECT event_id, event FROM staged_snapshot
 WHERE relay = :relay AND event_id > :after ORDER BY event_id LIMIT :limit
 
 -- name: see
--- A relay that brings a snapshot has it, whatever was known of it before.
+-- A relay that brings a snapshot has it, whatever was noted before.
 INSERT INTO sighting (relay, event_id, state)
 SELECT :relay, event_id, 'there' FROM snapshot WHERE event_id = :event_id
 ON CONFLICT (relay, event_id) DO UPDATE SET state = 'there', seq = NULL WHERE sighting.state <> 'offered'
 
 -- name: lacking
--- What is current here and a relay is not known to have, and nobody has offered to it yet; a page, for it may be everything.
+-- Current snapshots that a relay is not known to have and that do not wait for it; in pages, because it may be all of them.
 SELECT snapshot.number, snapshot.event_id, snapshot.d, snapshot.event FROM snapshot
 WHERE snapshot.status = 'current' AND snapshot.number > :after
   AND NOT EXISTS (SELECT 1 FROM sighting WHERE sighting.relay = :relay AND sighting.event_id = snapshot.event_id)
@@ -71,14 +71,14 @@ ON CONFLICT (relay, event_id) DO UPDATE SET state = 'offered', seq = NULL
 UPDATE sighting SET state = :state, seq = :seq WHERE relay = :relay AND event_id = :event_id
 
 -- name: dominated
--- What a relay called dominated, and has by now brought everything that it has up to there.
+-- Versions that a relay called dominated, now that everything it has up to that position has come.
 SELECT sighting.event_id, sighting.seq FROM sighting
 WHERE sighting.relay = :relay AND sighting.state = 'dominated' AND sighting.seq <= :seq
 
 -- name: waiting
--- What is due. Snapshots tell by their clocks which of them is newer, so one that has to wait holds up no other. A wait that
--- nobody would have set was counted from a clock that was wrong, and is over. Both statuses are named because the index of
--- what is on its way has both: without it, everything that was ever sent would be looked at.
+-- Snapshots that are due. Their clocks tell which is newer, so one that has to wait holds up no other. A wait that is longer than
+-- any we set was computed from a wrong clock, and is over. Both statuses are named because the index has both: without it, every
+-- row that was ever sent would be read.
 SELECT sequence, length(blob) FROM operation_log
 WHERE destination_kind = 'feed' AND destination_ref = :relay AND status IN ('pending', 'inflight') AND status = 'pending'
   AND (next_attempt_at <= :now OR next_attempt_at > :now + :wait_max)

@@ -33,7 +33,7 @@ UPDATE inbox SET applied_at = :now WHERE id = :id AND applied_at IS NULL
 RETURNING broker_message_id, client_message_id, sender, event_id
 
 -- name: fail
--- A handler that fails after somebody else has applied or parked the message changes nothing.
+-- A failure changes nothing if the message was applied or parked meanwhile.
 UPDATE inbox
 SET handler_attempts = handler_attempts + 1, last_error = :last_error,
     parked_at = CASE WHEN handler_attempts + 1 >= :attempts_max THEN :now END
@@ -52,7 +52,7 @@ WHERE event_id IN (
 )
 
 -- name: holes
--- Whoever subscribed to a topic later has no claim to what was posted before its first message.
+-- Posts to a topic before the first one that came are not missing: this member may have subscribed later.
 SELECT 'hole', later.sender, later.previous_sequence, later.epoch, later.event_id, later.received_at
 FROM inbox AS later
 WHERE later.previous_sequence IS NOT NULL
@@ -69,7 +69,7 @@ ORDER BY later.arrival DESC
 LIMIT :limit
 
 -- name: equivocations
--- The event that came later is named; the other one is found under the same sender, epoch and sequence.
+-- Names the event that came later; the other one has the same sender, epoch and sequence.
 SELECT 'equivocation', found.sender, found.sequence, found.epoch, found.event_id, found.received_at
 FROM (
     SELECT every.sender, every.sequence, every.epoch, every.event_id, every.received_at,

@@ -1,5 +1,5 @@
 -- name: next_lane
--- The first destination after another to which something is still to be sent: the index is jumped through, not read.
+-- The next destination with something to send, found by a jump in the index instead of a scan.
 SELECT destination_kind, destination_ref FROM operation_log
 WHERE status IN ('pending', 'inflight')
   AND (destination_kind, destination_ref) > (:destination_kind, :destination_ref)
@@ -7,21 +7,21 @@ ORDER BY destination_kind, destination_ref
 LIMIT 1
 
 -- name: lanes_after
--- Where what was written after a sequence goes.
+-- The destinations of rows after a sequence.
 SELECT DISTINCT destination_kind, destination_ref FROM operation_log
 WHERE sequence > :after AND status IN ('pending', 'inflight') AND destination_kind IS NOT NULL
 
 -- name: line
--- The first rows of a lane, as far as the choice needs to know them.
+-- The first rows of a lane, with the columns that the choice of a batch needs.
 SELECT sequence, priority, next_attempt_at, status, last_error FROM operation_log
 WHERE destination_kind = :destination_kind AND destination_ref = :destination_ref AND status IN ('pending', 'inflight')
 ORDER BY sequence
 LIMIT :limit
 
 -- name: due_again
--- What got no answer is due as soon as somebody can answer.
+-- Rows that got no answer are due as soon as the relay is connected again.
 UPDATE operation_log SET next_attempt_at = :now WHERE sequence = :sequence AND status = 'pending'
 
 -- name: note
--- Why a row waits that has not been offered yet.
+-- Why a row that was not offered waits.
 UPDATE operation_log SET last_error = :last_error WHERE sequence = :sequence AND status = 'pending'

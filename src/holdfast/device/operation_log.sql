@@ -51,7 +51,7 @@ LIMIT :limit
 SELECT DISTINCT object_id FROM operation_log WHERE object_id BETWEEN :first AND :last ORDER BY object_id LIMIT 2
 
 -- name: prune_blobs
--- The row stays, and with it the sequence and the id: neither is ever given out again.
+-- Only the blob goes: the row keeps its sequence and its id from being used again.
 UPDATE operation_log SET blob = NULL
 WHERE sequence IN (
     SELECT sequence FROM operation_log WHERE sequence <= :through AND status = 'done' AND blob IS NOT NULL LIMIT :limit
@@ -61,7 +61,7 @@ WHERE sequence IN (
 SELECT count(*), count(*) FILTER (WHERE status IN ('pending', 'inflight')) FROM operation_log
 
 -- name: waiting_for
--- What is still to be sent to a destination, in the order of sending.
+-- Unconfirmed operations to a destination, in the order of sending.
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
@@ -75,11 +75,11 @@ FROM operation_log
 WHERE client_message_id = :client_message_id
 
 -- name: count_appended
--- Its moves from here on are counted by triggers.
+-- Later changes of status are counted by triggers.
 UPDATE operation_count SET rows = rows + :count WHERE status = 'pending'
 
 -- name: recount
--- For rows that came otherwise than by appending. (Without WHERE the conflict would be read as a join's condition.)
+-- For rows that were not appended. (Without WHERE, SQLite would parse ON CONFLICT as the condition of a join.)
 INSERT INTO operation_count (status, rows)
 SELECT known.status, (SELECT count(*) FROM operation_log WHERE operation_log.status = known.status)
 FROM (SELECT 'pending' AS status UNION ALL SELECT 'inflight' UNION ALL SELECT 'done' UNION ALL SELECT 'dead'
@@ -104,8 +104,8 @@ ORDER BY sequence
 LIMIT :limit
 
 -- name: too_old
--- Only what waits may age out: what is in flight may be committed this very moment. The oldest stand first, so no more
--- than those are looked at. A snapshot is recognised by its relay for ever, so it may wait for ever.
+-- Only pending rows age out: one in flight may be committed at this moment. The oldest come first, so that no others are read.
+-- A relay recognises a snapshot for ever, so a snapshot may wait for ever.
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
@@ -118,13 +118,13 @@ WHERE sequence IN (
 ORDER BY sequence
 
 -- name: administration_done
--- What the relay has carried out for this device, in the order in which it was asked for; few rows.
+-- Administration that the relay has carried out for this device, in order; few rows.
 SELECT event FROM operation_log
 WHERE destination_kind = 'admin' AND status = 'done' AND event IS NOT NULL
 ORDER BY sequence
 
 -- name: expired_unsent
--- Worthless by their senders' own word, and nobody can have them: what was sealed may have left, and is the relay's to judge.
+-- Expired rows that were never sealed. A sealed one may have been sent, so it is left to the relay to expire it.
 SELECT id, sequence, client_message_id, destination_kind, destination_ref, blob, event, status, enqueued_at, attempts,
        last_error, priority, reply_to, mentions, expires_at, object_id, digest
 FROM operation_log
@@ -133,12 +133,12 @@ ORDER BY sequence
 LIMIT :limit
 
 -- name: lost_at
--- When the relay was found to have lost an operation that it had confirmed.
+-- When it was noticed that the relay had lost an operation which it had confirmed.
 SELECT max(at) FROM history
 WHERE client_message_id = :client_message_id AND kind = 'attempted' AND reason = 'rolled_back'
 
 -- name: highest_claimed
--- The epoch of an event stays on its row when the event goes, so this is all that was ever signed with it.
+-- The epoch stays on a row when its event is pruned, so this covers all that was ever signed with it.
 SELECT sequence FROM operation_log WHERE epoch = :epoch ORDER BY sequence DESC LIMIT 1
 
 -- name: last_administration
@@ -149,12 +149,12 @@ ORDER BY sequence DESC
 LIMIT 1
 
 -- name: claim
--- From here on the event is what is sent under this id: it is on disk before its first byte leaves.
+-- From here on this event is what is sent under this id; it is on disk before its first byte is sent.
 UPDATE operation_log SET status = :status, event = :event, event_id = :event_id, epoch = :epoch
 WHERE sequence = :sequence AND status = :was
 
 -- name: settle
--- Compare and set: whoever read another status decides on something that is no longer so.
+-- Compare and set: a decision on a status that has changed since must not be applied.
 UPDATE operation_log
 SET status = :status, event = :event, attempts = :attempts, next_attempt_at = :next_attempt_at, last_error = :last_error,
     delivered_at = :delivered_at, broker_message_id = :broker_message_id, history_id = :history_id, log_id = :log_id,
@@ -162,7 +162,7 @@ SET status = :status, event = :event, attempts = :attempts, next_attempt_at = :n
 WHERE sequence = :sequence AND status = :was
 
 -- name: abort
--- Its successor has its own id; this one keeps the name of it, for whoever follows the chain.
+-- The row names its successor, so that the chain can be followed.
 UPDATE operation_log
 SET status = :status, aborted_at = :now, aborted_by = :aborted_by, superseded_by = :superseded_by
 WHERE sequence = :sequence AND status = :was

@@ -15,7 +15,7 @@ ORDER BY sequence
 LIMIT :limit
 
 -- name: page_of_undone
--- The same without what is done, which is nearly all of a log: what is left has its own indexes.
+-- The same without done rows, which are nearly all of a log; the others have their own indexes.
 SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
        enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
        aborted_at, aborted_by, superseded_by, length(blob)
@@ -41,7 +41,7 @@ SELECT status, rows FROM operation_count
 SELECT count(*) FROM operation_log WHERE status = 'dead' AND destination_kind IN ('dm', 'topic')
 
 -- name: find
--- A caller's id may look like one of ours: the id of a row comes first.
+-- A caller's client_message_id may look like the id of a row; then the row with that id is meant.
 SELECT sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
        enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
        aborted_at, aborted_by, superseded_by, length(blob)
@@ -58,15 +58,15 @@ FROM operation_log
 WHERE superseded_by = :id
 
 -- name: keep_yes
--- A yes that was given is kept, whatever became of the row meanwhile.
+-- A yes of the relay is kept, whatever became of the row meanwhile.
 UPDATE operation_log
 SET status = :status, attempts = :attempts, delivered_at = :delivered_at, broker_message_id = :broker_message_id,
     history_id = :history_id, log_id = :log_id
 WHERE sequence = :sequence AND status = :was
 
 -- name: roll_back
--- The bytes stay as they are: what the relay had taken it can recognise, and what it lost it takes anew. Not snapshots: each
--- went to a relay with a log of its own, and whoever follows that relay offers what its state lacks.
+-- The bytes stay the same, so that the relay recognises what it still has. Not snapshots: they may have gone to other relays,
+-- and the sync with each relay offers what it lacks.
 UPDATE operation_log
 SET status = 'pending', delivered_at = NULL, broker_message_id = NULL, history_id = NULL, log_id = NULL, next_attempt_at = :now
 WHERE sequence IN (
@@ -81,14 +81,14 @@ RETURNING sequence, id, client_message_id, destination_kind, destination_ref, st
           aborted_at, aborted_by, superseded_by, length(blob)
 
 -- name: next_log
--- One at a time: there are few logs, and many rows of each.
+-- One log at a time, by jumps in an index: there are few logs, and many rows of each.
 SELECT log_id FROM operation_log
 WHERE status = 'done' AND destination_kind <> 'feed' AND log_id > :after
 ORDER BY log_id
 LIMIT 1
 
 -- name: lost
--- What its only recipient has receipted is not lost, though the relay forgot it.
+-- A direct message that was receipted is not lost, though the relay forgot it.
 SELECT sequence FROM operation_log
 WHERE status = 'done' AND destination_kind <> 'feed' AND log_id = :log_id AND history_id > :kept_through
   AND blob IS NULL
@@ -97,7 +97,7 @@ ORDER BY sequence
 LIMIT :limit
 
 -- name: prune
--- Blob and event go together: whoever has one of them can still be asked to offer it again.
+-- Blob and event are dropped together: a row with either of them would count as one that can be offered again.
 UPDATE operation_log SET blob = NULL, event = NULL
 WHERE sequence IN (
     SELECT operation.sequence

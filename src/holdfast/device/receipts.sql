@@ -16,7 +16,7 @@ INSERT INTO receipt (event_id, event, message_id, sender, received_at)
 VALUES (:event_id, :event, :message_id, :sender, :now)
 
 -- name: keep_line
--- A message is receipted once; a second word of the same recipient changes nothing.
+-- A recipient receipts a message once; a second receipt changes nothing.
 INSERT INTO send_receipt (sequence, recipient, status, was_stored, receipt_event_id, received_at)
 VALUES (:sequence, :recipient, :status, :was_stored, :receipt_event_id, :now)
 ON CONFLICT (sequence, recipient) DO NOTHING
@@ -30,7 +30,7 @@ ON CONFLICT (sequence, recipient, kind) DO NOTHING
 SELECT log_id, seq FROM cursor WHERE name = :name
 
 -- name: move_cursor
--- Forward only, as long as the log is the same: an answer that was overtaken must not take it back.
+-- Within one log it moves forward only: an answer that comes late must not move it back.
 INSERT INTO cursor (name, log_id, seq, moved_at) VALUES (:name, :log_id, :seq, :now)
 ON CONFLICT (name) DO UPDATE SET log_id = excluded.log_id, seq = excluded.seq, moved_at = excluded.moved_at
 WHERE cursor.log_id <> excluded.log_id OR cursor.seq < excluded.seq

@@ -6,11 +6,11 @@ DELETE FROM history
 UPDATE history_head SET anchor_seq = seq, anchor_chain = chain
 
 -- name: forget_positions
--- What came from relays may be among what is lost: their whole state is fetched anew.
+-- Snapshots from relays may be lost, so the whole state of each relay is fetched again.
 UPDATE feed_relay SET log_id = NULL, seq = NULL
 
 -- name: want_replay
--- Until it has happened, whatever interrupts it.
+-- Kept until the replay is complete, whatever interrupts it.
 INSERT INTO cursor (name, log_id, seq, moved_at) VALUES ('replay', :log_id, 0, :now)
 ON CONFLICT (name) DO UPDATE SET moved_at = excluded.moved_at
 

@@ -9,6 +9,6 @@ WHERE sequence = :sequence AND status = :was
 UPDATE operation_log SET superseded_by = :superseded_by WHERE sequence = :sequence
 
 -- name: older_than_epoch
--- Whether this device became another sender, its log restored or copied, since it was asked for this operation.
+-- Whether the log was restored or copied, and so took a new epoch, since this operation was enqueued.
 SELECT 1 FROM history AS entry JOIN device ON device.epoch <> entry.epoch
 WHERE entry.client_message_id = :client_message_id AND entry.kind = 'enqueued'

@@ -14,12 +14,12 @@ ORDER BY not_before, accepted_at, client_message_id
 LIMIT :limit
 
 -- name: release
--- What it held is in the log now; when it was asked for stays here.
+-- The content is in the log now; the time of the request stays here.
 UPDATE scheduled_send SET released_at = :now, sequence = :sequence, body = NULL, meta = NULL
 WHERE client_message_id = :client_message_id AND released_at IS NULL AND cancelled_at IS NULL
 
 -- name: cancel
--- What it held goes; its id stays its own for ever.
+-- The content goes; the id stays used for ever.
 UPDATE scheduled_send SET cancelled_at = :now, body = NULL, meta = NULL
 WHERE client_message_id = :client_message_id AND released_at IS NULL AND cancelled_at IS NULL
 
@@ -35,7 +35,7 @@ FROM scheduled_send
 WHERE client_message_id = :client_message_id
 
 -- name: waiting
--- In the order of their times. A page goes on behind a row, which stays where it is though it was released meanwhile.
+-- In the order of their times. A page begins after a row, which keeps its place even if it was released meanwhile.
 SELECT client_message_id, destination_kind, destination_ref, priority, accepted_at, not_before, sequence, cancelled_at
 FROM scheduled_send
 WHERE released_at IS NULL AND cancelled_at IS NULL

@@ -1,5 +1,5 @@
 -- name: called
--- An id is one request's for ever, whether that was sent, was given up, or still waits for its time or was cancelled in it.
+-- An id belongs to one request for ever, whether that was sent, given up, scheduled or cancelled.
 SELECT wanted.client_message_id, operation_log.request_fingerprint, operation_log.status, operation_log.broker_message_id,
        operation_log.history_id, operation_log.last_error, successor.client_message_id
 FROM wanted

@@ -3,7 +3,7 @@ INSERT INTO topic_key (topic, key_epoch, key, source, kept_at) VALUES (:topic, :
 ON CONFLICT (topic, key_epoch, key) DO NOTHING
 
 -- name: keep_granted
--- A key that was made here is in force once the relay hands it back as a grant: another keeper may have been faster.
+-- A key that was made here is in force only when the relay returns it as a grant: another keeper may have been faster.
 INSERT INTO topic_key (topic, key_epoch, key, source, kept_at) VALUES (:topic, :key_epoch, :key, 'granted', :now)
 ON CONFLICT (topic, key_epoch, key) DO UPDATE SET source = 'granted', kept_at = excluded.kept_at
 WHERE topic_key.source = 'made'

@@ -1,5 +1,5 @@
 -- name: told
--- Another's message may have the same id: entries about what arrived are of other kinds. The last ones say most.
+-- A received message may have the same id, but its entries are of other kinds. The last entries are kept, as they say most.
 SELECT kind, at, reason, detail
 FROM history
 WHERE client_message_id = :client_message_id AND kind IN ('enqueued', 'attempted', 'relayed', 'dead', 'aborted')

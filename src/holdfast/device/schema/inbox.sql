@@ -6,8 +6,8 @@ ALTER TABLE operation_log ADD COLUMN mentions TEXT NOT NULL DEFAULT '[]';
 ALTER TABLE operation_log ADD COLUMN expires_at INTEGER;
 ALTER TABLE operation_log ADD COLUMN request BLOB;
 
--- The names that the event went by, which outlive its bytes and a change of this device's epoch; and the log of the relay
--- in which `history_id` is a position.
+-- The names in the signed event, which stay when the event is pruned or the device takes a new epoch; and the relay's log in
+-- which `history_id` is a position.
 ALTER TABLE operation_log ADD COLUMN event_id BLOB CHECK (length(event_id) = 32);
 ALTER TABLE operation_log ADD COLUMN epoch BLOB CHECK (length(epoch) = 16);
 ALTER TABLE operation_log ADD COLUMN log_id BLOB CHECK (length(log_id) = 16);
@@ -16,14 +16,14 @@ CREATE INDEX operation_log_by_event ON operation_log (event_id) WHERE event_id I
 CREATE INDEX operation_log_relayed ON operation_log (log_id, history_id) WHERE status = 'done';
 CREATE INDEX operation_log_by_successor ON operation_log (superseded_by) WHERE superseded_by IS NOT NULL;
 
--- What was last sent to a destination is asked at every send; what was given up is no predecessor.
+-- Finds the last send to a destination, which every new one names; sends that were given up do not count.
 CREATE INDEX operation_log_by_destination ON operation_log (destination_kind, destination_ref, sequence)
     WHERE status IN ('pending', 'inflight', 'done');
 
 -- Every rung of one message is found without reading the whole history.
 CREATE INDEX history_by_client_message_id ON history (client_message_id) WHERE client_message_id IS NOT NULL;
 
--- Sends that wait for their time. They have no sequence before that; the row stays afterwards, without its content.
+-- Scheduled sends. They get a sequence only when their time comes; the row stays afterwards, without its content.
 CREATE TABLE scheduled_send (
     client_message_id   TEXT PRIMARY KEY,
     request_fingerprint BLOB NOT NULL CHECK (length(request_fingerprint) = 32),
@@ -105,7 +105,7 @@ CREATE TABLE inbox_mention (
     PRIMARY KEY (member, arrival)
 ) STRICT;
 
--- Events that came under an id which another message of the same sender has: no message, but evidence.
+-- Events whose client_message_id another message of the same sender has: not messages, but evidence.
 CREATE TABLE inbox_duplicate (
     event_id          BLOB PRIMARY KEY CHECK (length(event_id) = 32),
     event             BLOB,
@@ -138,7 +138,7 @@ CREATE TABLE receipt (
     received_at INTEGER NOT NULL
 ) STRICT;
 
--- What a recipient says of a send of ours; its first word counts.
+-- What a recipient's receipt says of a send of ours; the first one counts.
 CREATE TABLE send_receipt (
     sequence         INTEGER NOT NULL,
     recipient        TEXT NOT NULL,
@@ -149,7 +149,7 @@ CREATE TABLE send_receipt (
     PRIMARY KEY (sequence, recipient)
 ) STRICT;
 
--- What the relay says became of a send of ours at one recipient. A relay that was restored may say more than one thing.
+-- The fates of our sends at each recipient, as the relay tells them. A restored relay may tell several of one send.
 CREATE TABLE fate (
     sequence   INTEGER NOT NULL,
     recipient  TEXT NOT NULL,
@@ -162,7 +162,7 @@ CREATE TABLE fate (
     PRIMARY KEY (sequence, recipient, kind)
 ) STRICT;
 
--- How far something of the relay's was read.
+-- Positions up to which something was read from the relay.
 CREATE TABLE cursor (
     name     TEXT PRIMARY KEY,
     log_id   BLOB NOT NULL CHECK (length(log_id) = 16),

@@ -1,3 +1,2 @@
--- What was opened is what is read, whatever a disk does meanwhile: sha256 of the object's id, the meta and the body. Rows from
--- before have none.
+-- Shows a change of a message's content on disk: sha256 of the object id, the meta and the body. Older rows have none.
 ALTER TABLE inbox ADD COLUMN digest BLOB CHECK (length(digest) = 32);

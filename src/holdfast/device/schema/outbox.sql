@@ -1,6 +1,6 @@
 -- How many operations there are of each status: kept, because the log is long and every page of the outbox asks for it.
--- Triggers keep it, for a home's database is SQLite's, and whoever moves a row would have to remember it. An append, which
--- is in one place only, counts itself: a trigger there makes SQLite keep a journal of the statement, which costs a third more.
+-- Triggers keep it, so that no statement which changes a status has to remember it. The append, which is in one place only,
+-- counts by itself: a trigger there makes SQLite keep a journal of the statement, which costs a third more.
 CREATE TABLE operation_count (
     status TEXT PRIMARY KEY,
     rows   INTEGER NOT NULL CHECK (rows >= 0)
@@ -57,6 +57,5 @@ ALTER TABLE scheduled_send_with_cancel RENAME TO scheduled_send;
 CREATE INDEX scheduled_send_waiting ON scheduled_send (not_before, accepted_at, client_message_id)
     WHERE released_at IS NULL AND cancelled_at IS NULL;
 
--- What nobody has acted on, and what was set aside because its handler kept failing: everybody who looks at the daemon asks
--- for their numbers, which the index alone can tell.
+-- Counts unapplied and parked messages from the index alone, because every look at the daemon asks for their numbers.
 CREATE INDEX inbox_undone ON inbox (applied_at, parked_at) WHERE applied_at IS NULL;

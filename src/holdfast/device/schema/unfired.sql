@@ -1,7 +1,7 @@
--- What a message sets off is told by the history and by what an application has acted on: there is no mark of its own for it.
+-- The history and the `applied_at` of messages drive all effects of a message, so a mark of its own is not needed.
 DROP INDEX inbox_unfired;
 ALTER TABLE inbox DROP COLUMN fired_at;
 
--- What was replayed is nobody's to act on, and is not counted among what is.
+-- Replayed messages were acted on before they were lost, so they are not counted as unapplied.
 DROP INDEX inbox_undone;
 CREATE INDEX inbox_undone ON inbox (applied_at, parked_at, replayed) WHERE applied_at IS NULL;
