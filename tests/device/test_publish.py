@@ -100,7 +100,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
     assert inspect(home.database) == ("device", [])
 
 
-def _run(home: Home, clock: Clock, wire: Wire, *actions: Action) -> list[Yes | Exception]:
+def _run(home: Home, clock: Clock, wire: Wire, *actions: Action, heals: int = 1) -> list[Yes | Exception]:
     """One command: heal, then ask for each action; what each came to."""
 
     async def command(device: Device) -> list[Yes | Exception]:
@@ -108,7 +108,8 @@ def _run(home: Home, clock: Clock, wire: Wire, *actions: Action) -> list[Yes | E
         client = RelayClient("http://relay", device.secret, clock=clock, transport=transport)
         publisher = Publisher(device, client, keys.public_key(RELAY))
         try:
-            await publisher.heal(MESH)
+            for _ in range(heals):
+                await publisher.heal(MESH)
         except PutOff as error:
             return [error]
         outcomes: list[Yes | Exception] = []
@@ -416,6 +417,15 @@ def test_a_grant_that_was_put_off_holds_nobody_up_and_is_replaced_by_the_next_ab
     (aborted,) = (entry for entry in entries if entry.kind is Kind.ABORTED)
     assert (aborted.sequence, aborted.detail.decode()) == (0, rows[2][2])
     assert _run(home, clock, Wire()) == []
+
+
+def test_a_grant_that_was_put_off_twice_by_one_command_is_replaced_once(home: Home, clock: Clock) -> None:
+    """A session whose key rotation is open heals to settle the key, and again for the rest."""
+    stale = _no(Refusal.STALE_KEY)
+    _run(home, clock, Wire(stale), _grant(1))
+    outcomes = _run(home, clock, Wire(stale, stale, _yes()), _grant(2), heals=2)
+    assert [type(outcome) for outcome in outcomes] == [Yes], outcomes
+    assert [row[0] for row in _log(home)[0]] == ["aborted", "done"]
 
 
 def test_a_stale_key_lets_the_event_be_signed_anew_under_its_id(home: Home, clock: Clock) -> None:

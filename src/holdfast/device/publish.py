@@ -78,6 +78,7 @@ class Publisher:
 
     async def heal(self, mesh: str) -> None:
         """Offer all waiting operations of a mesh, in order. Raises PutOff if the relay does not decide now."""
+        self._put_off = []  # these are among what waits
         if not self._device.look(lambda tx: sending.waiting(tx, ADMIN, mesh)):
             return
         for operation in self._device.do(lambda tx: self._make_ready(tx, mesh)):
