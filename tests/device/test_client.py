@@ -5,6 +5,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -159,6 +160,13 @@ def _leave(listener: socket.socket) -> None:
     connection, _ = listener.accept()
     listener.close()
     connection.close()
+
+
+def test_many_streams_of_one_client_leave_room_for_its_requests(house: House) -> None:
+    with Client(socket=house.service.socket, answer_timeout_s=5.0) as client, ExitStack() as streams:
+        for _ in range(20):
+            streams.enter_context(client._link.stream("/v1/events", {}, {}))
+        assert client.health().mesh == house.facts.mesh
 
 
 def test_a_daemon_that_comes_back_answers_the_send_that_it_took_before(

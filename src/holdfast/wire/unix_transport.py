@@ -8,13 +8,18 @@ from typing import Any
 import httpcore2 as httpcore
 import httpx2 as httpx
 
+KEEP_ALIVE_S = 5.0  # a connection that is not used for so long is closed
+CONNECTIONS_MAX = 100  # every open event stream has one
+
 
 class UnixTransport(httpx.HTTPTransport):
     """HTTP over connections to the Unix socket at one path."""
 
     def __init__(self, path: str) -> None:
         super().__init__()
-        self._pool = httpcore.ConnectionPool(uds=path, network_backend=_Backend())
+        self._pool = httpcore.ConnectionPool(
+            max_connections=CONNECTIONS_MAX, keepalive_expiry=KEEP_ALIVE_S, uds=path, network_backend=_Backend()
+        )
 
 
 class _Backend(httpcore.NetworkBackend):
