@@ -3,7 +3,7 @@
 import asyncio
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -313,6 +313,26 @@ def test_what_the_relay_committed_while_its_answer_was_lost_is_done_by_the_same_
     place.runs(lambda: place.rows("attempts") == [1], find_again, done)
     assert relay.bodies[0] == relay.bodies[1]
     assert len(relay.taken) == 1
+
+
+def test_a_log_that_went_back_offers_what_was_sealed_before_as_it_was_and_seals_the_rest_as_another_sender(
+    place: Place, relay: PlainRelay, clock: Clock
+) -> None:
+    """The relay may have the first one. Sealed anew it would be another message under the same id, and be given up."""
+    before = place.device.epoch
+    place.send("bob")
+    relay.lose_answers = True
+
+    def go_back() -> Awaitable[None]:
+        place.send("bob")
+        relay.lose_answers = False
+        return place.device.take_new_epoch()
+
+    done = place.after(clock, 1, lambda: _all(place, "done"))
+    place.runs(lambda: place.rows("attempts") == [1], go_back, done)
+    lost, *offered = [(one["id"], tags_of(one)["epoch"]) for batch in relay.batches for one in batch]
+    assert offered[0] == lost
+    assert [epoch for _, epoch in offered] == [before.hex(), place.device.epoch.hex()]
 
 
 def test_a_relay_that_is_not_there_costs_one_attempt_and_not_the_whole_outbox(

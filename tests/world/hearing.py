@@ -27,7 +27,7 @@ class Heard:
     log_id: str | None
     seq: int | None
     was_there: bool  # the relay had it when it was asked
-    at_s: float  # when the answer left
+    at: int  # true time at which the answer left
 
     @property
     def is_yes(self) -> bool:
@@ -85,7 +85,7 @@ class Hearing:
                     log_id=answer.get("log_id"),
                     seq=answer.get("history_id", answer.get("seq")),
                     was_there=was_there,
-                    at_s=self._world.loop.time(),
+                    at=self._world.loop.now(),
                 )
             )
 

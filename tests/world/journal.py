@@ -37,7 +37,9 @@ class Requeued:
     """An operator asked for a row to be sent anew, and was not refused."""
 
     client_message_id: str
-    at_s: float  # of the question
+    event_id: str | None  # under which the row had been offered, when the operator saw it
+    at: int  # true time of the question
+    told_at: int  # and of the answer, or of its lack
     is_forced: bool
 
 

@@ -251,10 +251,10 @@ def _may_come_late(found: Evidence, home: HomeFile, row: Operation, journal: Jou
     if _is_restored(found.relay.name, journal):
         return True  # it had it, was asked, and did not know it any more
     asks = journal.requeued.get((home.name, row.id), [])
-    had_at_s = min(
-        (one.at_s for one in journal.heard if one.is_yes and one.event_id == (row.event_id or b"").hex()), default=inf
+    had_at = min(
+        (one.at for one in journal.heard if one.is_yes and one.event_id == (row.event_id or b"").hex()), default=inf
     )
-    return any(ask.is_forced or ask.at_s < had_at_s for ask in asks)
+    return any(ask.is_forced or ask.at < had_at for ask in asks)
 
 
 def _offered_though_retired(found: Evidence, journal: Journal) -> Iterator[str]:
@@ -313,7 +313,7 @@ def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
-    """Except what was offered and then retired: a late packet may bring it at any time."""
+    """Except what was offered and then retired: a late packet may bring it at any time, and so may a home that went back."""
     last: dict[tuple[object, ...], Entry] = {}
     retired = {
         (home.member, one.event_id)
@@ -321,6 +321,7 @@ def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
         for one in home.operations.values()
         if one.status == "aborted" and home.was_offered_before_it_was_retired(one)
     }
+    retired |= {(home.member, event) for home in found.homes.values() for event in _retired_unknown_to(home, journal)}
     for entry in found.relay.of(Kind.ACCEPTED):
         if (entry.sender, entry.event_id) in retired:
             continue
@@ -329,6 +330,21 @@ def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
         if before is not None and (before.sequence or 0) > (entry.sequence or 0):
             yield f"the relay took sequence {entry.sequence} of {_name(found, entry.sender)} behind {before.sequence}"
         last[lane] = entry
+
+
+def _retired_unknown_to(home: HomeFile, journal: Journal) -> Iterator[bytes]:
+    """Events that were retired between a backup and its restoration: the home has forgotten that, and offers them as they were.
+
+    Those bytes have the epoch of the home before, which went on to send what follows. Sealed anew they would have the new
+    one, but the relay may have them: it recognises a repetition by its bytes, and would take them for another message's.
+    """
+    for (name, _), asks in journal.requeued.items():
+        for ask in asks if name == home.name else ():
+            is_forgotten = any(
+                one.machine == name and one.made_at <= ask.told_at and ask.at <= one.at for one in journal.restored
+            )
+            if ask.event_id is not None and is_forgotten:
+                yield bytes.fromhex(ask.event_id)
 
 
 def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:

@@ -165,10 +165,12 @@ class App:
 
     async def _requeue_one(self, row: dict[str, Any]) -> None:
         asked = {"id": row["id"], "force": self.luck.random() < FORCED_SHARE}
-        began = Requeued(row["client_message_id"], self.world.loop.time(), asked["force"])
+        at = self.world.loop.now()
         done = await self.ask("POST", "/v1/outbox/requeue", asked)
         if done is None or done[0] == 200:
-            self.world.journal.requeued.setdefault((self.name, row["id"]), []).append(began)
+            told_at = self.world.loop.now()
+            requeued = Requeued(row["client_message_id"], row["event_id"], at, told_at, asked["force"])
+            self.world.journal.requeued.setdefault((self.name, row["id"]), []).append(requeued)
         self.world.told("requeued", None if done is None else done[0])
 
     async def _send(self, to: str | None = None) -> None:

@@ -1,0 +1,94 @@
+"""The rule about order: what it lets pass of a home that went back to a backup, and what it still finds there."""
+
+from dataclasses import replace
+
+import pytest
+
+from holdfast.protocol.history import Entry, Kind
+from tests.world.evidence import Evidence, HomeFile, Operation, RelayFile
+from tests.world.journal import Journal, Requeued, Restored
+from tests.world.oracle import RULES
+
+(IN_ORDER,) = (
+    rule.broken for rule in RULES if rule.name == "messages to one destination are accepted in sequence order"
+)
+
+BEFORE, AFTER = b"\x01" * 16, b"\x02" * 16  # epochs of bo, before and after it went back
+WENT_BACK = Restored("bo", made_at=300, at=600)
+RETIRED = Requeued("bo-23", event_id="17" * 32, at=400, told_at=401, is_forced=False)
+FOUND = "the relay took sequence 23 of bo behind 77"
+
+
+def _accepted(seq: int, sequence: int, epoch: bytes = BEFORE) -> Entry:
+    return Entry(
+        kind=Kind.ACCEPTED,
+        seq=seq,
+        at=0,
+        chain=b"",
+        sender="member-bo",
+        epoch=epoch,
+        sequence=sequence,
+        client_message_id=f"bo-{sequence}",
+        destination_kind="dm",
+        destination_ref="member-cy",
+        event_id=bytes([sequence]) * 32,
+    )
+
+
+def _findings(accepted: list[Entry], *requeued: Requeued, restored: tuple[Restored, ...] = (WENT_BACK,)) -> list[str]:
+    """What the rule says of a relay with these entries, where bo's log says that all of its rows are done."""
+    operations = {
+        entry.sequence or 0: Operation(
+            sequence=entry.sequence or 0,
+            id=f"row-{entry.sequence}",
+            client_message_id=entry.client_message_id or "",
+            destination_kind="dm",
+            destination_ref="member-cy",
+            status="done",
+            body=None,
+            event_id=entry.event_id,
+            broker_message_id=None,
+            history_id=entry.seq,
+            log_id=None,
+            superseded_by=None,
+            aborted_by=None,
+        )
+        for entry in accepted
+    }
+    bo = HomeFile("bo", "member-bo", "", operations, set(), [], set(), set(), [], set(), [], [], [])
+    entries = {entry.seq: entry for entry in accepted}
+    relay = RelayFile("north", b"", entries, [], {"member-bo": "bo"}, {}, set(), [], b"")
+    journal = Journal(restored=list(restored), requeued={("bo", "row-23"): list(requeued)})
+    return list(IN_ORDER(Evidence(relay, {"bo": bo}, [], {}, frozenset(), []), journal))
+
+
+def test_a_home_that_forgot_that_a_message_was_retired_may_send_it_behind_what_followed() -> None:
+    assert _findings([_accepted(1, 77), _accepted(2, 23)], RETIRED) == []
+
+
+@pytest.mark.parametrize(
+    ("requeued", "restored"),
+    [
+        pytest.param((), (WENT_BACK,), id="nobody retired it"),
+        pytest.param((RETIRED,), (), id="its home forgot nothing"),
+        pytest.param((RETIRED,), (replace(WENT_BACK, machine="cy"),), id="another home went back"),
+        pytest.param((RETIRED,), (replace(WENT_BACK, made_at=500),), id="the backup knows that it was retired"),
+        pytest.param((RETIRED,), (replace(WENT_BACK, at=350),), id="it was retired by the home that had gone back"),
+        pytest.param((replace(RETIRED, event_id=None),), (WENT_BACK,), id="it had never been offered"),
+        pytest.param((replace(RETIRED, event_id="18" * 32),), (WENT_BACK,), id="other bytes were retired"),
+    ],
+)
+def test_any_other_message_that_comes_behind_what_followed_is_found(
+    requeued: tuple[Requeued, ...], restored: tuple[Restored, ...]
+) -> None:
+    assert _findings([_accepted(1, 77), _accepted(2, 23)], *requeued, restored=restored) == [FOUND]
+
+
+def test_what_a_home_that_went_back_sealed_since_is_in_order() -> None:
+    behind = [_accepted(1, 77), _accepted(2, 23), _accepted(3, 29, AFTER), _accepted(4, 28, AFTER)]
+    assert _findings(behind, RETIRED) == ["the relay took sequence 28 of bo behind 29"]
+
+
+def test_a_message_that_was_retired_excuses_none_that_follows_it() -> None:
+    behind = [_accepted(1, 77), _accepted(2, 23), _accepted(3, 25)]
+    assert _findings(behind, RETIRED) == ["the relay took sequence 25 of bo behind 77"]
