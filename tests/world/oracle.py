@@ -306,10 +306,22 @@ def _subscriber_missing(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
+    """Except where a home went back, forgot the request, and then took another one under its id."""
     for asked in journal.asked.values():
         row = found.homes[asked.home].by_id.get(asked.client_message_id)
+        if _lost_to_a_restore(asked.home, asked, journal) and _may_be_anothers(asked, journal):
+            continue
         if row is not None and row.status in ("pending", "inflight", "done") and 409 in asked.statuses:
             yield f"{asked.home} refused a repetition of {asked.client_message_id}, which it has"
+
+
+def _may_be_anothers(asked: Asked, journal: Journal) -> bool:
+    """Whether something else was asked for under the id of a request, and got a yes, or no answer that anybody heard."""
+    return any(
+        (other.home, other.client_message_id) == (asked.home, asked.client_message_id)
+        and (other.is_accepted or not other.statuses)
+        for other in journal.conflicts
+    )
 
 
 def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:

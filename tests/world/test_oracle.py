@@ -1,4 +1,4 @@
-"""The rule about order: what it lets pass of a home that went back to a backup, and what it still finds there."""
+"""Rules about a home that went back to a backup: what they let pass of it, and what they still find there."""
 
 from dataclasses import replace
 
@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.protocol.history import Entry, Kind
 from tests.world.evidence import Evidence, HomeFile, Operation, RelayFile
-from tests.world.journal import Journal, Requeued, Restored
+from tests.world.journal import Asked, Journal, Requeued, Restored
 from tests.world.oracle import RULES
 
-(IN_ORDER,) = (
-    rule.broken for rule in RULES if rule.name == "messages to one destination are accepted in sequence order"
-)
+RULE = {rule.name: rule.broken for rule in RULES}
+IN_ORDER = RULE["messages to one destination are accepted in sequence order"]
+NO_CONFLICT = RULE["the same request is never a conflict"]
 
 BEFORE, AFTER = b"\x01" * 16, b"\x02" * 16  # epochs of bo, before and after it went back
 WENT_BACK = Restored("bo", made_at=300, at=600)
@@ -35,8 +35,8 @@ def _accepted(seq: int, sequence: int, epoch: bytes = BEFORE) -> Entry:
     )
 
 
-def _findings(accepted: list[Entry], *requeued: Requeued, restored: tuple[Restored, ...] = (WENT_BACK,)) -> list[str]:
-    """What the rule says of a relay with these entries, where bo's log says that all of its rows are done."""
+def _evidence(accepted: list[Entry]) -> Evidence:
+    """A relay with these entries, and bo, whose log says that all of its rows are done."""
     operations = {
         entry.sequence or 0: Operation(
             sequence=entry.sequence or 0,
@@ -58,8 +58,13 @@ def _findings(accepted: list[Entry], *requeued: Requeued, restored: tuple[Restor
     bo = HomeFile("bo", "member-bo", "", operations, set(), [], set(), set(), [], set(), [], [], [])
     entries = {entry.seq: entry for entry in accepted}
     relay = RelayFile("north", b"", entries, [], {"member-bo": "bo"}, {}, set(), [], b"")
+    return Evidence(relay, {"bo": bo}, [], {}, frozenset(), [])
+
+
+def _findings(accepted: list[Entry], *requeued: Requeued, restored: tuple[Restored, ...] = (WENT_BACK,)) -> list[str]:
+    """What the rule about order says."""
     journal = Journal(restored=list(restored), requeued={("bo", "row-23"): list(requeued)})
-    return list(IN_ORDER(Evidence(relay, {"bo": bo}, [], {}, frozenset(), []), journal))
+    return list(IN_ORDER(_evidence(accepted), journal))
 
 
 def test_a_home_that_forgot_that_a_message_was_retired_may_send_it_behind_what_followed() -> None:
@@ -92,3 +97,24 @@ def test_what_a_home_that_went_back_sealed_since_is_in_order() -> None:
 def test_a_message_that_was_retired_excuses_none_that_follows_it() -> None:
     behind = [_accepted(1, 77), _accepted(2, 23), _accepted(3, 25)]
     assert _findings(behind, RETIRED) == ["the relay took sequence 25 of bo behind 77"]
+
+
+ASKED = Asked("bo", "bo-23", "cy", "one", at=399, statuses=[202, 409], accepted_at=400)
+OTHER = Asked("bo", "bo-23", "cy", "two", at=700, statuses=[202], accepted_at=701)
+
+
+@pytest.mark.parametrize(
+    ("other", "restored", "found"),
+    [
+        pytest.param(OTHER, (WENT_BACK,), 0, id="its home forgot it and took another"),
+        pytest.param(replace(OTHER, statuses=[], accepted_at=None), (WENT_BACK,), 0, id="it may have taken another"),
+        pytest.param(replace(OTHER, statuses=[409], accepted_at=None), (WENT_BACK,), 1, id="it took no other"),
+        pytest.param(replace(OTHER, client_message_id="bo-24"), (WENT_BACK,), 1, id="under another id"),
+        pytest.param(OTHER, (), 1, id="its home forgot nothing"),
+    ],
+)
+def test_a_repetition_may_be_refused_only_where_another_request_has_its_id_by_then(
+    other: Asked, restored: tuple[Restored, ...], found: int
+) -> None:
+    journal = Journal(asked={("bo", "bo-23"): ASKED}, conflicts=[other], restored=list(restored))
+    assert len(list(NO_CONFLICT(_evidence([_accepted(1, 23)]), journal))) == found
