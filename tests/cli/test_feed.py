@@ -13,6 +13,7 @@ from tests import ports
 from tests.cli.person import PATIENCE_S, Person, founder, member_of
 from tests.proxy import proxy_to
 from tests.relay.running import running
+from tests.vanishing import vanishing
 
 T = TypeVar("T")
 
@@ -86,6 +87,16 @@ def test_two_homes_edit_one_persons_notes(ann: Person, ben: Person) -> None:
         status = ben.json("feed", "status")
         assert (status["documents"], status["deleted"], status["conflicts"]) == (0, 1, 0)
         assert [(one["is_home"], one["live"], one["waiting"]) for one in status["relays"]] == [(True, True, 0)]
+
+
+def test_a_share_that_a_daemon_took_before_it_vanished_can_be_repeated_as_the_command_says(tmp_path: Path) -> None:
+    ann = Person(tmp_path / "ann")
+    ann.home.mkdir()
+    with vanishing(ann.home / "daemon.sock") as taken:
+        said = json.loads(ann.fails(5, "feed", "share", "ben", "--id", "mine", "--json"))
+    assert json.loads(taken[0].partition(b"\r\n\r\n")[2]) == {"member": "ben", "client_message_id": "mine"}
+    assert said["error"] == "daemon_lost"
+    assert "repeat the command with `--id mine`." in said["message"]
 
 
 def test_what_was_written_without_a_relay_survives_kill_9_and_is_no_loss_to_anybody(

@@ -15,6 +15,7 @@ from holdfast.device import client as clients
 from holdfast.device import handling, operations
 from holdfast.device.client import Client
 from holdfast.device.device import at_work
+from holdfast.device.feed_client import FeedClient
 from holdfast.device.home import Home
 from holdfast.device.ipc_documents import Message
 from holdfast.device.ipc_link import DaemonLost, HomeTooLong, NoDaemon, RequestRefused
@@ -122,6 +123,20 @@ def test_a_send_whose_answer_was_lost_is_asked_for_again_and_sent_once(
     assert house.item(lost.value.client_message_id).status == "pending"
     found = house.rows("SELECT count(*) FROM operation_log WHERE destination_kind = 'dm'")
     assert found == [(2,)], "the second one is there once, too: its caller asks again under the same id or not at all"
+
+
+def test_a_share_whose_answer_was_lost_is_asked_for_again_and_sent_once(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "SEND_WAITS_S", (0.001,) * 3)
+    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=0)
+    with FeedClient(socket=tmp_path / "between.sock") as client:
+        client.init()
+        between.losses = 3
+        shared = client.share("bob")
+    between.close()
+    found = house.rows("SELECT client_message_id FROM operation_log WHERE destination_kind = 'dm'")
+    assert found == [(shared.client_message_id,)]
 
 
 def test_a_send_that_a_daemon_took_before_it_vanished_is_told_by_its_id(

@@ -1,5 +1,6 @@
 """Documents over the daemon's socket, with no relay in reach: what is asked for, what is answered, and every no."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,6 +138,31 @@ def test_a_key_is_shared_in_a_message_that_shows_no_secret(house: House, notes: 
     assert secret.hex().encode() not in blob
     assert object_id == GRANT_OBJECT
     refused("malformed", house, "share", {"member": house.me.member})
+
+
+def test_a_key_is_shared_once_however_often_the_same_id_asks_for_it(house: House, notes: FeedClient) -> None:
+    notes.init()
+    shared = notes.share("bob", client_message_id="mine")
+    assert shared.client_message_id == "mine"
+    assert notes.share("bob", client_message_id="mine") == shared
+    again = house.ask("POST", "/v1/feed/share", {"member": "bob"}, idempotency_key="mine")
+    assert (again.status, again.document["client_message_id"]) == (200, "mine")
+    refused("idempotency_key_reused", house, "share", {"member": "carol", "client_message_id": "mine"})
+    assert house.rows("SELECT client_message_id FROM operation_log WHERE destination_kind = 'dm'") == [("mine",)]
+    assert notes.share("bob").client_message_id != notes.share("bob").client_message_id, "each is a request of its own"
+
+
+def test_a_request_to_share_a_key_is_the_same_though_it_is_sealed_anew_or_to_another_key(
+    house: House, notes: FeedClient
+) -> None:
+    notes.init()
+    author, secret = house.look(authors.need), house.me.secret
+    first, again = (
+        authors.grant(author, secret, house.bob.member, public_key(key), os.urandom)
+        for key in (house.bob.secret, secret_of("bob's next"))
+    )
+    assert first.content.meta != again.content.meta
+    assert first.request_fingerprint == again.request_fingerprint
 
 
 def arrive(house: House, sender: Person, author: bytes, sealed_for: bytes, said: bytes | None = None) -> None:

@@ -79,7 +79,7 @@ async def _have_author(world: "World", mesh: Mesh) -> None:
     first = world.apps[mesh.founder]
     await first.insist("POST", "/v1/feed/init", {})
     for name in mesh.others:
-        await first.insist("POST", "/v1/feed/share", {"member": name})
+        await first.insist("POST", "/v1/feed/share", {"member": name, "client_message_id": f"author-for-{name}"})
         await world.apps[name].insist("POST", "/v1/feed/init", {"from": mesh.founder})
 
 

@@ -1,7 +1,8 @@
-"""What the commands that ask the daemon share: finding it, and reading what people write for times."""
+"""What the commands that ask the daemon share: finding it, what to say of a send that it did not answer, and reading what people write for times."""
 
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from holdfast.store.world import wall_clock
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client
+    from holdfast.device.ipc_link import SendUnanswered
 
 _UNITS = {"s": SECOND, "m": 60 * SECOND, "h": HOUR, "d": DAY}
 _AHEAD = re.compile(r"\+([0-9]{1,9})([smhd])", re.ASCII)
@@ -29,6 +31,14 @@ def daemon(named: Path | None = None) -> Iterator["Client"]:
     home = find_home(named)
     with sessions.failures(home), Client(home=home.path) as client:
         yield client
+
+
+def in_doubt(lost: "SendUnanswered", times: Mapping[str, int]) -> Failure:
+    """What to say when nobody knows whether it was sent: how to ask again without sending it twice."""
+    name = lost.client_message_id
+    options = " ".join([f"--id {shlex.quote(name)}", *(f"{option} {at}" for option, at in times.items())])
+    message = f"the daemon went away before it had answered. The message may have been taken as {name}"
+    return Failure(ExitCode.UNAVAILABLE, "daemon_lost", f"{message}; repeat the command with `{options}`.")
 
 
 def is_relative(text: str) -> bool:

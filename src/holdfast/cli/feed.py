@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from holdfast.cli import asking
 from holdfast.cli import session as sessions
 from holdfast.cli.at_home import find_home
 from holdfast.cli.output import (
@@ -65,12 +66,21 @@ def init(
 @app.command()
 def share(
     member: Annotated[str, typer.Argument(metavar="MEMBER", help="A member's name, npub or key: your other home.")],
+    client_message_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Your own id: the same command again sends nothing twice."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Share your author key with another home of yours, sealed. Whoever has it can read and edit everything."""
+    from holdfast.device.ipc_link import SendUnanswered  # here, because every command would pay for it
+
     with _daemon() as client:
         own = "" if as_json else client.health().member_name  # before: what was shared must not look as if it was not
-        shared = client.share(member)
+        try:
+            shared = client.share(member, client_message_id=client_message_id)
+        except SendUnanswered as lost:
+            raise asking.in_doubt(lost, {}) from lost
     if as_json:
         print_json(msgspec.to_builtins(shared))
     else:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shlex
 import sys
 from typing import Annotated, Any
 
@@ -51,7 +50,7 @@ def send(
                 not_before=times.get("--at"),
             )
         except SendUnanswered as lost:
-            raise _in_doubt(lost, times) from lost
+            raise asking.in_doubt(lost, times) from lost
     if as_json:
         print_json({name: value for name in sent.__struct_fields__ if (value := getattr(sent, name)) is not None})
     elif sent.duplicate:
@@ -78,14 +77,6 @@ def _times(given: dict[str, str | None], *, is_repeatable: bool) -> dict[str, in
             message = f"{option} {text} is another time whenever it is said. With --id give an absolute one"
             raise Failure(ExitCode.USAGE, "usage", f"{message}, such as 2026-11-15T09:30:00Z.")
     return {option: asking.read_time(text, option) for option, text in times.items()}
-
-
-def _in_doubt(lost: SendUnanswered, times: dict[str, int]) -> Failure:
-    """What to say when nobody knows whether it was sent: how to ask again without sending it twice."""
-    name = lost.client_message_id
-    options = " ".join([f"--id {shlex.quote(name)}", *(f"{option} {at}" for option, at in times.items())])
-    message = f"the daemon went away before it had answered. The message may have been taken as {name}"
-    return Failure(ExitCode.UNAVAILABLE, "daemon_lost", f"{message}; repeat the command with `{options}`.")
 
 
 def _meta(text: str | None) -> dict[str, Any] | None:

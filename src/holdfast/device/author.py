@@ -11,8 +11,8 @@ from functools import cached_property
 
 import msgspec
 
-from holdfast.device.send import Send
-from holdfast.protocol import document, keys, sealing
+from holdfast.device.send import Prepared, Send, prepare
+from holdfast.protocol import document, keys, payload, sealing
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -98,16 +98,23 @@ def grants(transaction: Transaction) -> list[Grant]:
     return list(found.values())
 
 
-def grant(author: Author, secret: bytes, to: str, pubkey: str, random: Random) -> Send:
+def grant(
+    author: Author, secret: bytes, to: str, pubkey: str, random: Random, client_message_id: str | None = None
+) -> Prepared:
     """The message that shares an author's key with a member, sealed to its key."""
-    conversation = sealing.conversation_key(secret, pubkey)
-    sealed = sealing.seal(conversation, author.secret, random(sealing.NONCE_BYTES))
-    return Send(
-        to=to,
-        message=f"Here is the key of an author's documents ({keys.npub(author.pubkey)}). Whoever uses it can edit them.",
-        object_id=GRANT_OBJECT.hex(),
-        meta={GRANT_META: {"author": author.pubkey, "sealed": sealed}},
+    asked = prepare(
+        Send(
+            to=to,
+            message=f"Here is the key of an author's documents ({keys.npub(author.pubkey)}). Whoever uses it can edit them.",
+            client_message_id=client_message_id,
+            object_id=GRANT_OBJECT.hex(),
+            meta={GRANT_META: {"author": author.pubkey}},
+        )
     )
+    # Not before the fingerprint is taken: a repetition seals anew, and is the same request all the same.
+    sealed = sealing.seal(sealing.conversation_key(secret, pubkey), author.secret, random(sealing.NONCE_BYTES))
+    meta = payload.canonical_meta({GRANT_META: {"author": author.pubkey, "sealed": sealed}})
+    return msgspec.structs.replace(asked, content=msgspec.structs.replace(asked.content, meta=meta))
 
 
 def _open(grant: Grant, secrets: Sequence[bytes]) -> bytes:

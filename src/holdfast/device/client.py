@@ -58,6 +58,7 @@ PAGE_ROWS = 50
 # The stream cannot go on from the cursor: the home was restored, or its history was pruned.
 _START_OVER = frozenset({Refusal.OTHER_LOG, Refusal.CURSOR_AHEAD, Refusal.RANGE_PRUNED})
 
+T = TypeVar("T")
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
 
 
@@ -121,18 +122,13 @@ class Client:
             "expires_at": expires_at,
             "not_before": not_before,
         }
-        name = client_message_id or ulid.mint(wall_clock(), os.urandom(ulid.RANDOM_BYTES))
         request = {
             "to": to,
             "message": message,
             "priority": priority,
-            "client_message_id": name,
             **{name: value for name, value in optional.items() if value is not None},
         }
-        try:
-            return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
-        except DaemonLost as lost:  # it may have been accepted; the same id gets the same answer
-            return self._send_again(request, name, lost)
+        return self._send_once("/v1/send", SendAnswer, request, client_message_id)
 
     def inbox(
         self,
@@ -325,14 +321,23 @@ class Client:
     def is_stopped(self) -> bool:
         return self._stopped
 
-    def _send_again(self, request: Mapping[str, Any], name: str, lost: DaemonLost) -> SendAnswer:
+    def _send_once(self, path: str, answer: type[T], request: Mapping[str, Any], client_message_id: str | None) -> T:
+        """The answer to a request that sends something, under an id: a repetition of it sends nothing more."""
+        name = client_message_id or ulid.mint(wall_clock(), os.urandom(ulid.RANDOM_BYTES))
+        named = {**request, "client_message_id": name}
+        try:
+            return self._link.ask("POST", path, answer, body=named)
+        except DaemonLost as lost:  # it may have been accepted; the same id gets the same answer
+            return self._send_again(path, answer, named, lost)
+
+    def _send_again(self, path: str, answer: type[T], request: Mapping[str, Any], lost: DaemonLost) -> T:
         """Repeat a send that the daemon may have taken, until it answers; only a permanent refusal proves that it was not."""
         problem: Exception = lost
         give_up_at = time.monotonic() + SEND_PATIENCE_S
         for wait_s in SEND_WAITS_S:
             time.sleep(wait_s)
             try:
-                return self._link.ask("POST", "/v1/send", SendAnswer, body=request)
+                return self._link.ask("POST", path, answer, body=request)
             except (NoDaemon, DaemonLost) as fault:
                 problem = fault
             except RequestRefused as refused:
@@ -341,7 +346,7 @@ class Client:
                 problem = refused
             if time.monotonic() > give_up_at:
                 break
-        raise SendUnanswered(str(self._link.socket), name) from problem
+        raise SendUnanswered(str(self._link.socket), request["client_message_id"]) from problem
 
     def _member(self, who: str) -> str:
         """The id of the member that the daemon knows by a name, an id or a key."""

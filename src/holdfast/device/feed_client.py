@@ -40,9 +40,9 @@ class FeedClient(Client):
         asked = {} if member is None else {"from": member}
         return self._link.ask("POST", "/v1/feed/init", AuthorView, body=asked)
 
-    def share(self, member: str) -> Shared:
-        """Share the author's key with a member's home."""
-        return self._link.ask("POST", "/v1/feed/share", Shared, body={"member": member})
+    def share(self, member: str, *, client_message_id: str | None = None) -> Shared:
+        """Share the author's key with a member's home: on disk when this returns."""
+        return self._send_once("/v1/feed/share", Shared, {"member": member}, client_message_id)
 
     def add_relay(self, relay: str) -> Added:
         """Keep the documents at one more relay."""

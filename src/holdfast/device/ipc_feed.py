@@ -30,10 +30,11 @@ class Init(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     member: str | None = msgspec.field(name="from", default=None)
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Share(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """Share this home's author with a member's home."""
 
     member: str
+    client_message_id: str | None = None
 
 
 class Put(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -144,7 +145,13 @@ class FeedHandlers:
         return [
             _get(_PATH, self.get_feed, "How it stands with the documents.", Feed),
             _post(f"{_PATH}/init", self.post_init, "Have an author here.", Init, AuthorView),
-            _post(f"{_PATH}/share", self.post_share, "Share the author with a member's home.", Share, Shared),
+            _post(
+                f"{_PATH}/share",
+                self.post_share,
+                "Share the author with a member's home; the id may come as Idempotency-Key, too.",
+                Share,
+                Shared,
+            ),
             _post(f"{_PATH}/relays", self.post_relay, "Keep the documents at one more relay.", AddRelay, Added),
             _get(f"{_PATH}/documents", self.get_documents, "Documents by name.", Page, _LIST),
             _post(f"{_PATH}/put", self.post_put, "Make or change a document.", Put, Document),
@@ -189,17 +196,18 @@ class FeedHandlers:
 
     async def post_share(self, request: Request) -> Reply:
         daemon, device = self._daemon, self._daemon.device
-        member = self._member(_read(request.body, Share).member)
-        self._check_room()
+        asked = _read(request.body, Share)
+        chosen = send.chosen_id(request.headers.get("idempotency-key"), asked.client_message_id)
+        member = self._member(asked.member)
         if member == daemon.facts.member:
             raise Refused(Refusal.MALFORMED, "that is this home itself; share with another one")
         pubkey = daemon.directory.sealing_key_of(member)
         if pubkey is None:
             raise Refused(Refusal.DESTINATION_UNKNOWN, f"no key of member {member} is known here")
         author = daemon.look(authors.need)
-        asked = send.prepare(authors.grant(author, device.secret, member, pubkey, device.random))
+        grant = authors.grant(author, device.secret, member, pubkey, device.random, chosen)
         answer = await daemon.do(
-            lambda tx: send.accept(tx, daemon.facts, daemon.directory, device.clock(), device.random, asked)
+            send.Taking(daemon.facts, daemon.directory, device.clock, device.random, grant, daemon.room.for_send())
         )
         if answer.refusal is not None:
             raise Refused(answer.refusal, str(answer.body.get("detail", "")))
