@@ -11,10 +11,11 @@ import apsw
 import pytest
 
 from holdfast.store.sqlite import SqliteEngine
+from tests.world import founding
 from tests.world.faults import FAULTS
 from tests.world.machine import Machine
 from tests.world.mutants import MUTANTS, SEEDS_MAX, prepare
-from tests.world.oracle import RULES
+from tests.world.oracle import RULES, judge
 from tests.world.places import choose
 from tests.world.world import World
 
@@ -23,6 +24,7 @@ SECONDS = 180
 FAULTS_PER_HOUR_MIN = 20
 MUTANTS_MIN = 15
 SEVERAL = 1  # a seed with three relays
+ALONE = 2  # one with one relay
 
 pytestmark = pytest.mark.timeout(900)  # worlds take a minute and a half beside other work, and a slow machine longer
 
@@ -62,6 +64,22 @@ def test_some_worlds_have_one_relay_and_some_have_several() -> None:
     assert {1, 2, 3} == set(counts)
     assert counts[SEVERAL] == 3
     assert all(choose(seed).followed("ada")[1:] == (("south",) if counts[seed] > 1 else ()) for seed in range(20))
+
+
+def test_everything_that_was_asked_for_while_a_world_began_may_be_said_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = founding.begin
+
+    async def begin_and_repeat(world: World) -> None:
+        await begin(world)
+        for connection in list(world.internet.past):
+            world.internet.repeat(connection)
+
+    monkeypatch.setattr(founding, "begin", begin_and_repeat)
+    world = World(ALONE, tmp_path, seconds=1)
+    world.run()
+    assert judge(world) == []
 
 
 def test_a_relay_whose_disk_is_full_when_it_starts_leaves_no_database_open(
