@@ -225,21 +225,24 @@ def _arrived_twice(found: Evidence, journal: Journal) -> Iterator[str]:
         for one in home.inbox:
             if one.body is not None:
                 texts[one.sender, one.body].append(one)
-        for (sender, _), arrivals in texts.items():
-            excused = _retired(found, found.home_of(sender), [one.client_message_id for one in arrivals], journal)
+        for (sender, text), arrivals in texts.items():
+            names = [one.client_message_id for one in arrivals]
+            excused = _retired(found, found.home_of(sender), text, names, journal)
             counted = [one for one in arrivals if one.client_message_id not in excused]
             if len(counted) > 1:
                 places = " and ".join(f"as arrival {one.arrival} ({one.client_message_id})" for one in counted)
                 yield f"{home.name} has a message of {_name(found, sender)} {places}"
 
 
-def _retired(found: Evidence, home: HomeFile | None, names: list[str], journal: Journal) -> set[str]:
-    """Which of the ids of one text a late packet may have brought behind its operator's back."""
+def _retired(found: Evidence, home: HomeFile | None, text: str, names: list[str], journal: Journal) -> set[str]:
+    """Which of the ids under which one text arrived a late packet may have brought behind its operator's back."""
     if home is None:
         return set(names)
     asks = [ask for (name, _), asks in journal.requeued.items() if name == home.name for ask in asks]
-    if _is_restored(home.name, journal) and any(ask.client_message_id in names for ask in asks):
-        return set(names)  # it may have forgotten that another row had taken this one's place
+    if _is_restored(home.name, journal):
+        first = {one.client_message_id for one in journal.asked.values() if (one.home, one.body) == (home.name, text)}
+        if any(ask.client_message_id in {*names, *first} for ask in asks):
+            return set(names)  # it may have forgotten that another row had taken the place of the first
     rows = [home.by_id[name] for name in names if name in home.by_id]
     return {row.client_message_id for row in rows if _may_come_late(found, home, row, journal)}
 

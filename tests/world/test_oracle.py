@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 
 from holdfast.protocol.history import Entry, Kind
-from tests.world.evidence import Evidence, HomeFile, Operation, RelayFile
+from tests.world.evidence import Arrived, Evidence, HomeFile, Operation, RelayFile
 from tests.world.journal import Asked, Journal, Requeued, Restored
 from tests.world.oracle import RULES
 
 RULE = {rule.name: rule.broken for rule in RULES}
 IN_ORDER = RULE["messages to one destination are accepted in sequence order"]
 NO_CONFLICT = RULE["the same request is never a conflict"]
+ONCE = RULE["a message arrives once"]
 
 BEFORE, AFTER = b"\x01" * 16, b"\x02" * 16  # epochs of bo, before and after it went back
 WENT_BACK = Restored("bo", made_at=300, at=600)
@@ -35,8 +36,28 @@ def _accepted(seq: int, sequence: int, epoch: bytes = BEFORE) -> Entry:
     )
 
 
-def _evidence(accepted: list[Entry]) -> Evidence:
-    """A relay with these entries, and bo, whose log says that all of its rows are done."""
+def _arrived(number: int, client_message_id: str) -> Arrived:
+    """A row of cy's inbox: what bo had asked for as bo-23."""
+    return Arrived(
+        arrival=number,
+        id=f"row-{number}",
+        sender="member-bo",
+        client_message_id=client_message_id,
+        event_id=client_message_id.encode(),
+        epoch=BEFORE,
+        sequence=number,
+        topic=None,
+        body="one",
+        status="stored",
+        replayed=False,
+        log_id=b"",
+        history_id=number,
+        is_applied=False,
+    )
+
+
+def _evidence(accepted: list[Entry], *arrived: Arrived) -> Evidence:
+    """A relay with these entries, bo, whose log says that all of its rows are done, and cy with an inbox."""
     operations = {
         entry.sequence or 0: Operation(
             sequence=entry.sequence or 0,
@@ -56,9 +77,10 @@ def _evidence(accepted: list[Entry]) -> Evidence:
         for entry in accepted
     }
     bo = HomeFile("bo", "member-bo", "", operations, set(), [], set(), set(), [], set(), [], [], [])
+    cy = HomeFile("cy", "member-cy", "", {}, set(), list(arrived), set(), set(), [], set(), [], [], [])
     entries = {entry.seq: entry for entry in accepted}
     relay = RelayFile("north", b"", entries, [], {"member-bo": "bo"}, {}, set(), [], b"")
-    return Evidence(relay, {"bo": bo}, [], {}, frozenset(), [])
+    return Evidence(relay, {"bo": bo, "cy": cy}, [], {}, frozenset(), [])
 
 
 def _findings(accepted: list[Entry], *requeued: Requeued, restored: tuple[Restored, ...] = (WENT_BACK,)) -> list[str]:
@@ -118,3 +140,25 @@ def test_a_repetition_may_be_refused_only_where_another_request_has_its_id_by_th
 ) -> None:
     journal = Journal(asked={("bo", "bo-23"): ASKED}, conflicts=[other], restored=list(restored))
     assert len(list(NO_CONFLICT(_evidence([_accepted(1, 23)]), journal))) == found
+
+
+@pytest.mark.parametrize(
+    ("retired", "restored", "is_excused"),
+    [
+        pytest.param("bo-23", (WENT_BACK,), True, id="its home forgot that its first id was retired"),
+        pytest.param("second", (WENT_BACK,), True, id="or the one that took its place"),
+        pytest.param("bo-24", (WENT_BACK,), False, id="another message was retired"),
+        pytest.param(None, (WENT_BACK,), False, id="nothing was retired"),
+        pytest.param("bo-23", (), False, id="its home forgot nothing"),
+        pytest.param("bo-23", (replace(WENT_BACK, machine="cy"),), False, id="another home went back"),
+    ],
+)
+def test_a_text_may_arrive_twice_only_where_its_home_may_have_forgotten_that_it_was_sent_anew(
+    retired: str | None, restored: tuple[Restored, ...], is_excused: bool
+) -> None:
+    requeued = [] if retired is None else [replace(RETIRED, client_message_id=retired)]
+    asked = {("bo", name): Asked("bo", name, "cy", body, at=399) for name, body in (("bo-23", "one"), ("bo-24", "two"))}
+    journal = Journal(asked=asked, restored=list(restored), requeued={("bo", "row-23"): requeued})
+    found = list(ONCE(_evidence([], _arrived(1, "second"), _arrived(2, "third")), journal))
+    twice = "cy has a message of bo as arrival 1 (second) and as arrival 2 (third)"
+    assert found == ([] if is_excused else [twice])
