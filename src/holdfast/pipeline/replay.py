@@ -96,11 +96,7 @@ def _write(table: Table, inputs: Inputs, beside: Lake, number: int) -> None:
         inputs.passing[table.name] = staged
         return
     beside.commit(table, number, staged, touched=inputs.touched(table))
-    handle = beside.delta(table.name)
-    if handle is None:
-        raise RuntimeError(f"{table.name} was not committed")
-    inputs.versions[table.name] = handle.version()
-    inputs.added[table.name] = beside.batch_files(handle, number)
+    inputs.note(table, number)
 
 
 def made_of(tables: Mapping[str, Table], wanted: Collection[str]) -> list[str]:
