@@ -40,18 +40,18 @@ class Load:
     def __init__(self, pair: Pair) -> None:
         self.pair = pair
         self.worlds = [Friends(pair[0]) for _ in range(WRITERS)]
-        self.said: list[dict[str, int]] = [
-            {} for _ in range(WRITERS)
-        ]  # of each writer: event id and position, as answered
+        self.said: list[dict[str, int]] = [{} for _ in range(WRITERS)]  # of each writer: event id, position as answered
         self.followed: list[int] = []
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._write, args=(number,)) for number in range(WRITERS)]
         self._written = threading.Event()
+        self._follows = threading.Event()
         self._follower = threading.Thread(target=self._follow)
 
     def start(self) -> None:
         for thread in (*self._threads, self._follower):
             thread.start()
+        assert self._follows.wait(MORE_S)  # a server that is struck before has nobody who could find it again
 
     def stop(self) -> None:
         self._ended.set()
@@ -104,6 +104,7 @@ class Load:
         """Read on behind the last position that was seen, for as long as somebody writes and once more."""
         after, engine = 0, open_to_read(self.pair.url)
         with closing(engine):
+            self._follows.set()
             while True:
                 is_last = self._written.is_set()
                 try:
