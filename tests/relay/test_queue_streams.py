@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket as sockets
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +118,27 @@ def test_who_prefers_the_oldest_connection_turns_the_newer_one_away(tmp_path: Pa
             assert [older.message().id, older.hear()[2]] == [event.id, "LIVE"]
         with following(relay, friends.bob) as later:
             assert ids(later.until_live()) == [event.id]
+
+
+def _vanish(relay: RunningRelay, friends: Friends) -> None:
+    """Ask for a queue and a feed, and be gone before the answer, without a word."""
+    with connected(relay, friends.bob) as client:
+        followed = {"mode": "tail", "kinds": [40_000], "authors": [friends.bob.key], "live": True}
+        client.say("QUEUE", "q", {"mesh": friends.mesh})
+        client.say("CHANGES", "c", followed)
+        client.socket.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
+        client.socket.socket.shutdown(sockets.SHUT_RDWR)
+
+
+def test_who_vanishes_before_the_answer_takes_up_no_place(tmp_path: Path) -> None:
+    with running(tmp_path / "relay", NO_POLL + 'second_connection = "prefer_oldest"\n') as relay:
+        friends = Friends(relay)
+        for _ in range(20):
+            _vanish(relay, friends)
+        eventually(lambda: relay.metric("holdfast_websockets") == 0)
+        assert relay.metric("holdfast_queue_streams") == relay.metric("holdfast_feed_subscriptions") == 0
+        with following(relay, friends.bob) as client:
+            client.live()
 
 
 def test_where_both_connections_may_stay_each_sees_all_and_the_first_acknowledgement_closes(tmp_path: Path) -> None:

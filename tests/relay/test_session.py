@@ -19,13 +19,14 @@ from holdfast.relay.offer import Lane, read
 from holdfast.relay.reading import Reading
 from holdfast.relay.relay import Relay
 from holdfast.relay.session import HELD_LANES_MAX, POLICY, Session
-from holdfast.relay.settings import Settings
+from holdfast.relay.settings import FeedSettings, Settings
 from holdfast.relay.stream import Say, Streams
 from holdfast.wire.budget import Budget
 from tests.people import Person, raw
 from tests.relay.place import Place
 
 IN_FLIGHT = 8
+TAIL = {"mode": "tail", "kinds": [40_000], "authors": ["0" * 64], "live": True}
 
 
 class Peer:
@@ -92,6 +93,12 @@ def numbers(peer: Peer) -> list[int]:
 def relay() -> Relay:
     """One that nobody reads from in these tests."""
     return Place(Path(tempfile.mkdtemp()) / "relay.db", Settings()).relay
+
+
+@cache
+def open_feed() -> Relay:
+    """One whose feed is open to everybody."""
+    return Place(Path(tempfile.mkdtemp()) / "relay.db", Settings(feed=FeedSettings(open=True))).relay
 
 
 def reading(say: Say, close: Callable[[Refusal], Awaitable[None]]) -> Reading:
@@ -211,6 +218,27 @@ def test_one_who_is_gone_leaves_nothing_behind() -> None:
         desk.open.set()
         await serving
         assert (peer.heard, peer.frames.taken) == ([], 0)
+
+    run(test())
+
+
+def test_what_one_who_left_still_asked_for_opens_nothing() -> None:
+    async def test() -> None:
+        peer, desk = Peer(), Desk()
+        desk.open.clear()
+        peer.say(event(0), json.dumps(["CHANGES", "c", TAIL]), json.dumps(["REQ", "r", {"authors": TAIL["authors"]}]))
+        peer.leave()
+        feeds = Feeds(open_feed())
+
+        def to_feeds(say: Say, close: Callable[[Refusal], Awaitable[None]]) -> Reading:
+            return Reading(open_feed(), Streams(open_feed()), feeds, {"ws://relay"}, "a challenge", say, close)
+
+        served = Session(desk.publish, peer.send, peer.frames, IN_FLIGHT, peer.notices.append, to_feeds)
+        serving = asyncio.create_task(served.run(peer.receive))
+        await settle()
+        desk.open.set()
+        await serving  # a subscription that nobody ends would go on for ever
+        assert (numbers(peer), feeds.open) == ([0], 0)
 
     run(test())
 

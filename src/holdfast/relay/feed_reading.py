@@ -56,9 +56,11 @@ class FeedReading:
         self._run = run
         self._pubkeys = pubkeys  # the keys that the connection has authenticated with, in order
         self._open: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._is_ended = False
 
     def end(self) -> None:
-        """End all subscriptions of this connection."""
+        """End all subscriptions of this connection, and begin no other."""
+        self._is_ended = True
         for sub in list(self._open):
             self.stop(sub)
 
@@ -93,6 +95,8 @@ class FeedReading:
             await self._say(closed(frame.sub, refused))
 
     def _begin(self, subscription: Subscription, refusal: Callable[[str, Refused], tuple[str, ...]]) -> None:
+        if self._is_ended:
+            return
         most = self._relay.settings.feed.subscriptions_max
         if len(self._open) >= most:
             raise Refused(Refusal.TOO_MANY_SUBSCRIPTIONS, f"a connection may have {most} subscriptions")

@@ -95,6 +95,7 @@ class Reading:
         self._pubkeys: dict[str, None] = {}  # the keys that the client has authenticated with, in order
         self._open: dict[str, _Open] = {}  # by mesh
         self._tasks: asyncio.TaskGroup | None = None
+        self._is_ended = False
         self._feed = FeedReading(relay, feeds, say, self._run, self._pubkeys.keys())
 
     async def begin(self, tasks: asyncio.TaskGroup) -> None:
@@ -103,7 +104,11 @@ class Reading:
         await self._say(("AUTH", self._challenge))
 
     def end(self) -> None:
-        """End the reading side: unacknowledged rows stay in their queues; acknowledgements that were sent still count."""
+        """End the reading side: unacknowledged rows stay in their queues; acknowledgements that were sent still count.
+
+        A QUEUE, CHANGES or REQ that was read and not answered yet opens nothing any more: nobody would end what it opened.
+        """
+        self._is_ended = True
         for opened in self._open.values():
             self._halt(opened)
         self._feed.end()
@@ -170,6 +175,8 @@ class Reading:
             await self._close(Refusal.REPLACED_BY_NEWER_CONNECTION)
             return
         number = await self._streams.take(asked.mesh, standing.member, self._number)
+        if self._is_ended:
+            return
         self._stop(asked.mesh)
         self._stop_sub(sub)
         if len(self._open) >= STREAMS_MAX:

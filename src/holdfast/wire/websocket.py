@@ -81,7 +81,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     async def send(self, message: ASGISendEvent) -> None:
         if not self.writable.is_set():
             await self.writable.wait()
-        if self.close_sent:  # another task of the application, or the server, has ended the connection
+        if self.close_sent or self.disconnected:  # the server, another task of the application, or the peer ended it
             raise ClientDisconnected
         text = message.get("text") if message["type"] == "websocket.send" else None
         if isinstance(text, str) and self.handshake_complete and self.conn.state is State.OPEN:
