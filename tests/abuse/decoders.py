@@ -23,7 +23,7 @@ from holdfast.device.home import Home
 from holdfast.export import exchange, exporter
 from holdfast.hook import agent_settings, json_text, plain_json, receiver, spool
 from holdfast.pipeline import pages
-from holdfast.protocol import event, feed_filter, http_auth, keys, payload, sealing, transcript, ulid
+from holdfast.protocol import event, feed_filter, http_auth, keys, payload, sealing, transcript
 from holdfast.protocol.refusal import Refused
 from holdfast.relay import offer, session, token
 from holdfast.relay import settings as relay_settings
@@ -263,7 +263,6 @@ DECODERS: Mapping[str, Decoder] = {
     "invitation": Decoder(_text(invitation.read), [INVITATION.encode()], (invitation.InvalidInvitation,)),
     "npub": Decoder(_text(keys.read_npub), [keys.npub(ann.key).encode()]),
     "nsec": Decoder(_text(keys.read_nsec), [keys.nsec(ann.secret).encode()]),
-    "ulid": Decoder(_text(ulid.parse), [b"01M7G5C0SH10F15EK0C5CT30PA"], (Refused, ValueError)),
     "address of a relay": Decoder(
         _text(client.relay_url), [b"http://127.0.0.1:7447", b"https://[::1]/x"], (client.InvalidUrl,)
     ),

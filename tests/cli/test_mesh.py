@@ -14,13 +14,14 @@ from threading import Thread
 
 import msgspec
 import pytest
+from ulid import ULID
 
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.cli.session import failures
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
 from holdfast.device.invitation import Invitation, read, write
-from holdfast.protocol import keys, sealing, ulid
+from holdfast.protocol import keys, sealing
 from holdfast.protocol.action import Role
 from holdfast.protocol.refusal import Refused
 from holdfast.relay.database import open_to_read
@@ -72,8 +73,8 @@ def test_a_mesh_is_made_and_others_are_let_in(person: Callable[[str], Person], r
     alice, bob = person("alice"), person("bob")
     made = alice.json("mesh", "create", "Küche", "--relay", relay.url + "/", "--as", "Alice")
     assert (made["name"], made["relay"], made["member_name"]) == ("Küche", relay.url, "Alice")
-    assert ulid.is_ulid(made["mesh"])
-    assert ulid.is_ulid(made["member"])
+    assert str(ULID.from_str(made["mesh"])) == made["mesh"]
+    assert str(ULID.from_str(made["member"])) == made["member"]
     text = alice.says("mesh", "invite", "--role", "admin").strip()
     invitation = read(text)
     assert (invitation.relay, invitation.mesh, invitation.mesh_name) == (relay.url, made["mesh"], "Küche")

@@ -13,7 +13,6 @@ from holdfast.protocol.outbox import (
     Signal,
     Status,
     counts,
-    needs_word,
     word_at_hand,
 )
 from holdfast.protocol.refusal import Refusal
@@ -135,14 +134,14 @@ def test_force_helps_only_where_the_relay_could_not_be_asked() -> None:
 
 
 def test_the_relay_is_asked_about_a_waiting_or_dead_row_that_was_offered_and_about_no_other() -> None:
-    asked = {(status, attempts) for status in Status for attempts in (0, 1, 7) if needs_word(status, attempts)}
+    rows = [(status, attempts) for status in Status for attempts in (0, 1, 7)]
+    asked = {(status, attempts) for status, attempts in rows if word_at_hand(status, attempts, False) is None}
     assert asked == {(status, attempts) for status in (Status.PENDING, Status.DEAD) for attempts in (1, 7)}
 
 
 @pytest.mark.parametrize("attempts", [0, 1, 7])
 @pytest.mark.parametrize("status", Status)
 def test_a_row_that_carries_the_relays_id_is_not_requeued_and_nobody_is_asked(status: Status, attempts: int) -> None:
-    assert not needs_word(status, attempts, has_relay_id=True)
     word = word_at_hand(status, attempts, has_relay_id=True)
     assert word is not None
     assert REQUEUES[status, word].signal is not Signal.REQUEUED

@@ -218,11 +218,6 @@ def _settle(transaction: Transaction, now: int, random: Random, operation: Opera
     return _put_back(transaction, now, operation, reaction.signal, said.says, said.detail, wait)
 
 
-def restart(transaction: Transaction, now: int, operation: Operation) -> Operation:
-    """Take back an operation that a dead process had claimed; it may have been sent, so its bytes stay the same."""
-    return restart_all(transaction, now, [operation])[0]
-
-
 def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]) -> list[Operation]:
     """Take back operations that a dead process had claimed."""
     detail = "the process that sent it ended before the answer"

@@ -158,8 +158,3 @@ def word_at_hand(status: Status, attempts: int, has_relay_id: bool) -> RelayWord
     if has_relay_id:
         return RelayWord.COMMITTED
     return RelayWord.NOT_ASKED if attempts == 0 else None
-
-
-def needs_word(status: Status, attempts: int, has_relay_id: bool = False) -> bool:
-    """Whether a requeue must ask the relay first."""
-    return word_at_hand(status, attempts, has_relay_id) is None
