@@ -24,14 +24,19 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from holdfast.cli import agents
+from holdfast.device import arrivals
+from holdfast.device.arrivals import Stored
 from holdfast.hook import agent_sessions, database, doctor
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.hook.receiver import Call, receive
 from holdfast.hook.webhook import signature
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing
+from holdfast.protocol.payload import Payload
 from holdfast.store.world import wall_clock
+from tests import people
 from tests.cli.person import Person, founder, member_of
+from tests.device.house import new_house
 from tests.hook import receivers
 from tests.hook.recorded import CODEX_SESSION, SESSIONS
 from tests.relay.running import RunningRelay
@@ -320,6 +325,40 @@ def test_whoever_watches_goes_on_when_the_database_was_locked_for_long(tmp_path:
     *before, last = (one["text"] for one in lines(tmp_path / "seen"))
     assert (set(before), last) == ({"at first"}, "still here")
     assert (tmp_path / "errors").read_text() == ""
+
+
+def test_what_is_told_in_a_topic_is_seen_as_often_as_it_came_and_when_it_can_be_read(tmp_path: Path) -> None:
+    """Whoever takes the id of another's report hides nothing by that."""
+    with new_house(tmp_path / "home") as house:
+        ben = Person(tmp_path / "home")
+
+        def body(text: str, name: str) -> bytes:
+            report = {"id": name, "kind": "prompt", "agent": "claude", "session_id": "s", "at": 1, "text": text}
+            return json.dumps(report).encode()
+
+        def arrive(sender: people.Person, text: str, name: str = "one", *, is_readable: bool = True) -> Stored:
+            content = body(text, name)
+            event = sender.post("news", content)
+            return house.store(house.arrival(event, body=content if is_readable else None))[0]
+
+        sealed = arrive(house.bob, "sealed", is_readable=False)
+        arrive(house.bob, "first")
+        command = ben.command("agents", "watch", "--topic", "news", "--since", "-1h", "--json")
+        watching = subprocess.Popen(command, env=ben.environment, stdout=subprocess.PIPE, text=True)
+        assert watching.stdout is not None
+        try:
+            seen = [json.loads(watching.stdout.readline())["text"]]
+            arrive(house.carol, "under the same id")
+            opened = [(str(sealed.id), Payload(body=body("sealed", "two")))]
+            house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, opened))
+            arrive(house.bob, "last", "three")
+            while seen[-1] != "last":
+                seen.append(json.loads(watching.stdout.readline())["text"])
+        finally:
+            watching.kill()
+            watching.wait()
+            watching.stdout.close()
+    assert seen == ["first", "under the same id", "sealed", "last"]
 
 
 def _made(directory: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.inbox import Following
+from holdfast.cli.following import Following
 from holdfast.device import arrivals
 from holdfast.device.arrivals import Stored
 from holdfast.device.client import Client
@@ -263,21 +263,17 @@ def test_what_is_followed_is_shown_again_when_it_can_be_read(tmp_path: Path) -> 
                 assert after_one()[2] == body, "what came before was not asked for"
 
 
-def test_what_was_opened_before_it_was_printed_is_shown_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_was_opened_before_it_was_printed_is_shown_once(tmp_path: Path) -> None:
     with new_house(tmp_path / "home") as house, house.client() as client:
-        filters = {"since": None, "topic": None, "sender": None, "unapplied": False, "parked": False}
-        following = Following(client, 0, filters, as_json=True)
+        following = Following(client, {"since": None})
         seq = client.health().seq
         (stored,) = house.store(house.arrival(house.bob.message(house.me, b"x"), body=None))
         opened = [(str(stored.id), Payload(body=b"x"))]
         house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, opened))
-        following.print_new()
+        shown = [*following.new()]
         said = client.events(after=seq, kinds=("opened",))
-        following.print_opened(next(event.data for event in said if event.kind == "opened"))
-    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
-    assert [message["body"] for message in shown] == ["x"]
+        shown += following.opened(next(event.data for event in said if event.kind == "opened"))
+    assert [message.body for message in shown] == ["x"]
 
 
 @contextmanager

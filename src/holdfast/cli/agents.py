@@ -1,10 +1,9 @@
 """`holdfast agents`: what coding agents are doing, here or, through a topic of the mesh, on other machines."""
 
-import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +13,7 @@ import typer
 
 from holdfast.cli import asking
 from holdfast.cli.daemon import AtHome, find_home
+from holdfast.cli.following import Following
 from holdfast.cli.output import (
     AsJson,
     ExitCode,
@@ -38,7 +38,6 @@ from holdfast.store import faults
 from holdfast.store.world import wall_clock
 
 if TYPE_CHECKING:
-    from holdfast.device.client import Client
     from holdfast.device.ipc_documents import Message
 
 SESSIONS_MAX = 500
@@ -167,8 +166,10 @@ def watch(
         return
     started_at = wall_clock() if since is None else asking.read_past(since, "--since")
     with asking.daemon(home) as client:
-        for event, sender in _told_in(client, topic, started_at):
-            _print_event(event, as_json=as_json, sender=sender)
+        for message in Following(client, {"topic": topic, "since": started_at}).messages():
+            event = _event_in(message)
+            if event is not None:
+                _print_event(event, as_json=as_json, sender=message.sender_name)
 
 
 def _watch_here(home: Home, *, as_json: bool) -> None:
@@ -189,33 +190,6 @@ def _watch_here(home: Home, *, as_json: bool) -> None:
             time.sleep(WATCH_POLL_S)
     finally:
         engine.close()
-
-
-def _told_in(client: "Client", topic: str, since: int) -> Iterator[tuple[AgentEvent, str]]:
-    """The reports in a topic since a time, and those that come, each once and with its sender."""
-    cursor = client.health().cursor  # before the first look, so that nothing falls between it and the stream
-    seen: set[str] = set()
-    after = 0
-    for change in itertools.chain([None], client.events(after=cursor, kinds=("stored", "opened"))):
-        if change is not None and change.seq is None:
-            continue
-        if change is not None and change.kind == "opened":
-            after = 0  # something that came before can be read only now
-        for message in _pages(client, topic, since, after):
-            after = max(after, message.arrival)
-            event = _event_in(message)
-            if event is not None and event.id not in seen:
-                seen.add(event.id)
-                yield event, message.sender_name
-
-
-def _pages(client: "Client", topic: str, since: int, after: int) -> Iterator["Message"]:
-    while True:
-        page = client.inbox(after=after, limit=PAGE_ROWS, topic=topic, since=since)
-        yield from page.messages
-        if page.next_after is None:
-            return
-        after = page.next_after
 
 
 def _event_in(message: "Message") -> AgentEvent | None:

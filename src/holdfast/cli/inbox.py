@@ -8,11 +8,10 @@ import msgspec
 import typer
 
 from holdfast.cli import asking
+from holdfast.cli.following import Following
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, print_table, show_time
-from holdfast.store.world import wall_clock
 
 if TYPE_CHECKING:
-    from holdfast.device.client import Client
     from holdfast.device.ipc_documents import InboxPage, Message
 
 PREVIEW_CHARACTERS = 60
@@ -50,7 +49,8 @@ def inbox(
             "parked": parked,
         }
         if follow:
-            _follow(client, after, filters, as_json)
+            for message in Following(client, filters, after).messages():
+                _print_followed(message, as_json)
         else:
             _print_page(client.inbox(after=after, limit=limit, **filters), as_json)
 
@@ -78,60 +78,12 @@ def mentions(after: After = 0, limit: Limit = 50, as_json: AsJson = False) -> No
         _print_page(client.mentions(after=after, limit=limit), as_json)
 
 
-def _follow(client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
-    """Everything after the given number, or from now on; until interrupted."""
-    cursor = client.health().cursor  # before the first look, so that nothing falls between it and the stream
-    following = Following(client, after, filters, as_json)
-    following.print_new()
-    for event in client.events(after=cursor, kinds=("stored", "opened")):
-        if event.kind == "opened":
-            following.print_opened(event.data)
-        elif event.seq is not None:
-            following.print_new()
-
-
-class Following:
-    """Prints an inbox as it grows; a message that could not be opened is printed again when it can."""
-
-    def __init__(self, client: "Client", after: int, filters: dict[str, Any], as_json: bool) -> None:
-        self._client = client
-        self._filters = filters
-        self._as_json = as_json
-        self._first_after = self._after = after
-        self._since = filters["since"]
-        if not after and self._since is None:
-            self._since = wall_clock()
-        self._read: set[int] = set()  # what was opened before it was printed; its event is yet to come
-
-    def print_new(self) -> None:
-        """Print the messages that have arrived."""
-        while True:
-            page = self._client.inbox(after=self._after, limit=500, **{**self._filters, "since": self._since})
-            for message in page.messages:
-                self._after = message.arrival
-                if message.opened_at is not None:
-                    self._read.add(message.arrival)
-                self._print(message)
-            if page.next_after is None:
-                return
-
-    def print_opened(self, names: dict[str, Any]) -> None:
-        """Print a message that came before and can be read only now, unless it was not asked for."""
-        found = self._client.trace(names["client_message_id"])["received"]
-        for name in (one["id"] for one in found if one["broker_message_id"] == names["message_id"]):
-            arrival = self._client.message(name).arrival
-            page = self._client.inbox(after=max(arrival - 1, self._first_after), limit=1, **self._filters)
-            for message in page.messages:
-                if message.id == name and arrival not in self._read:
-                    self._print(message)
-            self._read.discard(arrival)
-
-    def _print(self, message: "Message") -> None:
-        if self._as_json:
-            print_json(msgspec.to_builtins(message))
-        else:
-            console().print("  ".join(_row(message)[1:]))
-        sys.stdout.flush()
+def _print_followed(message: "Message", as_json: bool) -> None:
+    if as_json:
+        print_json(msgspec.to_builtins(message))
+    else:
+        console().print("  ".join(_row(message)[1:]))
+    sys.stdout.flush()
 
 
 def _print_page(page: "InboxPage", as_json: bool) -> None:
