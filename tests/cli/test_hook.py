@@ -16,11 +16,12 @@ import pytest
 from holdfast.cli import hook
 from holdfast.cli.check import inspect
 from holdfast.device import database
+from holdfast.hook import agent_sessions, doctor, owner, spool
 from holdfast.hook import database as hooks
-from holdfast.hook import doctor, owner, spool
+from holdfast.hook.layout import DATABASE_NAME
 from holdfast.protocol.history import Kind
 from holdfast.protocol.hook_entry import HookDetail
-from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.schedule import DAY, HOUR, SECOND
 from holdfast.store import history
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person
@@ -204,6 +205,25 @@ def test_the_doctor_names_what_it_does_not_know_and_what_was_given_up(person: Ag
     assert any("an event BrandNewEvent that we do not know" in problem for problem in told["problems"])
     assert any("was dropped once," in problem for problem in told["problems"])
     assert any("1 event names no session" in problem for problem in told["problems"])
+
+
+def test_an_adapter_that_went_without_something_is_named_for_as_long_as_it_is_news(person: AgentUser) -> None:
+    person.home.mkdir(0o700)
+    engine = hooks.opened(person.home / DATABASE_NAME, wall_clock)
+    with engine.write() as transaction:
+        for name, ago in (("log", 8 * DAY), ("topic:@agents", HOUR), ("webhook:office", None)):
+            agent_sessions.follow(transaction, name)
+            if ago is not None:
+                at = wall_clock() - ago
+                agent_sessions.advance(transaction, name, 5, given_up=3, error="no \x1b[2Jroom", error_at=at)
+    engine.close()
+    said = person.says("hook", "status")
+    assert "! topic:@agents went without 3 reports, last " in said
+    assert said.count("went without") == 1
+    assert all(line.isprintable() for line in said.splitlines())
+    given_up = {one["name"]: one["given_up"] for one in person.json("agents", "adapters")}
+    assert given_up == {"log": 3, "topic:@agents": 3, "webhook:office": 0}
+    assert "topic:@agents went without 3 reports" in " ".join(person.run("doctor", code=4).stdout.split())
 
 
 def test_nothing_that_an_agent_calls_its_event_moves_the_cursor(person: AgentUser) -> None:

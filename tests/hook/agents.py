@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.hook import agent_sessions, transcripts
-from holdfast.hook.agent_sessions import AgentSession
+from holdfast.hook.agent_sessions import AgentSession, Report
 from holdfast.hook.event import HookEvent
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from tests.hook.office import Office
@@ -41,8 +41,8 @@ def session(office: Office, name: str = "s1", agent: str = "claude") -> AgentSes
 
 
 def told(office: Office) -> list[tuple[str, str]]:
-    events: list[tuple[int, AgentEvent]] = office.do(lambda tx: agent_sessions.told(tx, 0, 100_000))
-    return [(event.kind.value, event.text) for _, event in events]
+    reports: list[Report] = office.do(lambda tx: agent_sessions.told(tx, 0, 100_000))
+    return [(report.event.kind.value, report.event.text) for report in reports]
 
 
 def read(office: Office, reader: transcripts.Reader, name: str = "s1", agent: str = "claude") -> None:
@@ -50,12 +50,12 @@ def read(office: Office, reader: transcripts.Reader, name: str = "s1", agent: st
         pass
 
 
-def tell(office: Office, number: int, kind: AgentKind = AgentKind.TURN_COMPLETED, of: str = "s1") -> None:
-    """Have something told, without an agent."""
+def tell(office: Office, number: int, kind: AgentKind = AgentKind.TURN_COMPLETED, of: str = "s1", ago: int = 0) -> None:
+    """Have something told, without an agent; so long ago, in microseconds."""
     event = AgentEvent(
         id=f"{kind}-{of}-{number}", kind=kind, agent="claude", session_id=of, at=office.clock(), text=str(number)
     )
-    office.do(lambda tx: agent_sessions.tell(tx, event, office.clock()))
+    office.do(lambda tx: agent_sessions.tell(tx, event, office.clock() - ago))
 
 
 def line(text: str, **more: Any) -> bytes:

@@ -10,7 +10,7 @@ from holdfast.hook import agent_sessions
 from holdfast.hook.followers import Adapter, Follower, Undeliverable
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing, PacingMode
-from holdfast.protocol.schedule import DAY
+from holdfast.protocol.schedule import DAY, SECOND
 from tests.hook.agents import tell
 from tests.hook.office import Office, Scene
 
@@ -163,14 +163,59 @@ def test_one_that_is_stuck_holds_up_no_other(office: Office, play: Callable[[Sce
 def test_the_place_of_one_that_is_no_longer_named_is_kept_for_as_long_as_it_is_good_for_something(
     office: Office,
 ) -> None:
-    def names_after(*named: str, later: int = 0) -> list[str]:
-        office.do(lambda tx: agent_sessions.prune(tx, office.clock() + later))
-        office.do(lambda tx: agent_sessions.forget_followers(tx, named))
-        return [one["name"] for one in office.do(agent_sessions.followers)]
+    def forgotten(later: int = 0) -> dict[str, int]:
+        found: dict[str, int] = office.do(
+            lambda tx: agent_sessions.forget_followers(tx, {"mouth"}, office.clock() + later)
+        )
+        return found
 
     for name in ("ear", "mouth"):
         office.do(partial(agent_sessions.follow, name=name))
     for number in range(3):
         tell(office, number)
-    assert names_after("mouth") == ["ear", "mouth"]
-    assert names_after("mouth", later=8 * DAY) == ["mouth"]
+    assert forgotten() == {}
+    assert forgotten(later=8 * DAY) == {"ear": 3}
+    assert [one["name"] for one in office.do(agent_sessions.followers)] == ["mouth"]
+
+
+def test_what_an_adapter_never_had_is_kept_until_it_is_given_up_and_counted(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    """No report goes before every adapter has had it, or was said to go without it."""
+    ear = Ear(office)
+    ears = follower(office, ear)
+    for number in range(1_500):
+        tell(office, number, ago=8 * DAY)
+    for number in range(1_500, 1_503):
+        tell(office, number)
+    assert office.do(lambda tx: agent_sessions.prune(tx, office.clock())) == 0
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        await office.until(lambda: len(ear.heard) == 3)
+        following.cancel()
+
+    play(scene)
+    (seen,) = office.do(agent_sessions.followers)
+    assert (seen["delivered"], seen["given_up"], ears.counts["given_up"]) == (3, 1_500, 1_500)
+    assert (seen["last_error"], seen["given_up_at"]) == ("not delivered within 7 days", seen["last_error_at"])
+    assert sum(iter(lambda: office.do(lambda tx: agent_sessions.prune(tx, office.clock())), 0)) == 1_500
+
+
+def test_what_waits_in_memory_for_a_broken_adapter_is_given_up_in_time_too(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    ear = Ear(office)
+    ear.troubles = [OSError("broken")] * 5
+    ears = follower(office, ear)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        tell(office, 1, ago=7 * DAY - 10 * SECOND)  # too old after the fourth attempt
+        tell(office, 2)
+        await office.until(lambda: ear.heard == ["2"])
+        following.cancel()
+
+    play(scene)
+    assert [text for text, _ in ear.tried].count("1") == 4
+    assert (ears.counts["given_up"], ears.counts["delivered"]) == (1, 1)

@@ -5,6 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.hook.agent_sessions import Report
 from holdfast.hook.pacer import Pacer
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing, PacingMode
@@ -19,6 +20,10 @@ def final(number: int, session: str = "a") -> AgentEvent:
     return event(number, AgentKind.TURN_COMPLETED, session)
 
 
+def offer(pacer: Pacer, position: int, told: AgentEvent, now: int) -> None:
+    pacer.offer(Report(position, now, told), now)
+
+
 def test_a_tick_is_what_is_left_of_the_budget() -> None:
     assert Pacing().tick_s == 3.8  # 16 of 20 a minute, rounded up
     assert Pacing(per_minute=1).tick_s == 60.0
@@ -31,16 +36,16 @@ def taken(pacer: Pacer, now: int) -> list[str]:
     found = []
     while (item := pacer.next(now)[0]) is not None:
         pacer.settle(item, now)
-        found.append(item[1].id)
+        found.append(item.event.id)
     return found
 
 
 def test_of_a_burst_the_first_and_the_latest_are_told() -> None:
     pacer = Pacer(Pacing(), 0)
-    pacer.offer(1, event(1), 0)
+    offer(pacer, 1, event(1), 0)
     assert taken(pacer, 0) == ["1"]
     for number in range(2, 100):
-        pacer.offer(number, event(number), number)
+        offer(pacer, number, event(number), number)
     assert taken(pacer, 2 * SECOND) == []
     assert 0 < (pacer.next(2 * SECOND)[1] or 0) < 3.8
     assert taken(pacer, 4 * SECOND) == ["99"]
@@ -49,10 +54,10 @@ def test_of_a_burst_the_first_and_the_latest_are_told() -> None:
 
 def test_what_is_final_goes_first_in_order_and_ends_what_was_said_before() -> None:
     pacer = Pacer(Pacing(), 0)
-    pacer.offer(1, event(1, session="b"), 0)
-    pacer.offer(2, event(2), 0)
+    offer(pacer, 1, event(1, session="b"), 0)
+    offer(pacer, 2, event(2), 0)
     for number in (3, 4, 5):
-        pacer.offer(number, final(number), 0)
+        offer(pacer, number, final(number), 0)
     assert pacer.settled == 0
     assert taken(pacer, 0) == ["3", "4", "5", "1"]
     assert pacer.settled == 5
@@ -61,8 +66,8 @@ def test_what_is_final_goes_first_in_order_and_ends_what_was_said_before() -> No
 def test_nothing_is_settled_beyond_what_is_still_open() -> None:
     pacer = Pacer(Pacing(), 7)
     assert pacer.settled == 7
-    pacer.offer(8, final(8), 0)
-    pacer.offer(9, event(9, session="b"), 0)
+    offer(pacer, 8, final(8), 0)
+    offer(pacer, 9, event(9, session="b"), 0)
     assert pacer.settled == 7
     item, _ = pacer.next(0)
     assert item is not None
@@ -76,11 +81,11 @@ def test_sessions_take_turns() -> None:
     for now in range(0, 400 * SECOND, SECOND):
         for session in "abc":
             position += 1
-            pacer.offer(position, event(position, session=session), now)
+            offer(pacer, position, event(position, session=session), now)
         item, _ = pacer.next(now)
         if item is not None:
             pacer.settle(item, now)
-            told.append((now // SECOND, item[1].session_id))
+            told.append((now // SECOND, item.event.session_id))
     assert all(later - earlier >= 3.8 for (earlier, _), (later, _) in pairwise(told))
     counts = [sum(session == name for _, session in told) for name in "abc"]
     assert max(counts) - min(counts) <= 1
@@ -90,16 +95,26 @@ def test_sessions_take_turns() -> None:
 def test_strict_holds_back_what_is_final_too() -> None:
     pacer = Pacer(Pacing(mode=PacingMode.STRICT), 0)
     for number in (1, 2):
-        pacer.offer(number, final(number), 0)
+        offer(pacer, number, final(number), 0)
     assert taken(pacer, 0) == ["1"]
     assert taken(pacer, 3 * SECOND) == []
     assert taken(pacer, 4 * SECOND) == ["2"]
 
 
+def test_what_is_too_old_is_dropped_and_settled_wherever_it_waits() -> None:
+    pacer = Pacer(Pacing(), 0)
+    for position, (told_at, told) in enumerate([(5, event(1)), (20, final(2, "b")), (5, final(3, "b"))], start=1):
+        pacer.offer(Report(position, told_at, told), 20)
+    assert [report.position for report in pacer.drop(10)] == [1, 3]
+    assert (pacer.drop(10), pacer.settled, pacer.waiting, pacer.coalesced) == ([], 1, 1, 0)
+    assert taken(pacer, 20) == ["2"]
+    assert pacer.settled == 3
+
+
 def test_off_holds_back_nothing() -> None:
     pacer = Pacer(Pacing(mode=PacingMode.OFF), 0)
     for number in range(1, 50):
-        pacer.offer(number, event(number) if number % 3 else final(number), 0)
+        offer(pacer, number, event(number) if number % 3 else final(number), 0)
     assert taken(pacer, 0) == [str(number) for number in range(1, 50)]
 
 
@@ -116,12 +131,12 @@ def test_whatever_comes_every_final_is_told_in_order_and_each_session_ends_with_
     for position, (session, is_final, wait, takes) in enumerate(steps, start=1):
         now += wait
         offered.append(final(position, session) if is_final else event(position, session=session))
-        pacer.offer(position, offered[-1], now)
+        offer(pacer, position, offered[-1], now)
         for _ in range(takes):
             item, _ = pacer.next(now)
             if item is not None:
                 pacer.settle(item, now)
-                told.append(item[1])
+                told.append(item.event)
         open_positions = {one.at for one in offered} - {one.at for one in told}
         assert pacer.settled >= min(open_positions, default=position + 1) - 1
     while pacer.waiting:
@@ -129,7 +144,7 @@ def test_whatever_comes_every_final_is_told_in_order_and_each_session_ends_with_
         item, _ = pacer.next(now)
         if item is not None:
             pacer.settle(item, now)
-            told.append(item[1])
+            told.append(item.event)
     assert [one for one in told if one.is_final] == [one for one in offered if one.is_final]
     assert len(told) == len({one.id for one in told})
     assert pacer.settled == len(steps)

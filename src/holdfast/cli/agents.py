@@ -30,7 +30,7 @@ from holdfast.device import holder
 from holdfast.device.home import Home
 from holdfast.hook import agent_sessions, agent_settings, database, doctor
 from holdfast.hook.agent_service import adapter_names
-from holdfast.hook.agent_sessions import AgentSession
+from holdfast.hook.agent_sessions import AgentSession, Report
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.protocol.agent_event import AgentEvent
 from holdfast.protocol.schedule import DAY
@@ -181,12 +181,12 @@ def _watch_here(home: Home, *, as_json: bool) -> None:
         with engine.read() as transaction:
             position = agent_sessions.head(transaction)
         while True:
-            told: list[tuple[int, AgentEvent]] = []
+            told: list[Report] = []
             with suppress(faults.Busy), engine.read() as transaction:  # whoever has it lets go of it some day
                 told = agent_sessions.told(transaction, position, PAGE_ROWS)
-            for _, event in told:
-                _print_event(event, as_json=as_json)
-            position = told[-1][0] if told else position
+            for report in told:
+                _print_event(report.event, as_json=as_json)
+            position = told[-1].position if told else position
             time.sleep(WATCH_POLL_S)
     finally:
         engine.close()

@@ -16,7 +16,7 @@ from holdfast.cli.daemon import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, show_time
 from holdfast.device import holder
 from holdfast.device.home import Home
-from holdfast.hook import agents, doctor, entries, intake, outbox, settings
+from holdfast.hook import agent_sessions, agents, doctor, entries, intake, outbox, settings
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
 from holdfast.protocol import hook_event
@@ -190,6 +190,7 @@ def numbers_of(home: Home) -> dict[str, Any]:
         "dropped": [],
         "dead": [],
         "without_session": 0,
+        "undelivered": [],
     }
     known = intake.Place()
     if doctor.is_used(home.path):
@@ -205,7 +206,23 @@ def _counted(transaction: Transaction, stuck_before: int) -> dict[str, Any]:
         "dropped": outbox.dropped(transaction),
         "dead": outbox.dead(transaction, DEAD_SHOWN_MAX),
         "without_session": outbox.without_session(transaction),
+        "undelivered": _undelivered(transaction),
     }
+
+
+def _undelivered(transaction: Transaction) -> list[dict[str, Any]]:
+    """The adapters that lately went without a report."""
+    since = agent_sessions.outdated(wall_clock())
+    return [
+        {
+            "adapter": one["name"],
+            "count": one["given_up"],
+            "last_at": one["given_up_at"],
+            "last_error": one["last_error"],
+        }
+        for one in agent_sessions.followers(transaction)
+        if (one["given_up_at"] or 0) > since
+    ]
 
 
 def _stuck_before(home: Home) -> int:
@@ -230,6 +247,11 @@ def problems_of(told: dict[str, Any]) -> list[str]:
     if told["without_session"]:
         many = "events name" if told["without_session"] > 1 else "event names"
         problems.append(f"{told['without_session']} {many} no session: the agent may have changed its format")
+    problems += [
+        f"{plain(one['adapter'])} went without {one['count']} report{'s' if one['count'] > 1 else ''},"
+        f" last {show_time(one['last_at'])}: {plain(one['last_error'])}"
+        for one in told["undelivered"]
+    ]
     if told["spool_bytes"] and told["worker"]:
         problems.append(
             f"{told['spool_bytes']} bytes wait in the spool: they are on their way, or the hook database is locked"

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
+import structlog
+
 from holdfast.hook import agent_sessions, json_lines, programs, transcripts
 from holdfast.hook.agent_settings import AgentSettings
 from holdfast.hook.event import HookEvent
@@ -26,6 +28,8 @@ from holdfast.wire.network import Network
 LOG_NAME = "agents.jsonl"
 PRUNE_S = 3_600.0
 SESSIONS_READ_MAX = 200  # whose transcripts are looked at, the latest first
+
+_log = structlog.get_logger(__name__)
 
 Post = Callable[[str, AgentEvent], Awaitable[None]]
 """Sends to a topic of the mesh; it is in the outbox when this returns. The same event again is not sent again."""
@@ -135,11 +139,13 @@ class AgentService:
         self._told()
 
     async def _keep_house(self) -> None:
+        named = {follower.name for follower in self._followers}
         while True:
+            forget = partial(agent_sessions.forget_followers, named=named, now=self._clock())
+            for name, number in (await self._patience.do(forget)).items():
+                _log.warning("an adapter that is no longer named is forgotten", adapter=name, undelivered=number)
             while await self._patience.do(lambda tx: agent_sessions.prune(tx, self._clock())):
                 pass
-            named = adapter_names(self._home, self._settings)
-            await self._patience.do(partial(agent_sessions.forget_followers, named=named))
             await asyncio.sleep(PRUNE_S)
 
 

@@ -57,6 +57,14 @@ class AgentSession(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Report(msgspec.Struct, frozen=True):
+    """Something that was told, at its place among all that was."""
+
+    position: int
+    told_at: int
+    event: AgentEvent
+
+
 def find(transaction: Transaction, agent: str, session_id: str) -> AgentSession | None:
     found = transaction.rows(_SQL["find"], {"agent": agent, "session_id": session_id})
     return _session(found[0]) if found else None
@@ -119,15 +127,16 @@ def tell(transaction: Transaction, told: AgentEvent, now: int) -> None:
     )
 
 
-def told(transaction: Transaction, after: int, limit: int) -> list[tuple[int, AgentEvent]]:
+def told(transaction: Transaction, after: int, limit: int) -> list[Report]:
     """The reports after a position, in order."""
-    return [_told(*row) for row in transaction.rows(_SQL["told"], {"after": after, "limit": limit})]
+    found = transaction.rows(_SQL["told"], {"after": after, "limit": limit})
+    return [Report(position, told_at, _event(document)) for position, told_at, document in found]
 
 
 def told_of(transaction: Transaction, session: AgentSession, limit: int) -> list[AgentEvent]:
     """The latest reports of a session, in order."""
     names: dict[str, Value] = {"agent": session.agent, "session_id": session.session_id, "limit": limit}
-    return [event for _, event in reversed([_told(*row) for row in transaction.rows(_SQL["told_of"], names)])]
+    return [_event(document) for (document,) in reversed(transaction.rows(_SQL["told_of"], names))]
 
 
 def head(transaction: Transaction) -> int:
@@ -143,14 +152,20 @@ def follow(transaction: Transaction, name: str) -> int:
 
 def followers(transaction: Transaction) -> list[dict[str, Any]]:
     """All followers, with their positions and counts."""
-    names = ("name", "position", "delivered", "given_up", "last_error", "last_error_at")
+    names = ("name", "position", "delivered", "given_up", "given_up_at", "last_error", "last_error_at")
     return [dict(zip(names, row, strict=True)) for row in transaction.rows(_SQL["followers"])]
 
 
-def forget_followers(transaction: Transaction, named: Container[str]) -> int:
-    """Remove followers that no adapter uses and whose next reports are pruned; returns how many."""
+def outdated(now: int) -> int:
+    """The time before which a report is too old to be kept."""
+    return now - EVENT_RETENTION_DAYS * DAY
+
+
+def forget_followers(transaction: Transaction, named: Container[str], now: int) -> dict[str, int]:
+    """Remove followers that no adapter uses and whose next report is outdated; returns what each did not get."""
     gone = [one["name"] for one in followers(transaction) if one["name"] not in named]
-    return sum(transaction.run(_SQL["forget"], {"name": name}) for name in gone)
+    found = {name: transaction.rows(_SQL["forget"], {"name": name, "before": outdated(now)}) for name in gone}
+    return {name: rows[0][0] for name, rows in found.items() if rows}
 
 
 def advance(
@@ -178,8 +193,8 @@ def advance(
 
 
 def prune(transaction: Transaction, now: int) -> int:
-    """Remove old reports and sessions; returns how many rows, at most PRUNE_ROWS of each."""
-    events = {"before": now - EVENT_RETENTION_DAYS * DAY, "limit": PRUNE_ROWS}
+    """Remove old reports that no follower still has before it, and old sessions; returns how many rows, at most PRUNE_ROWS of each."""
+    events = {"before": outdated(now), "limit": PRUNE_ROWS}
     sessions = {"before": now - SESSION_RETENTION_DAYS * DAY, "limit": PRUNE_ROWS}
     return transaction.run(_SQL["prune_events"], events) + transaction.run(_SQL["prune_sessions"], sessions)
 
@@ -247,5 +262,5 @@ def _session(row: Any) -> AgentSession:
     return AgentSession(**found | {"state": SessionState(found["state"])})
 
 
-def _told(position: int, document: bytes) -> tuple[int, AgentEvent]:
-    return position, msgspec.json.decode(document, type=AgentEvent)
+def _event(document: bytes) -> AgentEvent:
+    return msgspec.json.decode(document, type=AgentEvent)

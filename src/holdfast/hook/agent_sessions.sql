@@ -41,11 +41,11 @@ VALUES (:id, :kind, :agent, :session_id, :at, :told_at, :document)
 ON CONFLICT (id) DO NOTHING
 
 -- name: told
-SELECT position, document FROM agent_event WHERE position > :after ORDER BY position LIMIT :limit
+SELECT position, told_at, document FROM agent_event WHERE position > :after ORDER BY position LIMIT :limit
 
 -- name: told_of
 -- The last that one session has told, latest first.
-SELECT position, document FROM agent_event
+SELECT document FROM agent_event
 WHERE agent = :agent AND session_id = :session_id
 ORDER BY position DESC
 LIMIT :limit
@@ -62,22 +62,31 @@ ON CONFLICT (name) DO NOTHING
 SELECT position FROM agent_follower WHERE name = :name
 
 -- name: followers
-SELECT name, position, delivered, given_up, last_error, last_error_at FROM agent_follower ORDER BY name
+SELECT name, position, delivered, given_up, given_up_at, last_error, last_error_at FROM agent_follower ORDER BY name
 
 -- name: forget
--- Whoever is named no longer may be named again, and goes on where they were; not when what came next is gone.
+-- Whoever is named no longer may be named again, and goes on where they were; not when what comes next is too old.
 DELETE FROM agent_follower
-WHERE name = :name AND position + 1 < coalesce((SELECT min(position) FROM agent_event), position + 2)
+WHERE name = :name
+  AND (SELECT told_at FROM agent_event WHERE agent_event.position > agent_follower.position
+       ORDER BY agent_event.position LIMIT 1) < :before
+RETURNING (SELECT count(*) FROM agent_event WHERE agent_event.position > agent_follower.position)
 
 -- name: advance
 UPDATE agent_follower
 SET position = CASE WHEN position < :position THEN :position ELSE position END, delivered = delivered + :delivered, given_up = given_up + :given_up,
+    given_up_at = CASE WHEN :given_up > 0 THEN :error_at ELSE given_up_at END,
     last_error = coalesce(:error, last_error), last_error_at = coalesce(:error_at, last_error_at)
 WHERE name = :name
 
 -- name: prune_events
+-- Not before every follower has delivered it or given it up.
 DELETE FROM agent_event
-WHERE position IN (SELECT position FROM agent_event WHERE told_at < :before ORDER BY told_at LIMIT :limit)
+WHERE position IN (
+    SELECT position FROM agent_event
+    WHERE told_at < :before AND position <= coalesce((SELECT min(position) FROM agent_follower), position)
+    ORDER BY told_at
+    LIMIT :limit)
 
 -- name: prune_sessions
 -- What nobody has heard of for long; an agent that takes it up again makes it known again.

@@ -1,7 +1,8 @@
 """A follower: delivers what agents have told to one adapter, in its own time, and writes down how far it has come.
 
 Nothing final is lost by an adapter that fails, hangs or dies with the whole process: what was not delivered is delivered
-again, until it is or is older than what is kept. So an adapter may get the same twice, under the same id.
+again, until it is, or is too old and is given up: that is counted and said. So an adapter may get the same twice, under the
+same id.
 """
 
 import asyncio
@@ -11,7 +12,8 @@ import msgspec
 import structlog
 
 from holdfast.hook import agent_sessions
-from holdfast.hook.pacer import Item, Pacer
+from holdfast.hook.agent_sessions import EVENT_RETENTION_DAYS, Report
+from holdfast.hook.pacer import Pacer
 from holdfast.hook.patience import Patience, woken_or_after
 from holdfast.hook.store import Store
 from holdfast.protocol.agent_event import AgentEvent
@@ -23,6 +25,7 @@ BATCH_EVENTS = 200  # read together
 WAITING_MAX = 1_000  # in memory; the rest stays in the database until there is room
 LOOK_S = 5.0  # without being woken
 ERROR_CHARACTERS_MAX = 500
+TOO_OLD = f"not delivered within {EVENT_RETENTION_DAYS} days"
 
 Deliver = Callable[[AgentEvent], Awaitable[None]]
 """Gives something to an adapter; returning means that it has it. Raising means: later, or never if it is Undeliverable."""
@@ -55,6 +58,10 @@ class Follower:
         self._attempts: tuple[int, int] = (0, 0)  # at which position, how many
         self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
 
+    @property
+    def name(self) -> str:
+        return self._adapter.name
+
     def wake(self) -> None:
         """Look for new reports now."""
         self._woken.set()
@@ -66,9 +73,12 @@ class Follower:
         while True:
             self._woken.clear()
             await self._read(pacer)
-            item, wait_s = pacer.next(self._clock())
-            if item is not None:
-                await asyncio.sleep(await self._deliver(pacer, item))
+            if old := pacer.drop(agent_sessions.outdated(self._clock())):
+                await self._give_up(pacer, old, TOO_OLD)
+                continue  # what comes next may be too old, too
+            report, wait_s = pacer.next(self._clock())
+            if report is not None:
+                await asyncio.sleep(await self._deliver(pacer, report))
             else:
                 if pacer.settled > kept:  # what is left was dropped
                     await self._keep(pacer)
@@ -79,27 +89,26 @@ class Follower:
         # Not in the event loop's own thread: a database that somebody keeps locked is waited for.
         while pacer.waiting < WAITING_MAX:
             found = await self._patience.do(lambda tx: agent_sessions.told(tx, pacer.read_to, BATCH_EVENTS))
-            for position, event in found:
-                pacer.offer(position, event, self._clock())
+            for report in found:
+                pacer.offer(report, self._clock())
             self.counts["coalesced"] = pacer.coalesced
             if len(found) < BATCH_EVENTS:
                 return
 
-    async def _deliver(self, pacer: Pacer, item: Item) -> float:
+    async def _deliver(self, pacer: Pacer, report: Report) -> float:
         """Deliver a report once; returns the seconds to wait before the next attempt."""
-        position, event = item
-        attempts = self._attempts[1] + 1 if self._attempts[0] == position else 1
-        self._attempts = position, attempts
+        attempts = self._attempts[1] + 1 if self._attempts[0] == report.position else 1
+        self._attempts = report.position, attempts
         try:
             async with asyncio.timeout(self._adapter.timeout_s):
-                await self._adapter.deliver(event)
+                await self._adapter.deliver(report.event)
         except Undeliverable as error:
-            await self._give_up(pacer, item, str(error))
+            await self._skip(pacer, report, str(error))
         except Exception as error:  # whatever it is, it is the adapter's, and the event is still to be delivered
             text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
             self.counts["failed"] += 1
             if self._adapter.attempts_max is not None and attempts >= self._adapter.attempts_max:
-                await self._give_up(pacer, item, text)
+                await self._skip(pacer, report, text)
                 return 0.0
             if attempts == 1:
                 _log.warning("an adapter failed; it is tried again", adapter=self._adapter.name, detail=text)
@@ -107,15 +116,21 @@ class Follower:
             return hook_wait(attempts) / SECOND
         else:
             self.counts["delivered"] += 1
-            pacer.settle(item, self._clock())
+            pacer.settle(report, self._clock())
             await self._keep(pacer, delivered=1)
         return 0.0
 
-    async def _give_up(self, pacer: Pacer, item: Item, text: str) -> None:
-        _log.error("an adapter does not take an event", adapter=self._adapter.name, id=item[1].id, detail=text)
-        self.counts["given_up"] += 1
-        pacer.settle(item, self._clock())
-        await self._keep(pacer, given_up=1, error=text, error_at=self._clock())
+    async def _skip(self, pacer: Pacer, report: Report, text: str) -> None:
+        """Give up a report that the adapter does not take."""
+        pacer.settle(report, self._clock())
+        await self._give_up(pacer, [report], text)
+
+    async def _give_up(self, pacer: Pacer, reports: list[Report], text: str) -> None:
+        """Count reports that the pacer does not have any more, and say which they are."""
+        for report in reports:
+            _log.error("an adapter goes without a report", adapter=self._adapter.name, id=report.event.id, detail=text)
+        self.counts["given_up"] += len(reports)
+        await self._keep(pacer, given_up=len(reports), error=text, error_at=self._clock())
 
     async def _keep(self, pacer: Pacer, **more: int | str | None) -> None:
         name, position = self._adapter.name, pacer.settled

@@ -6,11 +6,10 @@ How far everything is settled is what a follower may write down.
 
 from collections import deque
 
-from holdfast.protocol.agent_event import AgentEvent
+from holdfast.hook.agent_sessions import Report
 from holdfast.protocol.pacing import Pacing, PacingMode
 from holdfast.protocol.schedule import SECOND
 
-Item = tuple[int, AgentEvent]  # with its position
 Session = tuple[str, str]
 
 
@@ -20,8 +19,8 @@ class Pacer:
     def __init__(self, pacing: Pacing, position: int) -> None:
         self._pacing = pacing
         self._read_to = position
-        self._finals: deque[Item] = deque()
-        self._outputs: dict[Session, Item] = {}  # whose turn it is stands first
+        self._finals: deque[Report] = deque()
+        self._outputs: dict[Session, Report] = {}  # whose turn it is stands first
         self._spoke_at: dict[Session, int] = {}  # when something came from it
         self._told_at: dict[Session, int] = {}  # when something of it that is not final was delivered
         self._last_at: int | None = None  # when anything was
@@ -39,22 +38,30 @@ class Pacer:
     @property
     def settled(self) -> int:
         """Up to here, everything was delivered or dropped."""
-        open_positions = [position for position, _ in (*self._finals, *self._outputs.values())]
+        open_positions = [report.position for report in (*self._finals, *self._outputs.values())]
         return min(open_positions) - 1 if open_positions else self._read_to
 
-    def offer(self, position: int, event: AgentEvent, now: int) -> None:
+    def offer(self, report: Report, now: int) -> None:
         """Add the next report."""
-        self._read_to = position
-        session = event.agent, event.session_id
+        self._read_to = report.position
+        session = _session(report)
         self._count(session, now)
-        if event.is_final or self._pacing.mode is PacingMode.OFF:
-            self._finals.append((position, event))
+        if report.event.is_final or self._pacing.mode is PacingMode.OFF:
+            self._finals.append(report)
             self.coalesced += self._outputs.pop(session, None) is not None  # it is about what is over now
         else:
             self.coalesced += session in self._outputs
-            self._outputs[session] = position, event  # in the place of the one before, whose turn it keeps
+            self._outputs[session] = report  # in the place of the one before, whose turn it keeps
 
-    def next(self, now: int) -> tuple[Item | None, float | None]:
+    def drop(self, before: int) -> list[Report]:
+        """Drop what was told before this time; returns it, in order."""
+        old = [report for report in (*self._finals, *self._outputs.values()) if report.told_at < before]
+        if old:
+            self._finals = deque(report for report in self._finals if report.told_at >= before)
+            self._outputs = {name: report for name, report in self._outputs.items() if report.told_at >= before}
+        return sorted(old, key=lambda report: report.position)
+
+    def next(self, now: int) -> tuple[Report | None, float | None]:
         """The report that is due now, or the seconds until one may be; both None if nothing waits."""
         if self._pacing.mode is PacingMode.STRICT and self._last_at is not None:
             left = self._pacing.tick_s - (now - self._last_at) / SECOND
@@ -64,23 +71,22 @@ class Pacer:
             return self._finals[0], None
         tick_s = self._pacing.session_tick(self._active)
         soonest: float | None = None
-        for session, item in self._outputs.items():
+        for session, report in self._outputs.items():
             told_at = self._told_at.get(session)
             left = 0.0 if told_at is None else tick_s - (now - told_at) / SECOND
             if left <= 0:
-                return item, None
+                return report, None
             soonest = left if soonest is None else min(soonest, left)
         return None, soonest
 
-    def settle(self, item: Item, now: int) -> None:
+    def settle(self, report: Report, now: int) -> None:
         """Note that a report was delivered or given up."""
-        position, event = item
-        session = event.agent, event.session_id
+        session = _session(report)
         self._last_at = now
-        if self._finals and self._finals[0][0] == position:
+        if self._finals and self._finals[0] is report:
             self._finals.popleft()
             return
-        if self._outputs.get(session, (0, event))[0] == position:
+        if self._outputs.get(session) is report:
             del self._outputs[session]
         self._told_at.pop(session, None)
         self._told_at[session] = now
@@ -96,3 +102,7 @@ class Pacer:
         """Forget sessions whose tick is over, so that memory stays bounded."""
         since = now - int(self._pacing.session_tick(self._active) * SECOND)
         self._told_at = {name: at for name, at in self._told_at.items() if at >= since}
+
+
+def _session(report: Report) -> Session:
+    return report.event.agent, report.event.session_id
