@@ -202,6 +202,30 @@ def test_what_an_adapter_never_had_is_kept_until_it_is_given_up_and_counted(
     assert sum(iter(lambda: office.do(lambda tx: agent_sessions.prune(tx, office.clock())), 0)) == 1_500
 
 
+def test_what_nobody_asked_for_is_neither_sent_nor_counted_nor_paced(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    ear = Ear(office)
+    office.do(lambda tx: agent_sessions.follow(tx, "ear"))
+    strict, kinds = Pacing(mode=PacingMode.STRICT, per_minute=1), (AgentKind.ERROR,)
+    ears = Follower(Adapter("ear", ear, strict, kinds=kinds), office.store, office.clock)
+    began = office.clock()
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        for number in range(50):
+            tell(office, number)
+            tell(office, number, AgentKind.OUTPUT)
+        tell(office, 50, AgentKind.ERROR)
+        tell(office, 51)
+        await office.until(lambda: position(office) == 102)
+        following.cancel()
+
+    play(scene)
+    assert [text for text, at in ear.tried if at - began < 20 * SECOND] == ["50"]
+    assert ears.counts == {"delivered": 1, "coalesced": 0, "failed": 0, "given_up": 0}
+
+
 def test_what_waits_in_memory_for_a_broken_adapter_is_given_up_in_time_too(
     office: Office, play: Callable[[Scene], None]
 ) -> None:

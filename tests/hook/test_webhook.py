@@ -148,12 +148,6 @@ def test_an_address_that_is_gone_is_left_alone() -> None:
     assert len(site.asked) == 1
 
 
-def test_what_nobody_asked_for_is_not_sent() -> None:
-    site = Site()
-    play(site, webhook(kinds=(AgentKind.ERROR,)), lambda sender: sender.deliver(EVENT))
-    assert site.asked == []
-
-
 @pytest.mark.parametrize(
     "address",
     [

@@ -94,7 +94,9 @@ class AgentService:
             sender = WebhookSender(webhook, self._network, self._clock)
             self._senders.append(sender)
             name = f"webhook:{webhook.name}"
-            found.append(Adapter(name, sender.deliver, webhook.pacing, timeout_s=webhook.timeout_s))
+            found.append(
+                Adapter(name, sender.deliver, webhook.pacing, timeout_s=webhook.timeout_s, kinds=webhook.kinds)
+            )
         if settings.log:
             found.append(Adapter("log", self._log, settings.log_pacing))
         return found + self._programs()

@@ -16,7 +16,7 @@ from holdfast.hook.agent_sessions import EVENT_RETENTION_DAYS, Report
 from holdfast.hook.pacer import Pacer
 from holdfast.hook.patience import Patience, woken_or_after
 from holdfast.hook.store import Store
-from holdfast.protocol.agent_event import AgentEvent
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing
 from holdfast.protocol.schedule import SECOND, hook_wait
 from holdfast.store.world import Clock
@@ -45,6 +45,7 @@ class Adapter(msgspec.Struct, frozen=True):
     pacing: Pacing
     attempts_max: int | None = None  # for one event; no end if none
     timeout_s: float | None = 60.0  # for one attempt; none if it sees to that itself
+    kinds: tuple[AgentKind, ...] = ()  # that it is told of; all if none is named
 
 
 class Follower:
@@ -90,7 +91,10 @@ class Follower:
         while pacer.waiting < WAITING_MAX:
             found = await self._patience.do(lambda tx: agent_sessions.told(tx, pacer.read_to, BATCH_EVENTS))
             for report in found:
-                pacer.offer(report, self._clock())
+                if not self._adapter.kinds or report.event.kind in self._adapter.kinds:
+                    pacer.offer(report, self._clock())
+                else:
+                    pacer.pass_over(report)
             self.counts["coalesced"] = pacer.coalesced
             if len(found) < BATCH_EVENTS:
                 return

@@ -53,6 +53,10 @@ class Pacer:
             self.coalesced += session in self._outputs
             self._outputs[session] = report  # in the place of the one before, whose turn it keeps
 
+    def pass_over(self, report: Report) -> None:
+        """Go on behind the next report, which nobody asked for."""
+        self._read_to = report.position
+
     def drop(self, before: int) -> list[Report]:
         """Drop what was told before this time; returns it, in order."""
         old = [report for report in (*self._finals, *self._outputs.values()) if report.told_at < before]

@@ -110,8 +110,6 @@ class WebhookSender:
 
     async def deliver(self, event: AgentEvent) -> None:
         """Send a report; raises unless the webhook accepts it."""
-        if self._webhook.kinds and event.kind not in self._webhook.kinds:
-            return
         if self._is_gone:
             raise NotTaken("410: nothing is sent there until the daemon starts anew")
         body, at = _body(event), self._clock() // SECOND
