@@ -391,6 +391,17 @@ def test_a_hook_database_that_is_locked_for_ever_hurts_neither_the_daemon_nor_it
         assert process.wait(PATIENCE_S) == 0
 
 
+def test_a_folder_of_programs_that_is_none_stops_neither_the_daemon_nor_the_agents(member: AgentUser) -> None:
+    (member.home / "agent-handlers").write_text("#!/bin/sh\n")
+    with member.daemon() as process:
+        member.until_connected()
+        assert receivers.run(member.home, "claude", SESSIONS["claude"][0].payload, "--strict").returncode == 0
+        member.until(lambda _: "hook events are not handled" in member.home.with_suffix(".log").read_text())
+        assert process.poll() is None
+    said = member.fails(1, "agents", "adapters")
+    assert f"{member.home / 'agent-handlers'}: these settings cannot be read" in said
+
+
 def test_a_hook_database_that_is_damaged_stops_neither_the_daemon_nor_the_agents(
     member: AgentUser,
 ) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.hook import json_lines
 from holdfast.hook.agent_settings import Programs
+from holdfast.hook.settings import Unreadable
 from holdfast.protocol.agent_event import AgentEvent
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.world import Clock
@@ -51,6 +52,8 @@ def found(home: Path) -> list[str]:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise Unreadable(str(folder), str(error)) from error
     return [entry.name for entry in entries if not entry.name.startswith(".") and _is_program(Path(entry.path))]
 
 
