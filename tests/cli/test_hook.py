@@ -391,6 +391,15 @@ def test_a_hook_database_that_is_locked_for_ever_hurts_neither_the_daemon_nor_it
         assert process.wait(PATIENCE_S) == 0
 
 
+def test_what_is_wrong_with_the_spool_is_not_said_among_what_a_program_reads(person: AgentUser) -> None:
+    receivers.run(person.home, "claude", SESSIONS["claude"][0].payload)
+    with (person.home / "hooks.spool").open("ab") as file:
+        file.write(b"no line of ours\n")
+    done = person.run("hook", "status", "--json")
+    assert json.loads(done.stdout)["events"]["pending"] == 1
+    assert "lines of the spool cannot be read" in done.stderr
+
+
 def test_a_folder_of_programs_that_is_none_stops_neither_the_daemon_nor_the_agents(member: AgentUser) -> None:
     (member.home / "agent-handlers").write_text("#!/bin/sh\n")
     with member.daemon() as process:

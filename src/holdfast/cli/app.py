@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
+import structlog
 import typer
 from typer.core import TyperGroup
 from typer.models import CommandInfo
@@ -143,6 +144,8 @@ def run() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows a question mark, not a traceback
+    # What is logged on the way is for people: on stdout it would stand among what a program reads.
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
     as_json = "--json" in sys.argv
     try:
         try:
