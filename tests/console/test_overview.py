@@ -1,11 +1,12 @@
 """The numbers of an overview, from a history that a test writes."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from holdfast.console import relay_messages
+from holdfast.console import relay_messages, relay_overview
 from holdfast.console.relay_messages import Query
 from holdfast.console.relay_overview import MINUTE, RATE_MINUTES, Rates, position_before
 from holdfast.protocol.history import Draft, Kind
@@ -29,11 +30,11 @@ def happen(engine: SqliteEngine, at: int, *kinds: Kind) -> None:
         history.append(transaction, at, [Draft(kind=kind) for kind in kinds])
 
 
-def read(engine: SqliteEngine, rates: Rates, now: int) -> dict[str, list[int]]:
+def read(engine: SqliteEngine, rates: Rates, now: int) -> dict[str, list[Any]]:
     with engine.read() as transaction:
         found = rates.read(transaction, now)
     assert found["at"][-1] == now // MINUTE * 60
-    lines: dict[str, list[int]] = found["lines"]
+    lines: dict[str, list[Any]] = found["lines"]
     return lines
 
 
@@ -83,6 +84,22 @@ def test_a_minute_that_is_not_over_is_counted_again(engine: SqliteEngine) -> Non
     lines = read(engine, rates, START + 6 * MINUTE)
     assert (lines["accepted"][-7], lines["delivered"][-2]) == (4, 1)
     assert sum(read(engine, rates, START + 100 * MINUTE)["accepted"]) == 0
+
+
+def test_what_was_too_much_to_be_counted_is_unknown_and_not_nothing(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_overview, "RATE_ENTRIES_MAX", 5)
+    for number in range(4):
+        happen(engine, START + number * MINUTE, *[Kind.ACCEPTED] * 3)
+    rates, now = Rates(), START + 3 * MINUTE
+    assert read(engine, rates, now)["accepted"] == [None] * (RATE_MINUTES - 1) + [3]
+    happen(engine, START + 4 * MINUTE, Kind.ACCEPTED)
+    assert read(engine, rates, now + MINUTE)["accepted"][-3:] == [None, 3, 1]
+    happen(engine, START + 6 * MINUTE, Kind.ACCEPTED)
+    assert read(engine, rates, now + 3 * MINUTE)["accepted"][-5:] == [None, 3, 1, 0, 1]
+    happen(engine, START + 6 * MINUTE + 1, Kind.ACCEPTED)
+    assert read(engine, Rates(), now + 3 * MINUTE)["accepted"][-5:] == [None, None, 1, 0, 2]
 
 
 def test_the_last_position_before_a_time_is_found(engine: SqliteEngine) -> None:

@@ -16,7 +16,7 @@ FUNNEL_MESSAGES_MAX = 5_000  # that the funnel looks at: it is drawn anew whenev
 FUNNEL_HOURS = 24
 RATE_MINUTES = 60
 RATE_KINDS = ("accepted", "delivered", "expired")
-RATE_ENTRIES_MAX = 200_000  # of the history, that the chart looks at when it is drawn for the first time
+RATE_ENTRIES_MAX = 200_000  # of the history, that the chart looks at; what was before them it does not know
 OLDEST_SHOWN = 8
 QUEUES_SHOWN = 8
 
@@ -93,10 +93,10 @@ class Rates:
     """What happened in each minute of the last hour. Minutes that are over are counted once: times never go back."""
 
     def __init__(self) -> None:
-        self._known: dict[int, dict[str, int]] = {}
+        self._known: dict[int, dict[str, int] | None] = {}
 
     def read(self, transaction: Transaction, now: int) -> dict[str, Any]:
-        """Minutes as seconds since 1970, and for each kind that is drawn a number for each of them."""
+        """Minutes as seconds since 1970, and for each kind that is drawn a number for each of them; None where nobody has counted."""
         last = now // MINUTE * MINUTE
         minutes = [last - (RATE_MINUTES - 1 - number) * MINUTE for number in range(RATE_MINUTES)]
         head = history.head(transaction)
@@ -106,21 +106,28 @@ class Rates:
         self._known = {minute: found for minute, found in counted.items() if minute + MINUTE <= head.at}
         return {
             "at": [minute // SECOND for minute in minutes],
-            "lines": {kind: [counted[minute].get(kind, 0) for minute in minutes] for kind in RATE_KINDS},
+            "lines": {
+                kind: [None if (found := counted[minute]) is None else found.get(kind, 0) for minute in minutes]
+                for kind in RATE_KINDS
+            },
         }
 
 
-def _counted(transaction: Transaction, head: history.Head, minutes: Sequence[int]) -> dict[int, dict[str, int]]:
-    """How many entries of each kind there are in each of these minutes, as far back as is looked."""
-    found: dict[int, dict[str, int]] = {minute: {} for minute in minutes}
+def _counted(transaction: Transaction, head: history.Head, minutes: Sequence[int]) -> dict[int, dict[str, int] | None]:
+    """How many entries of each kind there are in each of these minutes; None for a minute that is too many entries ago."""
     if not minutes:
-        return found
+        return {}
     since = min(minutes)
-    after = max(position_before(transaction, head, since), head.seq - RATE_ENTRIES_MAX)
+    after = position_before(transaction, head, since)
+    if after < head.seq - RATE_ENTRIES_MAX:
+        ((first,),) = transaction.rows(SQL["at_of"], {"seq": head.seq - RATE_ENTRIES_MAX})
+        since = (first // MINUTE + 1) * MINUTE  # the first minute that is looked at as a whole
+        after = position_before(transaction, head, since)
+    found: dict[int, dict[str, int]] = {minute: {} for minute in minutes if minute >= since}
     for number, kind, count in transaction.rows(SQL["rates"], {"since": since, "unit": MINUTE, "after": after}):
         if (minute := since + number * MINUTE) in found:
             found[minute][kind] = count
-    return found
+    return {minute: found.get(minute) for minute in minutes}
 
 
 def position_before(transaction: Transaction, head: history.Head, at: int) -> int:
