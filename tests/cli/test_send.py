@@ -204,6 +204,11 @@ def test_a_send_that_a_daemon_took_before_it_vanished_can_be_repeated_as_the_com
     assert "Start one" not in said
 
 
+@pytest.mark.parametrize("meta", ['{"a": NaN}', '{"a": 1e999}', "[" * 5_000, '{"a": 1} x'])
+def test_what_is_not_quite_json_is_refused_and_sent_as_nothing_else(ann: Person, meta: str) -> None:
+    assert "--meta is not JSON" in ann.fails(2, "send", "ann", "x", "--meta", meta)
+
+
 def test_without_a_daemon_the_command_says_what_to_do(ann: Person) -> None:
     for command in (("send", "ann", "x"), ("inbox",), ("mentions",), ("trace", "x"), ("outbox", "list")):
         assert "holdfast daemon up" in ann.fails(5, *command)

@@ -1,10 +1,10 @@
 """`holdfast send`: a message to a member or a topic, on disk when the command ends."""
 
-import json
 import os
 import sys
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from holdfast.cli import asking
@@ -83,8 +83,8 @@ def _meta(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
-    except ValueError as error:
+        found = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Failure(ExitCode.USAGE, "usage", f"--meta is not JSON: {error}.") from error
     if not isinstance(found, dict):
         raise Failure(ExitCode.USAGE, "usage", "--meta is not a JSON object.")
