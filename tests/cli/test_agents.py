@@ -361,6 +361,11 @@ def test_what_is_told_in_a_topic_is_seen_as_often_as_it_came_and_when_it_can_be_
     assert seen == ["first", "under the same id", "sealed", "last"]
 
 
+@pytest.mark.parametrize("days", ["inf", "nan", "1e300", "-1"])
+def test_days_that_no_calendar_has_are_refused(tmp_path: Path, days: str) -> None:
+    assert "Invalid value for '--days'" in Person(_made(tmp_path / "home")).fails(2, "agents", "list", "--days", days)
+
+
 def _made(directory: Path) -> Path:
     directory.mkdir(0o700)
     return directory

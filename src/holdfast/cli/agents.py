@@ -49,7 +49,9 @@ PAGE_ROWS = 500
 
 app = typer.Typer(help="What coding agents are doing.", no_args_is_help=True)
 
-Days = Annotated[float, typer.Option("--days", min=0, help="Only sessions that were heard of within so many days.")]
+Days = Annotated[
+    float, typer.Option("--days", min=0, max=36_500, help="Only sessions that were heard of within so many days.")
+]
 
 
 @app.command("list")
