@@ -6,14 +6,14 @@ Whatever it changes it changes by asking the daemon what every program asks it, 
 import asyncio
 from collections.abc import Mapping
 from typing import TypeVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import msgspec
 
 from holdfast.console import daemon_lists, health
 from holdfast.console.application import Console, Visit
 from holdfast.console.daemon_documents import DocumentPages
-from holdfast.console.daemon_outbox import OutboxPages
+from holdfast.console.daemon_outbox import OutboxPages, names, part
 from holdfast.console.listing import read
 from holdfast.console.signing_in import Role
 from holdfast.device import ipc_documents as documents
@@ -168,7 +168,7 @@ class DaemonConsole:
         known = await self.ask("GET", "/v1/health", documents.Health)
         outbox = await self.ask("GET", "/v1/outbox", documents.OutboxPage, query={"limit": 1, "status": "dead"})
         return self.console.render(
-            visit, "daemon/overview.html", health=known, counts=outbox.counts, names=self._names(), **found
+            visit, "daemon/overview.html", health=known, counts=outbox.counts, names=names(self._daemon), **found
         )
 
     async def _inbox(self, visit: Visit) -> Reply:
@@ -181,8 +181,8 @@ class DaemonConsole:
         return self.console.render(visit, "daemon/inbox.html", page=page, query=query)
 
     async def _message(self, visit: Visit) -> Reply:
-        found = await self.ask("GET", f"/v1/inbox/{_part(visit.part('id'))}", documents.Message)
-        return self.console.render(visit, "daemon/message.html", message=found, names=self._names())
+        found = await self.ask("GET", f"/v1/inbox/{part(visit.part('id'))}", documents.Message)
+        return self.console.render(visit, "daemon/message.html", message=found, names=names(self._daemon))
 
     async def _apply(self, visit: Visit) -> Reply:
         name = visit.part("id")
@@ -197,10 +197,12 @@ class DaemonConsole:
         found, why = None, ""
         if name:
             try:
-                found = await self.ask("GET", f"/v1/trace/{_part(name)}", Trace)
+                found = await self.ask("GET", f"/v1/trace/{part(name)}", Trace)
             except Refused as refused:
                 why = refused.detail
-        return self.console.render(visit, "daemon/trace.html", name=name, found=found, why=why, names=self._names())
+        return self.console.render(
+            visit, "daemon/trace.html", name=name, found=found, why=why, names=names(self._daemon)
+        )
 
     async def _sessions(self, visit: Visit) -> Reply:
         query = read(visit.query, daemon_lists.SessionQuery)
@@ -233,14 +235,6 @@ class DaemonConsole:
             visit, "daemon/health.html", health=known, signs=health.signs(known, feed, reports.reports)
         )
 
-    def _names(self) -> dict[str, str]:
-        return {member: known.name for member, known in self._daemon.directory.members.items()}
-
     def _member(self, who: str) -> str:
         directory = self._daemon.directory
         return who if who in directory.members else directory.resolve(who)[1]
-
-
-def _part(text: str) -> str:
-    """A text as one part of a URL's path."""
-    return quote(text, safe="")

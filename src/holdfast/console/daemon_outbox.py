@@ -84,7 +84,7 @@ class OutboxPages:
             counts=counted.counts,
             given_up=given_up,
             scheduled=waiting.scheduled,
-            names=self._names(),
+            names=names(self._daemon),
             redrive=self._redrive,
             rate=RATE_PER_S,
             rate_max=RATE_PER_S_MAX,
@@ -112,7 +112,7 @@ class OutboxPages:
             patched=patched,
             lines=side_by_side((own.text if own else "") or "", patched) if patched is not None else None,
             change=_change(found, contents),
-            names=self._names(),
+            names=names(self._daemon),
             remedy=health.remedy_of(found.item.last_error),
             can_requeue=found.item.status in ("dead", "pending") and found.item.destination_kind in ("dm", "topic"),
         )
@@ -172,9 +172,6 @@ class OutboxPages:
         reply = self._console.back(visit, "/outbox", text, is_bad=is_bad)
         return msgspec.structs.replace(reply, headers={"location": f"{reply.headers['location']}?show=dead"})
 
-    def _names(self) -> dict[str, str]:
-        return {member: known.name for member, known in self._daemon.directory.members.items()}
-
 
 def _inspected(transaction: Transaction, name: str) -> tuple[outbox.Inspection | None, dict[str, Content]]:
     """A row with its chain, and the contents of the chain's rows as far as they are kept."""
@@ -210,6 +207,11 @@ def _change(found: outbox.Inspection, contents: dict[str, Content]) -> Any:
 
 def _no(refused: Refused) -> str:
     return f"Refused ({refused.refusal}): {refused.detail}. {health.remedy_of(str(refused.refusal))}".strip()
+
+
+def names(daemon: Daemon) -> dict[str, str]:
+    """The names of the mesh's members, by their ids."""
+    return {member: known.name for member, known in daemon.directory.members.items()}
 
 
 def part(text: str) -> str:
