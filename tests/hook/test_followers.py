@@ -68,6 +68,27 @@ def test_a_failure_is_repeated_later_and_later_and_nothing_passes_it(
     assert "not now" in office.do(agent_sessions.followers)[0]["last_error"]
 
 
+def test_an_adapter_that_is_away_is_asked_less_and_less_however_much_an_agent_says(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    """Each output takes the place of the one that failed before it."""
+    ear = Ear(office)
+    ear.troubles = [TimeoutError()] * 9
+
+    async def scene() -> None:
+        following = asyncio.create_task(follower(office, ear, Pacing()).run())
+        for number in range(300):
+            tell(office, number, AgentKind.OUTPUT)
+            await asyncio.sleep(1)
+        await office.until(lambda: ear.heard[-1:] == ["299"])
+        following.cancel()
+
+    play(scene)
+    waits = [round((later - earlier) / 1_000_000) for (_, earlier), (_, later) in itertools.pairwise(ear.tried[:10])]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert office.do(agent_sessions.followers)[0]["last_error"] == "TimeoutError"
+
+
 def test_an_adapter_that_hangs_is_given_up_and_tried_again(office: Office, play: Callable[[Scene], None]) -> None:
     ear = Ear(office)
     ear.is_deaf = True

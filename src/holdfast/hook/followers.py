@@ -56,7 +56,8 @@ class Follower:
         self._patience = Patience(store)
         self._clock = clock
         self._woken = asyncio.Event()
-        self._attempts: tuple[int, int] = (0, 0)  # at which position, how many
+        self._kept = 0  # how far it has come, on disk
+        self._attempts = 0  # since the adapter last took something, or was to go without it
         self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
 
     @property
@@ -70,7 +71,7 @@ class Follower:
     async def run(self) -> None:
         name = self._adapter.name
         pacer = Pacer(self._adapter.pacing, await self._patience.do(lambda tx: agent_sessions.follow(tx, name)))
-        kept = pacer.settled
+        self._kept = pacer.settled
         while True:
             self._woken.clear()
             await self._read(pacer)
@@ -81,10 +82,9 @@ class Follower:
             if report is not None:
                 await asyncio.sleep(await self._deliver(pacer, report))
             else:
-                if pacer.settled > kept:  # what is left was dropped
+                if pacer.settled > self._kept:  # what is left was dropped
                     await self._keep(pacer)
                 await woken_or_after(self._woken, LOOK_S if wait_s is None else min(wait_s, LOOK_S))
-            kept = pacer.settled
 
     async def _read(self, pacer: Pacer) -> None:
         # Not in the event loop's own thread: a database that somebody keeps locked is waited for.
@@ -101,24 +101,24 @@ class Follower:
 
     async def _deliver(self, pacer: Pacer, report: Report) -> float:
         """Deliver a report once; returns the seconds to wait before the next attempt."""
-        attempts = self._attempts[1] + 1 if self._attempts[0] == report.position else 1
-        self._attempts = report.position, attempts
+        self._attempts += 1
         try:
             async with asyncio.timeout(self._adapter.timeout_s):
                 await self._adapter.deliver(report.event)
         except Undeliverable as error:
             await self._skip(pacer, report, str(error))
         except Exception as error:  # whatever it is, it is the adapter's, and the event is still to be delivered
-            text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+            text = ": ".join(filter(None, (type(error).__name__, str(error))))[:ERROR_CHARACTERS_MAX]
             self.counts["failed"] += 1
-            if self._adapter.attempts_max is not None and attempts >= self._adapter.attempts_max:
+            if self._adapter.attempts_max is not None and self._attempts >= self._adapter.attempts_max:
                 await self._skip(pacer, report, text)
                 return 0.0
-            if attempts == 1:
+            if self._attempts == 1:
                 _log.warning("an adapter failed; it is tried again", adapter=self._adapter.name, detail=text)
                 await self._keep(pacer, error=text, error_at=self._clock())
-            return hook_wait(attempts) / SECOND
+            return hook_wait(self._attempts) / SECOND
         else:
+            self._attempts = 0
             self.counts["delivered"] += 1
             pacer.settle(report, self._clock())
             await self._keep(pacer, delivered=1)
@@ -126,6 +126,7 @@ class Follower:
 
     async def _skip(self, pacer: Pacer, report: Report, text: str) -> None:
         """Give up a report that the adapter does not take."""
+        self._attempts = 0
         pacer.settle(report, self._clock())
         await self._give_up(pacer, [report], text)
 
@@ -139,3 +140,4 @@ class Follower:
     async def _keep(self, pacer: Pacer, **more: int | str | None) -> None:
         name, position = self._adapter.name, pacer.settled
         await self._patience.do(lambda tx: agent_sessions.advance(tx, name, position, **more))  # type: ignore[arg-type]  # its own keywords
+        self._kept = position
