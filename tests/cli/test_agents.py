@@ -27,12 +27,14 @@ from holdfast.cli import agents
 from holdfast.device import arrivals
 from holdfast.device.arrivals import Stored
 from holdfast.hook import agent_sessions, database, doctor
+from holdfast.hook.agent_sessions import AgentSession
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.hook.receiver import Call, receive
 from holdfast.hook.webhook import signature
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing
 from holdfast.protocol.payload import Payload
+from holdfast.protocol.schedule import HOUR
 from holdfast.store.world import wall_clock
 from tests import people
 from tests.cli.person import Person, founder, member_of
@@ -359,6 +361,23 @@ def test_what_is_told_in_a_topic_is_seen_as_often_as_it_came_and_when_it_can_be_
             watching.wait()
             watching.stdout.close()
     assert seen == ["first", "under the same id", "sealed", "last"]
+
+
+def test_a_list_that_leaves_something_out_says_so_and_looks_for_one_agent_among_all(tmp_path: Path) -> None:
+    person = Person(_made(tmp_path / "home"))
+    engine = database.opened(person.home / DATABASE_NAME, wall_clock)
+    now = wall_clock()
+    with engine.write() as transaction:
+        for number in range(agents.SESSIONS_MAX + 1):
+            agent = "claude" if number else "gemini"
+            session = AgentSession(agent=agent, session_id=str(number), last_event_at=now - HOUR + number)
+            agent_sessions.keep(transaction, session)
+    engine.close()
+    done = person.run("agents", "list", "--json")
+    assert [one["session_id"] for one in json.loads(done.stdout)][:: agents.SESSIONS_MAX - 1] == ["500", "1"]
+    assert "only the latest 500 are shown" in json.loads(done.stderr)["note"]
+    done = person.run("agents", "list", "--json", "--agent", "gemini")
+    assert ([one["session_id"] for one in json.loads(done.stdout)], done.stderr) == (["0"], "")
 
 
 @pytest.mark.parametrize("days", ["inf", "nan", "1e300", "-1"])

@@ -64,9 +64,11 @@ def list_sessions(
     """Sessions of agents on this machine, the latest first."""
     since = wall_clock() - int(days * DAY)
     sessions: list[AgentSession] = _look(
-        _told_home(home), lambda tx: agent_sessions.latest(tx, since, SESSIONS_MAX), empty=[]
+        _told_home(home), lambda tx: agent_sessions.latest(tx, since, SESSIONS_MAX + 1, agent), empty=[]
     )
-    sessions = [session for session in sessions if agent in (None, session.agent)]
+    if len(sessions) > SESSIONS_MAX:
+        teller(as_json=as_json)(f"only the latest {SESSIONS_MAX} are shown; ask for fewer with --days or --agent.")
+        del sessions[SESSIONS_MAX:]
     if as_json:
         print_list([_document(session) for session in sessions])
         return

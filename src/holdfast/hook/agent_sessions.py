@@ -75,9 +75,10 @@ def like(transaction: Transaction, beginning: str, limit: int) -> list[AgentSess
     return [_session(row) for row in transaction.rows(_SQL["like"], {"session_id": beginning, "limit": limit})]
 
 
-def latest(transaction: Transaction, since: int, limit: int) -> list[AgentSession]:
-    """Sessions with an event since this time, the latest first."""
-    return [_session(row) for row in transaction.rows(_SQL["latest"], {"since": since, "limit": limit})]
+def latest(transaction: Transaction, since: int, limit: int, agent: str | None = None) -> list[AgentSession]:
+    """Sessions, of all agents or one, with an event since this time, the latest first."""
+    wanted: dict[str, Value] = {"since": since, "limit": limit, "agent": agent}
+    return [_session(row) for row in transaction.rows(_SQL["latest"], wanted)]
 
 
 def keep(transaction: Transaction, session: AgentSession) -> None:

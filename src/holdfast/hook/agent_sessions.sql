@@ -17,7 +17,7 @@ LIMIT :limit
 SELECT agent, session_id, state, cwd, started_at, last_event_at, last_event_id, last_event_type, turns, prompt, message,
        notification, error, tool, transcript_path, transcript_end, transcript_size, transcript_line, ended_at
 FROM agent_session
-WHERE last_event_at >= :since
+WHERE last_event_at >= :since AND (:agent IS NULL OR agent = :agent)
 ORDER BY last_event_at DESC
 LIMIT :limit
 
