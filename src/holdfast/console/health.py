@@ -121,9 +121,9 @@ def _documents(feed: Feed | None) -> list[Sign]:
 
 
 def _senders(reports: Sequence[Report]) -> list[Sign]:
+    """What each sender did, once, however often."""
     found = []
-    for report in reports[:20]:
-        what, remedy = _REPORTS.get(report.kind, (f"are reported: {report.kind}", ""))
-        state = "dead" if report.kind == "equivocation" else "waiting"
-        found.append(Sign(state, f"{report.sender_name or report.sender} {what}.", remedy))
+    for kind, who in dict.fromkeys((report.kind, report.sender_name or report.sender) for report in reports):
+        what, remedy = _REPORTS.get(kind, (f"are reported: {kind}", ""))
+        found.append(Sign("dead" if kind == "equivocation" else "waiting", f"{who} {what}.", remedy))
     return found
