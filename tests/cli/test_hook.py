@@ -226,6 +226,17 @@ def test_an_adapter_that_went_without_something_is_named_for_as_long_as_it_is_ne
     assert "topic:@agents went without 3 reports" in " ".join(person.run("doctor", code=4).stdout.split())
 
 
+def test_events_that_were_given_up_are_counted_beyond_those_that_are_named(person: AgentUser) -> None:
+    for number in range(hook.DEAD_SHOWN_MAX + 2):
+        receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": "Stop", "n": number})
+    person.run("hook", "status")
+    with closing(apsw.Connection(str(person.home / "hooks.db"))) as engine:
+        engine.execute("UPDATE hook_outbox SET status = 'dead', ended_at = 1, last_error = 'no', attempts = 20")
+    said = person.says("hook", "status")
+    assert said.count("was given up after 20 attempts: no") == hook.DEAD_SHOWN_MAX
+    assert "! 2 more events were given up" in said
+
+
 def test_nothing_that_an_agent_calls_its_event_moves_the_cursor(person: AgentUser) -> None:
     receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": "\x1b[2J\r"})
     said = person.says("hook", "status")

@@ -20,6 +20,7 @@ from holdfast.hook import agent_sessions, agents, doctor, entries, intake, outbo
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
 from holdfast.protocol import hook_event
+from holdfast.protocol.hook_row import HookStatus
 from holdfast.protocol.schedule import SECOND
 from holdfast.store.engine import Transaction
 from holdfast.store.world import wall_clock
@@ -242,6 +243,8 @@ def problems_of(told: dict[str, Any]) -> list[str]:
         f" {plain(one['last_error'])}"
         for one in told["dead"]
     ]
+    if more := told["events"].get(HookStatus.DEAD, 0) - len(told["dead"]):
+        problems.append(f"{more} more event{'s were' if more > 1 else ' was'} given up")
     if told["stuck"]:
         problems.append(f"{told['stuck']} event{'s have' if told['stuck'] > 1 else ' has'} been waiting for too long")
     if told["without_session"]:
