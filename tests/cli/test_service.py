@@ -150,3 +150,21 @@ def _answers(person: Person) -> int | None:
             return client.health().pid
     except NoDaemon:
         return None
+
+
+def test_where_there_is_no_service_manager_the_unit_is_written_and_that_is_said(ann: Person, tmp_path: Path) -> None:
+    environment = {
+        **{name: value for name, value in ann.environment.items() if name != "XDG_CONFIG_HOME"},
+        "HOME": str(tmp_path / "user"),
+        "PATH": str(tmp_path / "nowhere"),
+    }
+    done = subprocess.run(
+        ann.command("daemon", "install-service", "--allow-ci-persistent"),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "there is no systemctl here" in done.stdout
+    assert "To start it: systemctl" in done.stdout

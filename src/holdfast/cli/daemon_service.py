@@ -291,7 +291,7 @@ def _complaint(commands: list[tuple[str, ...]]) -> str | None:
 def _output(words: tuple[str, ...]) -> str:
     try:
         return _asked(words).stdout
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, FileNotFoundError):  # there may be no such manager
         return ""
 
 
