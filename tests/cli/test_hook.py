@@ -409,6 +409,12 @@ def test_what_is_wrong_with_the_spool_is_not_said_among_what_a_program_reads(per
     done = person.run("hook", "status", "--json")
     assert json.loads(done.stdout)["events"]["pending"] == 1
     assert "lines of the spool cannot be read" in done.stderr
+    said = person.says("hook", "status")
+    assert (
+        f"! {len('no line of ours') + 1} bytes of the spool could not be read as events: look at hooks.rejected" in said
+    )
+    (person.home / "hooks.rejected").unlink()
+    assert "hooks.rejected" not in person.says("hook", "status")
 
 
 def test_a_folder_of_programs_that_is_none_stops_neither_the_daemon_nor_the_agents(member: AgentUser) -> None:

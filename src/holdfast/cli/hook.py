@@ -16,9 +16,10 @@ from holdfast.cli.daemon import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, show_time
 from holdfast.device import holder
 from holdfast.device.home import Home
-from holdfast.hook import agent_sessions, agents, doctor, entries, intake, outbox, settings
+from holdfast.hook import agent_sessions, agents, doctor, entries, intake, outbox, settings, spool
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
+from holdfast.hook.layout import REJECTED_NAME
 from holdfast.protocol import hook_event
 from holdfast.protocol.hook_row import HookStatus
 from holdfast.protocol.schedule import SECOND
@@ -197,7 +198,10 @@ def numbers_of(home: Home) -> dict[str, Any]:
     if doctor.is_used(home.path):
         known = doctor.look(home.path, intake.place)
         told |= doctor.look(home.path, lambda tx: _counted(tx, _stuck_before(home)))
-    return told | {"spool_bytes": intake.waiting_bytes(home.path, known)}
+    return told | {
+        "spool_bytes": intake.waiting_bytes(home.path, known),
+        "rejected_bytes": spool.rejected_size(str(home.path)),
+    }
 
 
 def _counted(transaction: Transaction, stuck_before: int) -> dict[str, Any]:
@@ -255,6 +259,11 @@ def problems_of(told: dict[str, Any]) -> list[str]:
         f" last {show_time(one['last_at'])}: {plain(one['last_error'])}"
         for one in told["undelivered"]
     ]
+    if told["rejected_bytes"]:
+        problems.append(
+            f"{told['rejected_bytes']} bytes of the spool could not be read as events: look at {REJECTED_NAME} in the home,"
+            " then remove it"
+        )
     if told["spool_bytes"] and told["worker"]:
         problems.append(
             f"{told['spool_bytes']} bytes wait in the spool: they are on their way, or the hook database is locked"

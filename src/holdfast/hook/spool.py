@@ -30,8 +30,17 @@ def append(home: str, record: Record) -> None:
 
 def size(home: str) -> int:
     """How many bytes are in the spool, taken in or not."""
+    return _size(f"{home}/{SPOOL_NAME}")
+
+
+def rejected_size(home: str) -> int:
+    """How many bytes were put aside, for a person to look at."""
+    return _size(f"{home}/{REJECTED_NAME}")
+
+
+def _size(path: str) -> int:
     try:
-        return os.stat(f"{home}/{SPOOL_NAME}").st_size
+        return os.stat(path).st_size
     except FileNotFoundError:
         return 0
 
