@@ -353,14 +353,18 @@ def test_what_is_told_in_a_topic_is_seen_as_often_as_it_came_and_when_it_can_be_
             arrive(house.carol, "under the same id")
             opened = [(str(sealed.id), Payload(body=body("sealed", "two")))]
             house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, opened))
-            arrive(house.bob, "last", "three")
-            while seen[-1] != "last":
-                seen.append(json.loads(watching.stdout.readline())["text"])
+            for last in (
+                "last",
+                "very last",
+            ):  # the first may be read with the one before it, and overtake what is opened
+                arrive(house.bob, last, last)
+                while seen[-1] != last:
+                    seen.append(json.loads(watching.stdout.readline())["text"])
         finally:
             watching.kill()
             watching.wait()
             watching.stdout.close()
-    assert seen == ["first", "under the same id", "sealed", "last"]
+    assert sorted(seen) == sorted(["first", "under the same id", "sealed", "last", "very last"])
 
 
 def test_a_list_that_leaves_something_out_says_so_and_looks_for_one_agent_among_all(tmp_path: Path) -> None:
