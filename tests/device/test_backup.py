@@ -14,6 +14,7 @@ from holdfast.device.device import at_work
 from holdfast.device.home import Home, InUse
 from holdfast.device.sealed_file import MAGIC, PIECE_BYTES, NotSealed, SealBroken, WrongPassphrase
 from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import HOUR
 from holdfast.store import faults
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import wall_clock
@@ -205,6 +206,21 @@ def test_a_restored_home_sends_what_waited_gets_again_what_it_had_and_is_another
                 assert a.rows("SELECT count(*) FROM history WHERE kind = 'restored'") == [(1,)]
 
     asyncio.run(meet())
+
+
+def test_a_restore_counts_what_is_scheduled_among_what_is_to_be_sent(
+    quick: None, homes: tuple[Home, Home], tmp_path: Path
+) -> None:
+    ann, _ = homes
+
+    async def send_later_and_back_up() -> None:
+        async with at_home(ann) as a:
+            await until(lambda: a.daemon.sightings > 0)
+            await a.send("bob", "later", not_before=wall_clock() + HOUR)
+            _back_up(ann, tmp_path / "file")
+
+    asyncio.run(send_later_and_back_up())
+    assert _restore(ann, tmp_path / "file", replace=True).waiting == 1
 
 
 async def _requeued(friend: Friend, name: str) -> object:

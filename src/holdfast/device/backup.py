@@ -16,7 +16,7 @@ from typing import BinaryIO
 import msgspec
 import structlog
 
-from holdfast.device import database, holder, operations, recover, sealed_file
+from holdfast.device import database, holder, operations, recover, scheduled, sealed_file
 from holdfast.device.home import Home
 from holdfast.device.member_keys import ARCHIVE_NAME, NEXT_NAME
 from holdfast.device.sealed_file import PIECE_BYTES, SealBroken
@@ -263,7 +263,8 @@ def _made_another_sender(path: Path, clock: Clock, random: Random, where: str) -
         if found:
             raise SealBroken(where, f"its log: {found[0]}")
         with engine.read() as transaction:
-            return operations.epoch(transaction).hex(), operations.count(transaction)[1]
+            waiting = operations.count(transaction)[1] + scheduled.count(transaction)
+            return operations.epoch(transaction).hex(), waiting
     finally:
         engine.close()
 
