@@ -233,6 +233,7 @@ def member_of_running(person: Person, admin: Person) -> Person:
 def test_a_home_whose_mesh_is_elsewhere_is_told_so(ben: Person, ann: Person) -> None:
     said = ben.fails(4, "up", "--relay-port", "0")
     assert "holdfast daemon run" in said
+    assert not (ben.home / "relay").exists(), "no relay and no key of an operator was made for it"
 
 
 def test_a_killed_daemon_leaves_a_home_that_the_next_one_takes(ann: Person) -> None:

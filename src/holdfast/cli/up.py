@@ -33,15 +33,13 @@ def up(
     found = find_home(home)
     place = data or found.path / RELAY_DIRECTORY
     files.make_directory(found.path)
-    files.make_directory(place)
     chosen = settings_of(place, None, relay_host, relay_port)
+    allow_connections(chosen.limits.connections_max)
     with sessions.failures(found):
         try:
-            with lock.hold(place):
-                allow_connections(chosen.limits.connections_max)
-                # Servers are large, and every other command starts without them.
-                from holdfast.cli.up_process import serve
+            # Servers are large, and every other command starts without them.
+            from holdfast.cli.up_process import serve
 
-                serve(found, place, chosen, port=port, mesh_name=mesh, is_port_given=relay_port is not None)
+            serve(found, place, chosen, port=port, mesh_name=mesh, is_port_given=relay_port is not None)
         except lock.RelayRunning as fault:
             raise Failure(ExitCode.UNAVAILABLE, type(fault).__name__, str(fault)) from fault

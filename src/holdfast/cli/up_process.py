@@ -24,10 +24,11 @@ from holdfast.device.device import Device
 from holdfast.device.home import Home, Membership
 from holdfast.device.mesh import Standing, found, standing
 from holdfast.export.exporter import Exporter
-from holdfast.relay import lock
+from holdfast.relay import identity, lock
 from holdfast.relay.database import EXPORT_READER
 from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
+from holdfast.store import files
 from holdfast.wire.client import RelayClient
 from holdfast.wire.network import SystemNetwork
 
@@ -40,9 +41,23 @@ def serve(home: Home, data: Path, chosen: Settings, *, port: int | None, mesh_na
     with alone_in(home, create=True) as device, endings():
         check_place(device, settings_of(home))
         membership, stands = standing(device)
-        if membership is not None and stands is not Standing.NONE and not is_port_given:
-            chosen = _where_the_mesh_is(membership, chosen)
-        run(_serve(device, data, chosen, port, mesh_name))
+        if membership is not None and stands is not Standing.NONE:
+            if not (data / identity.RELAY_KEY).exists():  # no relay is made, nor its keys, to be refused afterwards
+                raise _elsewhere(device, membership)
+            if not is_port_given:
+                chosen = _where_the_mesh_is(membership, chosen)
+        files.make_directory(data)
+        with lock.hold(data):
+            run(_serve(device, data, chosen, port, mesh_name))
+
+
+def _elsewhere(device: Device, membership: Membership) -> Failure:
+    advice = "Run `holdfast daemon run` to work there, or name another home."
+    return Failure(ExitCode.VIOLATION, "has_mesh", f"{_home_in_mesh(device, membership)}. {advice}")
+
+
+def _home_in_mesh(device: Device, membership: Membership) -> str:
+    return f"the home {device.home.path} is in mesh {membership.mesh_name} at {membership.relay}"
 
 
 def _where_the_mesh_is(membership: Membership, chosen: Settings) -> Settings:
@@ -56,14 +71,13 @@ def _check_place(device: Device, relay_pubkey: str, port: int) -> None:
     membership, stands = standing(device)
     if membership is None or stands is Standing.NONE:
         return
-    message = f"the home {device.home.path} is in mesh {membership.mesh_name} at {membership.relay}"
     if membership.relay_pubkey != relay_pubkey:
-        advice = "Run `holdfast daemon run` to work there, or name another home."
-        raise Failure(ExitCode.VIOLATION, "has_mesh", f"{message}. {advice}")
+        raise _elsewhere(device, membership)
     known = urlsplit(membership.relay)
     if known.scheme == "http" and known.port not in (None, port):  # behind https another program has the port
         advice = f"Its members know no other address: use --relay-port {known.port}, or leave it out."
-        raise Failure(ExitCode.VIOLATION, "other_port", f"{message}, not at port {port}. {advice}")
+        message = f"{_home_in_mesh(device, membership)}, not at port {port}. {advice}"
+        raise Failure(ExitCode.VIOLATION, "other_port", message)
 
 
 async def _serve(device: Device, data: Path, chosen: Settings, port: int | None, mesh_name: str) -> None:
