@@ -314,7 +314,7 @@ def test_a_service_is_installed_for_one_home_and_removed(ann: Person, ben: Perso
 def test_a_service_does_not_start_beside_a_daemon_that_somebody_has_started(ann: Person, tmp_path: Path) -> None:
     place = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "HOME": str(tmp_path)}
     with ann.daemon() as process:
-        said = _told(ann, "daemon", "install-service", "--allow-ci-persistent", code=5, **place)
+        said = _told(ann, "daemon", "install-service", "--persistent", code=5, **place)
     assert f"process {process.pid}" in said
     assert "`holdfast daemon down`" in said
     assert not (tmp_path / "config").exists()

@@ -104,7 +104,7 @@ def _until(condition: Callable[[], object]) -> None:
 
 
 def test_a_service_starts_comes_back_after_kill_9_reads_settings_anew_and_goes(services: Services, ann: Person) -> None:
-    installed = services.holdfast("daemon", "install-service", "--allow-ci-persistent")
+    installed = services.holdfast("daemon", "install-service", "--persistent")
     assert installed["started"], installed
     unit = Path(installed["file"]).name
     first = services.process(unit)
@@ -135,7 +135,7 @@ def test_a_service_starts_comes_back_after_kill_9_reads_settings_anew_and_goes(s
 
 def test_a_service_that_cannot_run_is_not_called_started(services: Services, ann: Person) -> None:
     (ann.home / "daemon.toml").write_text("[outbox]\nrows_max = -1\n")
-    done = services.inside(*ann.command("daemon", "install-service", "--allow-ci-persistent"))
+    done = services.inside(*ann.command("daemon", "install-service", "--persistent"))
     assert done.returncode == 5, done.stdout + done.stderr
     assert "has not answered" in done.stderr
     unit = service_file(Home(ann.home), "linux", Path()).name

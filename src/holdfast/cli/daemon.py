@@ -37,14 +37,11 @@ Port = Annotated[
 ]
 
 
-Persistent = Annotated[bool, typer.Option("--persistent", help="In a job of some automation, too: this machine stays.")]
-
-
 @app.command()
 def run(
     home: AtHome = None,
     port: Port = None,
-    persistent: Persistent = False,
+    persistent: ci.Persistent = False,
     ephemeral: Annotated[
         bool, typer.Option("--ephemeral", help="For one job: joins by HOLDFAST_INVITE, and leaves nothing behind.")
     ] = False,
@@ -77,7 +74,7 @@ def run(
 
 
 @app.command()
-def up(home: AtHome = None, port: Port = None, persistent: Persistent = False, as_json: AsJson = False) -> None:
+def up(home: AtHome = None, port: Port = None, persistent: ci.Persistent = False, as_json: AsJson = False) -> None:
     """Start the daemon in the background. It goes on when this terminal is closed; `daemon logs` shows what it says."""
     ci.refuse(os.environ, persistent=persistent)
     found = find_home(home)

@@ -82,14 +82,13 @@ WantedBy=default.target
 
 NoStart = Annotated[bool, typer.Option("--no-start", help="Do not start it.")]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Let the daemon that runs go on.")]
-AllowCi = Annotated[bool, typer.Option("--allow-ci-persistent", help="In a job of some automation, too.")]
 
 
 def install_service(
-    home: AtHome = None, no_start: NoStart = False, allow_ci_persistent: AllowCi = False, as_json: AsJson = False
+    home: AtHome = None, no_start: NoStart = False, persistent: ci.Persistent = False, as_json: AsJson = False
 ) -> None:
     """Have the system run this home's daemon: now, at every login, and again when it fails."""
-    ci.refuse(os.environ, persistent=allow_ci_persistent)
+    ci.refuse(os.environ, persistent=persistent)
     found = find_home(home)
     with sessions.failures(found):
         if found.membership() is None:

@@ -25,7 +25,7 @@ _OURS = "HOLDFAST_"  # how the name of every variable of ours begins
 HOLDFAST = (sys.executable, "-P", "-m", "holdfast.cli")
 
 _QUIET = {
-    "HOLDFAST_PERSISTENT": "1",  # the demo may be shown in a job of some automation
+    "HOLDFAST_PERSISTENT": "1",  # the demo may be shown in a CI job
     "HOLDFAST_PASSPHRASE": "a passphrase for the demo alone",
     "NO_COLOR": "1",
 }

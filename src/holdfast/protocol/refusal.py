@@ -309,7 +309,7 @@ REFUSALS = total({
     Refusal.OUTBOX_MAX_AGE_ABOVE_DEDUPE_WINDOW: RefusalRow(_START, _PERMANENT, 500, _INVALID, "Lower max_age_hours_override here, or raise dedupe_retention_days at the relay."),
     Refusal.KEY_SUPERSEDED: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "Use the home that rotated the key, restore a later backup, or ask an admin to let a new home in."),
     Refusal.HOST_CHANGED: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "If the home moved here: holdfast daemon accept-host. If it is a copy: holdfast daemon remint."),
-    Refusal.PERSISTENT_IN_CI: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "A CI machine is gone tomorrow. Use --ephemeral, or --persistent if this one stays."),
+    Refusal.PERSISTENT_IN_CI: RefusalRow(_START, _PERMANENT, 500, _RESTRICTED, "A CI machine is gone tomorrow. Use `daemon run --ephemeral`, or --persistent if this one stays."),
 }, Refusal)
 # fmt: on
 
