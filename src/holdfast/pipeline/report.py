@@ -14,6 +14,7 @@ FINDINGS_SHOWN_MAX = 1_000
 _FINDING = ("kind", "key", "detail", "is_violation", "origin", "seq", "table")
 
 _WIDTH, _HEIGHT, _MARGIN = 720, 180, 44
+_LABEL_HEIGHT = 12  # of one line of a label, so that equal quantiles do not hide each other
 
 
 def gather(shelf: Shelf) -> dict[str, Any]:
@@ -144,18 +145,22 @@ def _plot(latency: Sequence[Mapping[str, Any]], show_time: Any) -> str:
     values = [hour[name] for hour in latency for name in names]
     low, high = log10(min(values)) - 0.1, log10(max(values)) + 0.1
 
+    drawn = latency if len(latency) > 1 else [latency[0], latency[0]]  # a line of one point would not show
+
     def x(index: int) -> float:
-        return _MARGIN + (_WIDTH - 2 * _MARGIN) * (index / max(1, len(latency) - 1))
+        return _MARGIN + (_WIDTH - 2 * _MARGIN) * (index / (len(drawn) - 1))
 
     def y(value: float) -> float:
         return _HEIGHT - _MARGIN / 2 - (_HEIGHT - _MARGIN) * ((log10(value) - low) / (high - low))
 
     lines = []
-    for name in names:
-        points = " ".join(f"{x(index):.1f},{y(hour[name]):.1f}" for index, hour in enumerate(latency))
+    label_y = float(_HEIGHT)
+    for name in names:  # the least first, which is the lowest
+        points = " ".join(f"{x(index):.1f},{y(hour[name]):.1f}" for index, hour in enumerate(drawn))
         lines.append(f"<polyline class='{name}' points='{points}'/>")
         last = latency[-1][name]
-        lines.append(f"<text x='{_WIDTH - _MARGIN + 3}' y='{y(last) + 4:.1f}'>{name} {last:.3g} s</text>")
+        label_y = min(y(last) + 4, label_y - _LABEL_HEIGHT)
+        lines.append(f"<text x='{_WIDTH - _MARGIN + 3}' y='{label_y:.1f}'>{name} {last:.3g} s</text>")
     first, last_hour = escape(show_time(latency[0]["hour"])), escape(show_time(latency[-1]["hour"]))
     return (
         f"<svg viewBox='0 0 {_WIDTH + 60} {_HEIGHT + 20}' role='img' aria-label='time to delivery'>{''.join(lines)}"
