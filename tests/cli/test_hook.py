@@ -237,6 +237,18 @@ def test_events_that_were_given_up_are_counted_beyond_those_that_are_named(perso
     assert "! 2 more events were given up" in said
 
 
+def test_an_unknown_event_is_no_problem_any_more_once_it_is_allowed(person: AgentUser) -> None:
+    receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": "BrandNewEvent"})
+    assert "holdfast hook install --agent claude --allow brand_new_event keeps it" in person.says("hook", "status")
+    person.run("hook", "install", "--agent", "claude", "--allow", "brand_new_event")
+    assert "BrandNewEvent that" not in person.says("hook", "status")
+
+
+def test_an_event_without_a_name_is_named_so(person: AgentUser) -> None:
+    receivers.run(person.home, "claude", {"session_id": "s"})
+    assert "an event of claude without a name was dropped once" in person.says("hook", "status")
+
+
 def test_nothing_that_an_agent_calls_its_event_moves_the_cursor(person: AgentUser) -> None:
     receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": "\x1b[2J\r"})
     said = person.says("hook", "status")

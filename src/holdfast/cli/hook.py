@@ -197,7 +197,11 @@ def numbers_of(home: Home) -> dict[str, Any]:
     known = intake.Place()
     if doctor.is_used(home.path):
         known = doctor.look(home.path, intake.place)
-        told |= doctor.look(home.path, lambda tx: _counted(tx, _stuck_before(home)))
+        chosen = settings.load(home.path)
+        stuck_before = wall_clock() - int(chosen.stuck_after_s * SECOND)
+        told |= doctor.look(home.path, lambda tx: _counted(tx, stuck_before))
+        for one in told["dropped"]:
+            one["is_allowed"] = hook_event.spelled(one["event_name"]) in chosen.allow
     return told | {
         "spool_bytes": intake.waiting_bytes(home.path, known),
         "rejected_bytes": spool.rejected_size(str(home.path)),
@@ -230,17 +234,25 @@ def _undelivered(transaction: Transaction) -> list[dict[str, Any]]:
     ]
 
 
-def _stuck_before(home: Home) -> int:
-    return wall_clock() - int(settings.load(home.path).stuck_after_s * SECOND)
+def _unknown(dropped: dict[str, Any]) -> str:
+    """What to do about an event that is in no table, and about one without a name, which cannot be allowed."""
+    agent, name = dropped["agent"], plain(dropped["event_name"])
+    times = "once" if dropped["count"] == 1 else f"{dropped['count']} times"
+    was_dropped = f"was dropped {times}, last {show_time(dropped['last_at'])}"
+    if not name:
+        return f"an event of {agent} without a name {was_dropped}"
+    said = f"{agent} has an event {name} that we do not know; it {was_dropped}"
+    if not name.isidentifier():  # whatever else it is must not be pasted into a shell
+        return said
+    return f"{said}. holdfast hook install --agent {agent} --allow {hook_event.spelled(name)} keeps it"
 
 
 def problems_of(told: dict[str, Any]) -> list[str]:
     """The problems that these numbers show, in words."""
     problems = [
-        f"{one['agent']} has an event {plain(one['event_name'])} that we do not know; it was dropped"
-        f" {'once' if one['count'] == 1 else str(one['count']) + ' times'}, last {show_time(one['last_at'])}"
+        _unknown(one)
         for one in told["dropped"]
-        if one["reason"] == hook_event.DROPPED_UNKNOWN
+        if one["reason"] == hook_event.DROPPED_UNKNOWN and not one["is_allowed"]
     ]
     problems += [
         f"{one['event_type']} {one['event_id']} of {one['agent']} was given up after {one['attempts']} attempts:"
