@@ -105,7 +105,7 @@ def test_the_status_of_a_daemon_in_trouble_says_what_is_wrong_since_when_and_whe
             "3 waiting (1 on their way), the oldest for 2 min (queue_full: no room); 2 scheduled; "
             "1 given up: holdfast outbox list --status dead"
         ),
-        "inbox": ("5 not acted on; 4 parked: holdfast inbox --parked; 6 waited at the relay when it was met last"),
+        "inbox": ("5 not acted on; 4 parked: holdfast inbox --parked; 6 waited at the relay at the last connection"),
         "room": "full: 97 % of outbox.rows_max is used",
         "last error": "2 d ago (1970-01-01T00:01:00.000Z): the disk is full",
     }

@@ -59,5 +59,5 @@ def _outbox(health: "Health") -> str:
 
 def _inbox(health: "Health") -> str:
     advice = ": holdfast inbox --parked" if health.parked else ""
-    waits = f"; {health.pending_count} waited at the relay when it was met last"
+    waits = f"; {health.pending_count} waited at the relay at the last connection"
     return f"{health.unapplied} not acted on; {health.parked} parked{advice}{waits}"

@@ -34,7 +34,9 @@ def subscribe(topic: Name, as_json: AsJson = False) -> None:
     elif found["key"] == KeyState.READY:
         console().print(f"subscribed to {topic}")
     else:
-        console().print(f"subscribed to {topic}; {found['key']}: the topic's creator or an admin grants it next time")
+        console().print(
+            f"subscribed to {topic}; messages come once its creator or an admin has granted you the key: see `topic list`"
+        )
 
 
 @app.command()

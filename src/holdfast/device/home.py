@@ -52,7 +52,7 @@ class Damaged(faults.Fault):
 
 class InUse(faults.Fault):
     what = "another command or a daemon works in this home"
-    remedy = "Wait for it to end, then try again."
+    remedy = "Stop a daemon with `holdfast daemon down`; wait for another command to end. Then try again."
     temporary = True
 
 

@@ -268,7 +268,7 @@ def _keep_an_admin(office: Office, member: str) -> None:
         return
     others = office.rows("others", member=member)
     if others and not any(role == Role.ADMIN for (role,) in others):
-        raise Refused(Refusal.LAST_ADMIN, f"member {member} is the last admin; make another one first")
+        raise Refused(Refusal.LAST_ADMIN, f"member {member} is the last admin")
 
 
 def _set_role(office: Office, action: SetRole) -> None:
