@@ -66,7 +66,7 @@ def _print_sent(sent: Mapping[str, Any], names: Mapping[str, str], why: str) -> 
         _print(f"  goes on as {sent['superseded_by']}")
 
 
-_STORED = {None: "", True: "was stored", False: "came live"}
+_STORED = {None: "", True: "had waited", False: "came live"}
 
 
 def _print_rungs(rungs: list[Mapping[str, Any]], indent: str = "  ") -> None:
