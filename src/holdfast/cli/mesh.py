@@ -107,7 +107,7 @@ def invite(
         print_json(made)
     else:
         print(made["invite"])
-        note = f"good for one new {role} until {show_time(expires_at)}; whoever has the text can join"
+        note = f"this invitation lets one new {role} join, until {show_time(expires_at)}. Send it by a private way"
         sessions.teller(as_json=False)(note)
 
 

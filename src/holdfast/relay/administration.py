@@ -115,7 +115,7 @@ class Office:
 
     def _check_standing(self, standing: Standing, action: Action) -> None:
         if not _HAS_STANDING[standing](self, action):
-            raise Refused(Refusal.NOT_PERMITTED, f"{actions.name(action)} takes: {standing}")
+            raise Refused(Refusal.NOT_PERMITTED, f"{actions.name(action)} is only for: {standing}")
 
     def rows(self, statement: str, /, **parameters: Value) -> list[Row]:
         return self._transaction.rows(_SQL[statement], {"mesh": self.mesh, "now": self.now, **parameters})
