@@ -63,7 +63,7 @@ def assembled(words: Sequence[str]) -> typer.Typer:
         name="holdfast",
         cls=_InOrder,
         epilog="Exit codes: 0 done, 1 error, 2 wrong usage, 3 not found, 4 conflict or violation, 5 not available now, "
-        "6 somebody has to decide.",
+        "6 a decision of yours is needed.",
         no_args_is_help=True,
         rich_markup_mode=None,  # plain text: it fits on a screen, and is there at once
         pretty_exceptions_enable=False,  # a bug shows its whole traceback; everything expected is handled below

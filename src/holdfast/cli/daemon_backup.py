@@ -68,7 +68,7 @@ def backup(
         print_json({"backup": str(target), "size": size, **msgspec.to_builtins(made)})
         return
     console().print(f"✓ {target}: {len(made.files)} files of {found.path}, {size} bytes")
-    console().print("  Without its passphrase nobody opens it, you neither. Make another after a key was rotated.")
+    console().print("  Only its passphrase opens it. After you rotate the key, make another.")
 
 
 def restore(

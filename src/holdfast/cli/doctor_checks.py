@@ -242,7 +242,7 @@ def check_relay(patient: Patient) -> Iterator[Finding]:
         return
     known = None if patient.membership is None else patient.membership.relay_pubkey
     if known not in (None, answer.pubkey):
-        remedy = "Ask its operator whether the relay lost its key; if not, somebody answers in its place."
+        remedy = "Ask its operator whether the relay lost its key; if not, another program answers in its place."
         yield Finding(State.WRONG, f"Another relay answers at {url}: its key is {answer.pubkey}.", remedy)
     else:
         yield Finding(State.OK, f"The relay {url} answers.")
@@ -304,16 +304,16 @@ def check_hooks(patient: Patient) -> Iterator[Finding]:
         told = _home_told(one) or home.path
         wrong = hook_doctor.complaints(one, allowed, sys.executable, told)
         if told != home.path and not wrong:
-            remedy = f"holdfast doctor --home {told} examines that one; an agent tells one home what it does."
-            yield Finding(State.NOTE, f"{one.agent} tells the home {told} what it does ({one.path}).", remedy)
+            remedy = f"holdfast doctor --home {told} examines that one; an agent reports to one home."
+            yield Finding(State.NOTE, f"{one.agent} reports to the home {told} ({one.path}).", remedy)
             continue
         remedy = f"holdfast hook install --agent {one.agent} --scope {one.scope} writes it anew."
         yield from (Finding(State.WRONG, f"{one.agent}, {one.path}: {what}.", remedy) for what in wrong)
         if not wrong:
             remedy = f"holdfast hook doctor --agent {one.agent} fires an event through it."
-            yield Finding(State.OK, f"{one.agent} tells us what it does ({one.path}).", remedy)
+            yield Finding(State.OK, f"{one.agent} reports to this home ({one.path}).", remedy)
     if not installed:
-        yield Finding(State.NOTE, "No agent tells us what it does.", "holdfast hook install --agent claude")
+        yield Finding(State.NOTE, "No agent reports to this home.", "holdfast hook install --agent claude")
     for problem in hooks.problems_of(hooks.numbers_of(home)) if hook_doctor.is_used(home.path) else []:
         yield Finding(State.WRONG, f"{problem}.", "See holdfast hook status.")
 

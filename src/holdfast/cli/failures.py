@@ -94,7 +94,7 @@ def _has_mesh(home: Home, error: HasMesh) -> str:
 def _other_relay(home: Home, error: OtherRelay) -> Failure:
     message = (
         f"another relay answers at {error.url}: it shows the key {error.shown}, and the home {home.path} knows its relay "
-        f"by {error.known}. Nothing was sent. Ask its operator whether the relay lost its key; if not, somebody answers "
+        f"by {error.known}. Nothing was sent. Ask its operator whether the relay lost its key; if not, another program answers "
         "in its place."
     )
     return Failure(ExitCode.VIOLATION, "other_relay", message)

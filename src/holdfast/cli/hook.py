@@ -62,7 +62,7 @@ def install(
     home: AtHome = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have an agent tell us what it does. Everything else in its settings stays; a copy of them is kept beside."""
+    """Have an agent report to this home. Everything else in its settings stays; a copy of them is kept beside."""
     found = find_home(home)
     kind, path = _place(agent, scope, notify=notify)
     allowed = hook_event.ALLOWED | set(_allowed(found, allow or []))
@@ -81,7 +81,7 @@ def install(
     if as_json:
         print_json({"agent": agent, "kind": kind, "path": done.path, "backup": done.backup, "events": events})
         return
-    console().print(f"{agent} now tells us of {', '.join(events)}: {done.path}")
+    console().print(f"{agent} now reports {', '.join(events)}: {done.path}")
     if done.backup is not None:
         console().print(f"The settings as they were: {done.backup}")
     if agent == "codex" and not notify:
@@ -101,7 +101,7 @@ def uninstall(agent: Agent, scope: AtScope = Scope.USER, home: AtHome = None, as
     if as_json:
         print_json({"agent": agent, "removed": removed})
     else:
-        console().print(f"{agent} tells us nothing any more: {', '.join(removed)}")
+        console().print(f"{agent} no longer reports to Holdfast: {', '.join(removed)}")
 
 
 @app.command()

@@ -32,7 +32,7 @@ def inbox(
     ] = None,
     topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only what was posted to this topic.")] = None,
     sender: Annotated[str | None, typer.Option("--from", metavar="WHO", help="Only what this member sent.")] = None,
-    unapplied: Annotated[bool, typer.Option(help="Only what nobody has acted on.")] = False,
+    unapplied: Annotated[bool, typer.Option(help="Only what still waits for an application.")] = False,
     parked: Annotated[bool, typer.Option(help="Only what was parked because its handler kept failing.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives.")] = False,
     as_json: AsJson = False,

@@ -29,7 +29,7 @@ INVITE_HOURS_MAX = 24 * 30
 
 _NO_FOUNDER = (
     "This relay lets only its operators make meshes, and users of its own machine while nobody else can reach it. If you run "
-    "it, add --operator-key DATA/operator.key, from its data directory; if not, ask whoever does for an invitation (holdfast "
+    "it, add --operator-key DATA/operator.key, from its data directory; if not, ask its operator for an invitation (holdfast "
     "mesh invite --role admin)."
 )
 _NO_OPERATOR = (

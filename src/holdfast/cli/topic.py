@@ -22,7 +22,7 @@ def create(topic: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json(made)
     else:
-        console().print(f"topic {topic} is there; subscribe to it to receive what is posted")
+        console().print(f"made topic {topic}; subscribe to it to receive its messages")
 
 
 @app.command()

@@ -99,8 +99,10 @@ def _inbox(health: Health) -> list[Sign]:
         )
         found.append(Sign("dead", what, "Mend the handler, or mark them as dealt with.", "/inbox?show=parked"))
     if health.unapplied:
-        what = f"{health.unapplied:,} message{'s' * (health.unapplied > 1)} nobody has acted on."
-        found.append(Sign("waiting", what, "Start the application that acts on them.", "/inbox?show=unapplied"))
+        what = f"{health.unapplied:,} message{'s wait' if health.unapplied > 1 else ' waits'} for an application."
+        found.append(
+            Sign("waiting", what, "Start the application that handles these messages.", "/inbox?show=unapplied")
+        )
     return found or [Sign("ok", "Every message that arrived was acted on.")]
 
 
