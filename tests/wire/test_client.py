@@ -258,7 +258,9 @@ URLS = {
     "http://[::1]:7447": "http://[::1]:7447",
 }
 NO_URLS = ["", "relay.example", "ftp://relay.example", "ws://relay.example", "http://", "http://a@b", "http://a?x=1",
-           "http://a#x", "http://a:port", "http://a:99999", "http://[::1", "file:///etc/passwd"]  # fmt: skip
+           "http://a#x", "http://a:port", "http://a:99999", "http://[::1", "file:///etc/passwd",
+           "http://a..b", "http://.", f"http://{'a' * 64}.example", "http://a\0b", "http://a/\x01", "http://xn--ü.example",
+           "http://\udcff"]  # fmt: skip
 
 
 @pytest.mark.parametrize("text", URLS)

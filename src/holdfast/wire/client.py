@@ -410,8 +410,10 @@ def relay_url(text: str) -> str:
     try:
         parts = urlsplit(text.strip())
         port = parts.port
-    except ValueError as error:
-        raise InvalidUrl(f"{text!r} is not an address: {error}") from error
+        (parts.hostname or "").encode("idna")  # as the system will, whose error would name no address
+        httpx.URL(text.strip())
+    except (ValueError, httpx.InvalidURL) as error:
+        raise InvalidUrl(f"{text!r} is not an address: {error.__cause__ or error}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidUrl(f"{text!r} is not a relay's address; it looks like http://127.0.0.1:7447")
     if parts.username is not None or parts.query or parts.fragment:
