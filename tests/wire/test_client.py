@@ -211,6 +211,36 @@ def test_an_answer_that_is_nested_without_end_is_not_understood(status: int) -> 
         _ask(_answer(status, b'{"x":' * 100_000), lambda client: client.mesh("m"))
 
 
+MEMBER = {"member": "a", "pubkey": "0" * 64, "name": "ann", "role": "member", "status": "active", "keys": []}
+TOPIC = {"topic": "t", "key_epoch": 1, "created_by": "a", "subscribers": [], "left": []}
+SENSELESS_MESHES: dict[str, dict[str, Any]] = {
+    "a key that is none": {"members": [{**MEMBER, "pubkey": "bob"}], "topics": []},
+    "a time that no database holds": {
+        "members": [{**MEMBER, "keys": [{"pubkey": "0" * 64, "since": 2**63}]}],
+        "topics": [],
+    },
+    "an end that no database holds": {
+        "members": [{**MEMBER, "keys": [{"pubkey": "0" * 64, "since": 1, "until": 2**63}]}],
+        "topics": [],
+    },
+    "a negative key epoch": {"members": [], "topics": [{**TOPIC, "key_epoch": -1}]},
+}
+
+
+@pytest.mark.parametrize("what", SENSELESS_MESHES)
+def test_a_mesh_that_could_not_be_kept_is_not_understood(what: str) -> None:
+    """The daemon would end when it writes it down."""
+    with pytest.raises(Unreachable, match="not a Holdfast relay's"):
+        _ask(_answer(200, {"mesh": "m", "name": "m", **SENSELESS_MESHES[what]}), lambda client: client.mesh("m"))
+
+
+def test_a_fate_at_a_time_that_could_not_be_kept_is_not_understood() -> None:
+    fate = {"seq": 1, "at": 2**63, "kind": "delivered", "client_message_id": "c", "message_id": "m", "event_id": "e"}
+    found = {"log_id": "0" * 32, "through_seq": 1, "fates": [{**fate, "recipient": "a"}]}
+    with pytest.raises(Unreachable, match="not a Holdfast relay's"):
+        _ask(_answer(200, found), lambda client: client.fates("m", 0))
+
+
 def test_a_mesh_whose_keys_the_relay_calls_stale_is_fetched_whole() -> None:
     """However it came about that we know another key than the relay: `unchanged` would keep it so for ever."""
     asked = []

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import Key, LogId, Position
+from holdfast.protocol.action import Key, KeyEpoch, LogId, Position
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.http_auth import NONCE_BYTES, authorization
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
@@ -91,15 +91,15 @@ class MemberKey(msgspec.Struct, frozen=True, kw_only=True):
     """A key that a member has, or had until it was replaced or revoked (microseconds)."""
 
     pubkey: Key
-    since: int
-    until: int | None = None
+    since: Position
+    until: Position | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A member of a mesh; a revoked one has no current key. `keys` are all that it ever had."""
 
     member: str
-    pubkey: str | None
+    pubkey: Key | None
     name: str
     role: str
     status: str
@@ -121,7 +121,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic; its key epoch is 0 until it has its first key."""
 
     topic: str
-    key_epoch: int
+    key_epoch: Position
     created_by: str
     subscribers: tuple[Subscriber, ...]
     left: tuple[str, ...]  # members who have the current key and should not: it has to be rotated
@@ -139,7 +139,7 @@ class Mesh(msgspec.Struct, frozen=True, kw_only=True):
 class GrantedKey(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's key, sealed to us; `key` is the public key of ours that it was sealed to."""
 
-    key_epoch: int
+    key_epoch: KeyEpoch
     key_id: str
     key: str
     sealed: str
@@ -188,7 +188,7 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """The fate of one of our sends at one recipient, and its position in the relay's history."""
 
     seq: Position
-    at: int
+    at: Position
     kind: str
     client_message_id: str
     message_id: str
