@@ -66,6 +66,15 @@ def test_a_member_of_whom_no_key_is_known_cannot_be_sealed_to_yet(place: Place) 
     assert reason.value.refusal is Refusal.DESTINATION_UNKNOWN
 
 
+def test_a_member_whose_key_is_no_point_of_the_curve_cannot_be_sealed_to_yet(place: Place) -> None:
+    """A relay that lies about a key may hold up this member's messages, but not those to everybody else."""
+    place.send("bob")
+    place.knows("bob", keys_of={"bob": "f" * 64})
+    with pytest.raises(CannotSeal, match="the key of member member-bob") as reason:
+        place.sealer.seal(_operation(place))
+    assert reason.value.refusal is Refusal.DESTINATION_UNKNOWN
+
+
 @pytest.mark.parametrize("epoch", [0, 2])
 def test_a_topic_whose_current_key_is_not_here_cannot_be_posted_to_yet(place: Place, epoch: int) -> None:
     place.knows(topics=[("news", epoch)])

@@ -104,7 +104,12 @@ class Sealer:
         pubkey = self._directory().sealing_key_of(member)
         if pubkey is None:
             raise CannotSeal(Refusal.DESTINATION_UNKNOWN, f"no key of member {member} is known here")
-        return self._with(self._device.pubkey, self._device.secret).key(pubkey), {"recipient_key": pubkey}
+        own = self._with(self._device.pubkey, self._device.secret)
+        try:
+            return own.key(pubkey), {"recipient_key": pubkey}
+        except Refused as refused:
+            detail = f"the key of member {member} cannot be used: {refused.detail}"
+            raise CannotSeal(Refusal.DESTINATION_UNKNOWN, detail) from refused
 
     def _topic_key(self, topic: str) -> tuple[bytes, dict[str, int]]:
         known = self._directory().topics.get(topic)
