@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import httpx2 as httpx
 import pytest
 
 from holdfast.device import daemon as daemons
-from holdfast.device import directory, inbox, link, sending, topics
+from holdfast.device import directory, inbox, link, sending, topic_keys, topics
 from holdfast.device.daemon import Daemon, Ended
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
@@ -34,6 +35,8 @@ from holdfast.store.world import wall_clock
 from holdfast.wire.client import Unreachable
 from tests import ports
 from tests.device.company import WAIT_S, Friend, at_home, company, gather_in_mesh, until
+from tests.device.house import new_house
+from tests.people import topic_key
 from tests.proxy import RoughProxy, proxy_to
 from tests.relay.place import Place as RelayPlace
 from tests.relay.running import RunningRelay, running
@@ -596,3 +599,26 @@ def _key_epoch(friend: Friend) -> int:
 def _relay_command(*arguments: str) -> None:
     done = subprocess.run([sys.executable, "-m", "holdfast.cli", "relay", *arguments], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_a_key_opens_is_opened_though_the_connection_was_lost_while_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new_house(tmp_path / "home") as house:
+        post = house.bob.post("news", b"to all")
+        house.store(house.arrival(post, body=None))
+        house.do(lambda tx: topic_keys.keep_granted(tx, house.now, "news", 1, topic_key("news", 1)))
+        daemon = house.service.daemon
+
+        async def lost(opened: object) -> None:
+            raise asyncio.CancelledError
+
+        def see() -> None:
+            asyncio.run_coroutine_threadsafe(daemon._link.see_mesh(), house.loop).result()
+
+        with monkeypatch.context() as broken:
+            broken.setattr(daemon._link, "_keep_opened", lost)
+            with pytest.raises(CancelledError):
+                see()
+        see()
+        assert [message.body for message in house.inbox()] == [b"to all"]

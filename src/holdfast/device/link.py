@@ -215,13 +215,13 @@ class Link:
         keys = (*daemon.look(topic_keys.count), len(daemon.device.secrets))
         if keys == self._keys_tried:
             return
-        self._keys_tried = keys
         while sealed := self._unreadable(after):
             opened = [(one.id, content) for one in sealed if (content := self._opened(one.event)) is not None]
             if opened:
                 await self._keep_opened(opened)
                 daemon.changes.tell()
             after = sealed[-1].arrival
+        self._keys_tried = keys  # only now: a lost connection cancels this, and the next one has to go on
 
     def _unreadable(self, after: int) -> list[Sealed]:
         return self._daemon.look(lambda tx: arrivals.unreadable(tx, after=after, limit=REOPENED_AT_ONCE))
