@@ -245,6 +245,15 @@ def test_a_message_of_another_destination_fills_no_hole(desk: Desk) -> None:
     assert stored.missing_sequence == 0
 
 
+def test_a_message_that_came_under_a_taken_id_fills_its_hole(desk: Desk) -> None:
+    desk.store(desk.arrival(desk.bob.message(desk.me, b"first", client_message_id="same")))
+    (second,) = desk.store(desk.arrival(desk.bob.message(desk.me, b"second", client_message_id="same")))
+    assert second.outcome is Outcome.DUPLICATE
+    (third,) = desk.store(_follow(desk.bob, desk.me, desk, previous=1))
+    assert third.missing_sequence is None
+    assert _reports(desk) == []
+
+
 def test_a_sender_with_a_new_epoch_was_reset(desk: Desk) -> None:
     before = desk.bob.message(desk.me)
     (first,) = desk.store(desk.arrival(before))

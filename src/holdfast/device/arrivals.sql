@@ -19,6 +19,8 @@ SELECT 1
 WHERE NOT EXISTS (
     SELECT 1 FROM inbox
     WHERE sender = :sender AND sequence = :previous_sequence AND coalesce(topic, '') = coalesce(:topic, '')
+) AND NOT EXISTS (
+    SELECT 1 FROM inbox_duplicate WHERE sender = :sender AND sequence = :previous_sequence
 ) AND (:topic IS NULL OR EXISTS (
     SELECT 1 FROM inbox WHERE sender = :sender AND sequence < :sequence AND topic = :topic
 ))

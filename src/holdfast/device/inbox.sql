@@ -61,6 +61,10 @@ WHERE later.previous_sequence IS NOT NULL
       WHERE earlier.sender = later.sender AND earlier.sequence = later.previous_sequence
         AND coalesce(earlier.topic, '') = coalesce(later.topic, '')
   )
+  AND NOT EXISTS (
+      SELECT 1 FROM inbox_duplicate AS earlier
+      WHERE earlier.sender = later.sender AND earlier.sequence = later.previous_sequence
+  )
   AND (later.topic IS NULL OR EXISTS (
       SELECT 1 FROM inbox AS earlier
       WHERE earlier.sender = later.sender AND earlier.sequence < later.sequence AND earlier.topic = later.topic
