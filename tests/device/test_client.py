@@ -17,6 +17,7 @@ from holdfast.device.client import Client
 from holdfast.device.device import at_work
 from holdfast.device.feed_client import FeedClient
 from holdfast.device.home import Home
+from holdfast.device.ipc import REQUESTS_MAX
 from holdfast.device.ipc_documents import Message
 from holdfast.device.ipc_link import DaemonLost, HomeTooLong, NoDaemon, RequestRefused
 from holdfast.protocol import keys
@@ -302,6 +303,30 @@ def test_a_client_that_is_stopped_in_a_handler_that_succeeds_has_applied_that_me
     client.run()
     assert house.message(first).applied_at is not None
     assert [message.id for message in client.inbox(unapplied=True).messages] == [later]
+
+
+def test_a_daemon_that_is_busy_for_a_moment_does_not_end_a_program_that_handles_messages(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "RECONNECT_WAIT_S", 0.01)
+    (name,) = _receive(house, "x")
+    handled: list[str] = []
+
+    @client.on_message
+    def act(message: Message) -> None:
+        handled.append(message.id)
+        if len(handled) == 1:
+            house.service.app.under_way += REQUESTS_MAX  # nothing more is answered, the acknowledgement included
+            threading.Timer(0.1, rest).start()
+        else:
+            client.stop()
+
+    def rest() -> None:
+        house.service.app.under_way -= REQUESTS_MAX
+
+    client.run()
+    assert handled == [name, name]
+    assert house.message(name).applied_at is not None
 
 
 def test_a_failure_that_passes_is_forgotten(house: House, client: Client) -> None:

@@ -292,7 +292,7 @@ class Client:
     def run(self, *, until_idle: bool = False) -> None:
         """Give messages to their handlers, in the order of arrival, until `stop`; with `until_idle`, until none is left.
 
-        If the daemon goes away meanwhile, this waits for it; if it is not there at the start, this raises.
+        If the daemon goes away or is busy meanwhile, this waits for it; if it is not there at the start, this raises.
         """
         cursor: str | None = self.health().cursor
         from_start = False
@@ -307,7 +307,7 @@ class Client:
                     if event.seq is not None:
                         self._handlers.work_off(from_start=event.kind == "opened")
             except (NoDaemon, DaemonLost, RequestRefused) as trouble:
-                if until_idle or (isinstance(trouble, RequestRefused) and trouble.refusal not in _START_OVER):
+                if until_idle or (isinstance(trouble, RequestRefused) and not _passes(trouble.refusal)):
                     raise
                 cursor, from_start = None, True
                 time.sleep(RECONNECT_WAIT_S)
@@ -375,6 +375,11 @@ class Client:
                     fields = {}
                 else:
                     fields = {}  # the end of a comment, which only keeps the connection alive
+
+
+def _passes(refusal: Refusal) -> bool:
+    """Whether a program that handles messages can go on after a refusal: later, or from another place."""
+    return refusal in _START_OVER or not REFUSALS[refusal].is_permanent
 
 
 def _hex(key: str) -> str:
