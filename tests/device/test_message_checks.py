@@ -8,12 +8,12 @@ from holdfast.cli.check import inspect
 from holdfast.device import arrivals, inbox, outbox, receipts, requeue, scheduled
 from holdfast.device.database import SCHEMA
 from holdfast.device.forks import Fork
-from holdfast.device.receipts import Fate
 from holdfast.protocol.outbox import Signal
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import Refusal
 from holdfast.store.sqlite import SqliteEngine
+from holdfast.wire.client import Fate
 from tests.device import test_checks, test_feed_checks
 from tests.device.desk import LOG, NEW_LOG, START, Desk
 
@@ -100,7 +100,10 @@ def _live(desk: Desk) -> None:
     desk.do(lambda tx: outbox.keep_yes(tx, desk.facts, desk.now, retired, Signal.DUPLICATE, found))
     desk.claim(desk.sent(client_message_id="inflight"))
     desk.take(desk.receipt(desk.bob, (done, "stored")), desk.bob)
-    fate = Fate(seq=3, at=desk.now, kind="delivered", client_message_id="done", recipient=desk.bob.member)
+    event_id = (done.event_id or b"").hex()
+    fate = Fate(
+        seq=3, at=desk.now, kind="delivered", client_message_id="done", recipient=desk.bob.member, event_id=event_id
+    )
     desk.do(lambda tx: receipts.take_fates(tx, desk.now, LOG, 3, [fate]))
     desk.send(client_message_id="later", not_before=START + 5)
     desk.send(client_message_id="waits", not_before=START + 500)

@@ -8,11 +8,12 @@ import pytest
 from holdfast.device import receipts
 from holdfast.device.forks import Fork, kept_through
 from holdfast.device.outbox import Item
-from holdfast.device.receipts import Fate, FateKind, Taken
+from holdfast.device.receipts import FateKind, Taken
 from holdfast.protocol.event import encode
 from holdfast.protocol.fate import Fact
 from holdfast.protocol.history import Kind
 from holdfast.protocol.receipt import Receipted, ReceiptStatus
+from holdfast.wire.client import Fate
 from tests.device.desk import LOG, NEW_LOG, START, Desk
 from tests.people import MESH
 

@@ -8,13 +8,13 @@ import pytest
 from holdfast.device import arrivals, inbox, outbox, receipts, requeue, scheduled, trace
 from holdfast.device.forks import Fork
 from holdfast.device.outbox import Item
-from holdfast.device.receipts import Fate
 from holdfast.device.trace import Received, Sent, Trace
 from holdfast.protocol.fate import Fact
 from holdfast.protocol.outbox import RelayWord
 from holdfast.protocol.payload import Payload
 from holdfast.protocol.reaction import FaultKind
 from holdfast.protocol.refusal import Refusal
+from holdfast.wire.client import Fate
 from tests.device.desk import LOG, NEW_LOG, START, Desk
 
 

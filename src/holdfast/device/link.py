@@ -8,7 +8,6 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from holdfast.device import arrivals, own_key, receipts, recover, topic_keys, topics
@@ -203,10 +202,9 @@ class Link:
 
     async def _keep_fates(self, found: Fates) -> None:
         daemon, device = self._daemon, self._daemon.device
-        fates = [msgspec.convert(fate, receipts.Fate, from_attributes=True) for fate in found.fates]
         log_id = bytes.fromhex(found.log_id)
-        await device.do_soon(lambda tx: receipts.take_fates(tx, device.clock(), log_id, found.through_seq, fates))
-        if fates:
+        await device.do_soon(lambda tx: receipts.take_fates(tx, device.clock(), log_id, found.through_seq, found.fates))
+        if found.fates:
             daemon.changes.tell()
 
     async def _reopen(self) -> None:

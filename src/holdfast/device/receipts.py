@@ -22,6 +22,7 @@ from holdfast.store import history
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
 from holdfast.store.world import Random
+from holdfast.wire.client import Fate
 
 _SQL = Statements(__package__, "receipts.sql")
 
@@ -39,20 +40,6 @@ class FateKind(StrEnum):
     MODERATED = "moderated"
     FULL = "full"
     BLOCKED = "blocked"
-
-
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """A fate as the relay tells it. A newer relay may tell kinds that are unknown here."""
-
-    seq: int
-    at: int
-    kind: str
-    client_message_id: str
-    recipient: str
-    event_id: str | None = None
-    message_id: str | None = None
-    was_stored: bool | None = None
-    reason: str | None = None
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
@@ -236,7 +223,7 @@ def _keep_fate(transaction: Transaction, sequence: int, log_id: bytes, fate: Fat
 
 def _is_other(send: _Send, fate: Fate) -> bool:
     """Whether a fate is about another event than the one that was sent from here under this id."""
-    return None not in (send.event_id, fate.event_id) and (send.event_id or b"").hex() != fate.event_id
+    return send.event_id is not None and send.event_id.hex() != fate.event_id
 
 
 def _sent_as(transaction: Transaction, event_id: str) -> _Send | None:

@@ -64,9 +64,7 @@ class Yes(msgspec.Struct, frozen=True, kw_only=True):
     log_id: LogId
     duplicate: bool
     anchor: Anchor
-    skipped: tuple[str, ...] = ()
     history_available: bool = True
-    first_seen_at: int | None = None
 
 
 class SnapshotYes(Yes, frozen=True, kw_only=True):
@@ -185,13 +183,15 @@ class Information(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """The fate of one of our sends at one recipient, and its position in the relay's history."""
+    """The fate of one of our sends at one recipient, and its position in the relay's history.
+
+    A newer relay may tell kinds that are unknown here.
+    """
 
     seq: Position
     at: Position
     kind: str
     client_message_id: str
-    message_id: str
     event_id: str
     recipient: str
     was_stored: bool | None = None
@@ -213,7 +213,6 @@ class Committed(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str | None = None
     broker_message_id: str | None = None
     history_id: Position | None = None
-    first_seen_at: int | None = None
 
 
 class Moderated(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,7 +29,6 @@ class _Facts(msgspec.Struct, frozen=True, kw_only=True):
     was_stored: bool
     message_id: str
     sender: Identifier
-    accepted_at: int
     replayed: bool = False
 
 
@@ -40,7 +39,6 @@ class Queued(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     sender: str
     was_stored: bool
-    accepted_at: int
     replayed: bool
     event: bytes
 
@@ -109,7 +107,6 @@ def _queued(raw: bytes) -> Queued:
         message_id=facts.message_id,
         sender=facts.sender,
         was_stored=facts.was_stored,
-        accepted_at=facts.accepted_at,
         replayed=facts.replayed,
         event=bytes(frame.event),
     )
