@@ -23,6 +23,8 @@ from holdfast.device.home import Home
 from holdfast.device.mesh import in_session
 from holdfast.device.publish import PutOff
 from holdfast.device.send import Send, send
+from holdfast.device.settings import OutboxSettings
+from holdfast.device.settings import Settings as DeviceSettings
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.action import RenameMember, RevokeMember
 from holdfast.protocol.refusal import Refusal
@@ -622,3 +624,12 @@ def test_what_a_key_opens_is_opened_though_the_connection_was_lost_while_it_was(
                 see()
         see()
         assert [message.body for message in house.inbox()] == [b"to all"]
+
+
+@pytest.mark.parametrize("hours", [None, 24])
+def test_before_its_relay_was_met_only_a_setting_says_when_a_send_is_too_old(tmp_path: Path, hours: int | None) -> None:
+    """A computer that is started in the wild must not give up what its relay would still take at home."""
+    settings = DeviceSettings(outbox=OutboxSettings(max_age_hours_override=hours))
+    with new_house(tmp_path / "home", settings=settings) as house:
+        assert house.service.daemon.state.max_age_hours == hours
+        assert house.service.daemon.sender.max_age_hours == hours

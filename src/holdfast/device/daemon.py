@@ -24,7 +24,7 @@ from holdfast.device.link import Link, first_cause
 from holdfast.device.mesh import NoMesh, OtherRelay, Session, Standing, standing
 from holdfast.device.operations import Facts
 from holdfast.device.outbox import Committed
-from holdfast.device.publish import MAX_AGE_HOURS, Publisher, PutOff
+from holdfast.device.publish import Publisher, PutOff
 from holdfast.device.receiver import Receiver
 from holdfast.device.requeue import Doubt
 from holdfast.device.room import FreeBytes, Room, free_bytes
@@ -100,7 +100,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None = None  # the last fault, even if it is over
     last_error_at: int | None = None
     pending_count: int = 0  # messages that waited at the relay when the daemon connected last
-    max_age_hours: int = MAX_AGE_HOURS
+    max_age_hours: int | None  # after which a send is given up; None if only the relay can say, and it was not met yet
 
 
 class Daemon:
@@ -180,7 +180,10 @@ class Daemon:
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
         self._stopping = asyncio.Event()
-        self._state = State(link=LinkState.DISCONNECTED, since=device.clock(), relay=membership.relay)
+        self.sender.max_age_hours = hours = self._link.max_age_hours(self.settings)
+        self._state = State(
+            link=LinkState.DISCONNECTED, since=device.clock(), relay=membership.relay, max_age_hours=hours
+        )
 
     @property
     def state(self) -> State:
@@ -231,9 +234,8 @@ class Daemon:
             raise Refused(Refusal.MALFORMED, str(error)) from error
         before, hours = self.settings, self._link.max_age_hours(found)
         self.settings = self.room.settings = found
-        if hours is not None:
-            self.sender.max_age_hours = hours
-            self._state = msgspec.structs.replace(self._state, max_age_hours=hours)
+        self.sender.max_age_hours = hours
+        self._state = msgspec.structs.replace(self._state, max_age_hours=hours)
         self._reloaded(found)
         self.room.look()
         self.wake()

@@ -149,8 +149,8 @@ class Link:
         return _hours(self._dedupe, self._daemon.settings)
 
     def max_age_hours(self, settings: Settings) -> int | None:
-        """For how many hours a row may be offered by these settings; refuses unsafe ones. None if the relay was never met."""
-        return None if self._dedupe is None else _hours(self._dedupe, settings)
+        """For how many hours a row may be offered by these settings; refuses unsafe ones. None if only the relay can say."""
+        return settings.outbox.max_age_hours_override if self._dedupe is None else _hours(self._dedupe, settings)
 
     async def _finish_joining(self) -> None:
         """Repeat a founding or joining of the mesh that got no answer: until then the relay does not know this member."""

@@ -13,7 +13,7 @@ import structlog
 from holdfast.device import lanes, operations, sending
 from holdfast.device.device import Device
 from holdfast.device.lanes import Key, Lanes
-from holdfast.device.publish import MAX_AGE_HOURS, doubt
+from holdfast.device.publish import doubt
 from holdfast.device.sealer import CannotSeal, Sealer
 from holdfast.device.sending import Operation
 from holdfast.protocol.outbox import Status
@@ -75,7 +75,8 @@ class Sender:
         self._paused_until = 0
         self._faults = 0  # batches in a row that got no answer
         self._unanswered: set[int] = set()
-        self.max_age_hours = MAX_AGE_HOURS
+        # None until the relay was met: nobody knows yet how long it remembers ids, and nothing is offered to it before.
+        self.max_age_hours: int | None = None
         self.counts = {"relayed": 0, "put_off": 0, "dead": 0}
         self.has_begun = False  # whether the rows that a dead process had claimed are taken back
 
@@ -140,7 +141,7 @@ class Sender:
 
         def give_up(transaction: Transaction) -> int:
             now = device.clock()
-            old = sending.too_old(transaction, now - hours * HOUR, AGED_AT_ONCE)
+            old = [] if hours is None else sending.too_old(transaction, now - hours * HOUR, AGED_AT_ONCE)
             old = old or sending.expired_unsent(transaction, now, AGED_AT_ONCE)
             for operation in old:
                 sending.age_out(transaction, now, operation, hours)
@@ -197,7 +198,8 @@ class Sender:
         return claimed
 
     def _is_too_old(self, operation: Operation, now: int) -> bool:
-        is_past = is_past_max_age(operation.enqueued_at, now, self.max_age_hours)
+        hours = self.max_age_hours
+        is_past = hours is not None and is_past_max_age(operation.enqueued_at, now, hours)
         return is_past or sending.has_expired_unsent(operation, now)
 
     def _claimed(

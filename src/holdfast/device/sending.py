@@ -228,7 +228,7 @@ def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]
     return [operation for operation, _ in moves]
 
 
-def age_out(transaction: Transaction, now: int, operation: Operation, hours: int) -> Operation:
+def age_out(transaction: Transaction, now: int, operation: Operation, hours: int | None) -> Operation:
     """Give up an operation that has expired, or waited so long that the relay might not recognise a repetition."""
     expired = has_expired_unsent(operation, now)
     detail = f"it expired at {operation.expires_at}" if expired else f"it waited for more than {hours} hours"
