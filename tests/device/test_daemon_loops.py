@@ -2,11 +2,13 @@
 
 import asyncio
 import gc
+import itertools
 import random
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import CancelledError
 from pathlib import Path
@@ -633,3 +635,43 @@ def test_before_its_relay_was_met_only_a_setting_says_when_a_send_is_too_old(tmp
     with new_house(tmp_path / "home", settings=settings) as house:
         assert house.service.daemon.state.max_age_hours == hours
         assert house.service.daemon.sender.max_age_hours == hours
+
+
+_LONG_AGO = "UPDATE inbox SET received_at = 0"
+_PRUNED = "SELECT count(*) FROM inbox WHERE pruned_at IS NOT NULL"
+
+
+def test_what_is_old_is_pruned_while_the_relay_is_connected(
+    relay: RunningRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemons, "HOUSEKEEPING_S", 0.05)
+    monkeypatch.setattr(daemons, "PRUNE_EVERY", 1)
+
+    async def act(ann: Friend, bob: Friend) -> None:
+        await ann.send("bob", "hello")
+        await until(lambda: bob.bodies() == ["hello"])
+        await bob.daemon.do(lambda tx: tx.run(_LONG_AGO))
+        await until(lambda: bob.rows(_PRUNED) == [(1,)])
+
+    _together(relay.url, tmp_path, act)
+
+
+def test_nothing_is_pruned_by_a_clock_that_no_relay_has_found_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A computer that starts with a clock far ahead would lose the content of all its messages."""
+    monkeypatch.setattr(daemons, "HOUSEKEEPING_S", 0.001)
+    monkeypatch.setattr(daemons, "PRUNE_EVERY", 1)
+    rounds, enough = itertools.count(1), threading.Event()
+
+    async def counted() -> int:
+        if next(rounds) == 10:
+            enough.set()
+        return 0
+
+    with new_house(tmp_path / "home") as house:
+        house.store(house.arrival(house.bob.message(house.me)))
+        house.do(lambda tx: tx.run(_LONG_AGO))
+        monkeypatch.setattr(house.service.daemon.sender, "age_out", counted)
+        assert enough.wait(WAIT_S)
+        assert house.rows(_PRUNED) == [(0,)]

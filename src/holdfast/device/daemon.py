@@ -50,7 +50,7 @@ DRAIN_S = (
     5.0  # for batches in flight when the daemon stops; what is not settled then is offered again at the next start
 )
 HOUSEKEEPING_S = 60.0  # between two searches for sends that are too old
-PRUNE_EVERY = 60  # rounds of housekeeping between two that also prune
+PRUNE_EVERY = 60  # rounds of housekeeping, at least, between two that also prune
 ROOM_LOOK_S = 5.0  # between two looks at the free space
 FIRST_LOOK_S = 5.0  # that a caller waits at most for a daemon that has just started to see its mesh
 RELEASE_POLL_S = 30.0  # between two looks for due sends, even without a wake-up: the clock may have been set
@@ -410,12 +410,17 @@ class Daemon:
             await asyncio.sleep(ROOM_LOOK_S)
 
     async def _keep_house(self) -> None:
-        """Give up sends that are too old and prune what need not be kept, in bounded steps."""
-        device, rounds = self.device, 0
+        """Give up sends that are too old and prune what need not be kept, in bounded steps.
+
+        Nothing is pruned before a relay has let this daemon in, which shows that its clock is right: by one that is far
+        ahead everything is old.
+        """
+        device, rounds = self.device, PRUNE_EVERY
         while True:
             while await self.sender.age_out():
                 pass
-            if rounds % PRUNE_EVERY == 0:
+            if rounds >= PRUNE_EVERY and self._state.link is LinkState.CONNECTED:
+                rounds = 0
                 for prune in (inbox.prune, outbox.prune):
                     while await device.do_soon(lambda tx, prune=prune: prune(tx, device.clock())):  # type: ignore[misc]
                         pass
