@@ -263,6 +263,22 @@ def test_a_mesh_whose_keys_the_relay_calls_stale_is_fetched_whole() -> None:
     assert asked == [None, None]
 
 
+def test_no_cookie_of_a_relay_is_kept() -> None:
+    """A relay that sets another one with every answer would fill the memory."""
+    sent = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        sent.append(request.headers.get("cookie"))
+        return httpx.Response(200, json={"pubkey": "0" * 64}, headers={"set-cookie": f"c{len(sent)}=x; Max-Age=9999"})
+
+    async def ask(client: RelayClient) -> None:
+        await client.information()
+        await client.information()
+
+    _ask(handler, ask)
+    assert sent == [None, None]
+
+
 def test_a_relay_that_says_unchanged_to_somebody_who_knows_nothing_is_not_understood() -> None:
     with pytest.raises(Unreachable):
         _ask(_answer(304, b""), lambda client: client.mesh("m"))

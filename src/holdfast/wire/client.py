@@ -8,6 +8,7 @@ import os
 import ssl
 from collections.abc import Sequence
 from email.utils import parsedate_to_datetime
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import Annotated, Self, TypeVar
 from urllib.parse import quote, urlsplit
@@ -250,7 +251,7 @@ class RelayClient:
         # The environment's proxy is for the outside world; a relay on this machine is not behind it.
         trust_env = not is_loopback(urlsplit(self.url).hostname or "")
         self._http = httpx.AsyncClient(
-            transport=transport, timeout=_TIMEOUT, follow_redirects=False, trust_env=trust_env
+            transport=transport, timeout=_TIMEOUT, follow_redirects=False, trust_env=trust_env, cookies=_no_cookies()
         )
 
     async def __aenter__(self) -> Self:
@@ -419,6 +420,11 @@ def relay_url(text: str) -> str:
         raise InvalidUrl(f"{text!r} has more than a relay's address: no user, no ?, no #")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{parts.path.rstrip('/')}"
+
+
+def _no_cookies() -> CookieJar:
+    """A jar that takes nothing: a relay could fill it with every answer, and would be sent all of it with every request."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 class _Problem(msgspec.Struct):
