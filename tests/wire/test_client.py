@@ -5,7 +5,7 @@ import base64
 import gzip
 import itertools
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import httpx2 as httpx
@@ -261,6 +261,25 @@ def test_a_mesh_whose_keys_the_relay_calls_stale_is_fetched_whole() -> None:
 
     _ask(handler, ask)
     assert asked == [None, None]
+
+
+class _Drops(httpx.AsyncByteStream):
+    """A body that never ends, of which there is always another byte."""
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await asyncio.sleep(0)
+
+
+def test_an_answer_that_comes_byte_by_byte_without_end_is_waited_for_no_longer_than_any(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire_client, "EXCHANGE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(wire_client, "RESPONSE_BYTES_MAX", 2**40)
+    with pytest.raises(Unreachable, match="no whole answer") as raised:
+        _ask(lambda request: httpx.Response(200, stream=_Drops()), lambda client: client.information())
+    assert raised.value.fault is FaultKind.TIMEOUT
 
 
 def test_no_cookie_of_a_relay_is_kept() -> None:

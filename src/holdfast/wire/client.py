@@ -4,6 +4,7 @@ A hostile relay can do no harm: every wait has a timeout, every response a size 
 because a relay must answer under the address that its users were given.
 """
 
+import asyncio
 import os
 import ssl
 from collections.abc import Sequence
@@ -32,6 +33,7 @@ from holdfast.wire.request import MET_LOG
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0  # without a byte of the answer, which the relay sends after a commit
 WRITE_TIMEOUT_S = 15.0
+EXCHANGE_TIMEOUT_S = 120.0  # for a whole request and its whole answer, however steadily the bytes come
 RESPONSE_BYTES_MAX = 8_388_608
 QUEUE_TTL_DAYS = 7  # assumed of a relay that does not say how long messages wait
 DETAIL_CHARACTERS_MAX = 300  # of the relay's words quoted in an error of ours
@@ -380,8 +382,14 @@ class RelayClient:
         if body:
             sent["content-type"] = "application/json"
         try:
-            async with self._http.stream(method, self.url + path, headers=sent, content=body or None) as response:
+            async with (
+                asyncio.timeout(EXCHANGE_TIMEOUT_S),
+                self._http.stream(method, self.url + path, headers=sent, content=body or None) as response,
+            ):
                 return response, await self._body(response)
+        except TimeoutError as error:
+            detail = f"no whole answer within {EXCHANGE_TIMEOUT_S:g} s"
+            raise Unreachable(self.url, FaultKind.TIMEOUT, detail) from error
         except httpx.ConnectTimeout as error:
             raise Unreachable(self.url, FaultKind.TIMEOUT, f"no connection within {CONNECT_TIMEOUT_S:g} s") from error
         except httpx.TimeoutException as error:
