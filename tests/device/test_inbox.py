@@ -284,6 +284,12 @@ def test_two_events_in_one_place_are_kept_and_reported(desk: Desk, same_id: bool
     assert {raw for (raw,) in kept} == {desk.arrival(first).raw, desk.arrival(second).raw}
 
 
+def test_equivocations_are_looked_for_without_reading_the_messages(desk: Desk) -> None:
+    statement = "EXPLAIN QUERY PLAN " + inbox._SQL["equivocations"]
+    steps = [step[-1] for step in desk.look(lambda tx: tx.rows(statement, {"limit": 50}))]
+    assert all("by_sequence" in step for step in steps if " inbox" in step), steps
+
+
 # unreadable ones
 
 
@@ -449,6 +455,13 @@ def test_a_document_shows_bytes_as_text_or_in_base64(desk: Desk) -> None:
     assert (data["body"], data["body_base64"]) == (None, "/wA=")
     assert (sealed["body"], sealed["object_id"], sealed["status"]) == (None, None, "unreadable")
     assert text["epoch"] == hashlib.sha256(b"bob").hexdigest()[:32]
+
+
+def test_what_nobody_has_acted_on_is_listed_without_reading_what_somebody_has(desk: Desk) -> None:
+    filters = {"since": None, "topic": None, "sender": None, "mentions_of": None, "parked": 0}
+    statement = "EXPLAIN QUERY PLAN " + inbox._SQL["page_of_unapplied"]
+    steps = [step[-1] for step in desk.look(lambda tx: tx.rows(statement, {**filters, "after": 0, "limit": 50}))]
+    assert steps[0].startswith("SEARCH inbox USING INDEX inbox_undone"), steps
 
 
 # retention

@@ -136,10 +136,10 @@ def page(
         "topic": topic,
         "sender": sender,
         "mentions_of": mentions_of,
-        "unapplied": int(unapplied),
         "parked": int(parked),
     }
-    return [_message(row) for row in transaction.rows(_SQL["page"], parameters)]
+    name = "page_of_unapplied" if unapplied else "page"
+    return [_message(row) for row in transaction.rows(_SQL[name], parameters)]
 
 
 def find(transaction: Transaction, message: str) -> Message | None:

@@ -8,8 +8,23 @@ WHERE arrival > :after
   AND (:topic IS NULL OR topic = :topic)
   AND (:sender IS NULL OR sender = :sender)
   AND (:mentions_of IS NULL OR arrival IN (SELECT arrival FROM inbox_mention WHERE member = :mentions_of))
-  AND (:unapplied = 0 OR (applied_at IS NULL AND parked_at IS NULL AND replayed = 0))
   AND (:parked = 0 OR (parked_at IS NOT NULL AND applied_at IS NULL))
+ORDER BY arrival
+LIMIT :limit
+
+-- name: page_of_unapplied
+-- The same for what no application has acted on, from an index: programs ask for it again and again, and the inbox is long.
+SELECT arrival, id, client_message_id, broker_message_id, mesh, topic, sender, sender_pubkey, sender_name, epoch, sequence,
+       previous_sequence, event_id, status, object_id, body, meta, priority, reply_to, mentions, expires_at, sent_at,
+       received_at, was_stored, replayed, opened_at, pruned_at, applied_at, parked_at, handler_attempts, last_error
+FROM inbox
+WHERE arrival > :after
+  AND (:since IS NULL OR received_at >= :since)
+  AND (:topic IS NULL OR topic = :topic)
+  AND (:sender IS NULL OR sender = :sender)
+  AND (:mentions_of IS NULL OR arrival IN (SELECT arrival FROM inbox_mention WHERE member = :mentions_of))
+  AND (:parked = 0 OR (parked_at IS NOT NULL AND applied_at IS NULL))
+  AND applied_at IS NULL AND parked_at IS NULL AND replayed = 0
 ORDER BY arrival
 LIMIT :limit
 
@@ -73,17 +88,23 @@ ORDER BY later.arrival DESC
 LIMIT :limit
 
 -- name: equivocations
--- Names the event that came later; the other one has the same sender, epoch and sequence.
+-- Names the event that came later; the other one has the same sender, epoch and sequence. The few sequences that may have two
+-- are found in indexes first, because the inbox is long and its rows are large.
 SELECT 'equivocation', found.sender, found.sequence, found.epoch, found.event_id, found.received_at
 FROM (
     SELECT every.sender, every.sequence, every.epoch, every.event_id, every.received_at,
            row_number() OVER (PARTITION BY every.sender, every.epoch, every.sequence ORDER BY every.received_at, every.is_duplicate, every.event_id)
                AS place
     FROM (
+        SELECT sender, sequence FROM inbox GROUP BY sender, sequence HAVING count(*) > 1
+        UNION
+        SELECT sender, sequence FROM inbox_duplicate
+    ) AS shared
+    JOIN (
         SELECT sender, sequence, epoch, event_id, received_at, 0 AS is_duplicate FROM inbox
         UNION ALL
         SELECT sender, sequence, epoch, event_id, received_at, 1 FROM inbox_duplicate
-    ) AS every
+    ) AS every ON every.sender = shared.sender AND every.sequence = shared.sequence
 ) AS found
 WHERE found.place > 1
 ORDER BY found.received_at DESC
