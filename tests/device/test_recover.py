@@ -87,6 +87,16 @@ def test_nothing_is_lost_of_a_file_that_is_sound_after_all(home: Home) -> None:
     assert all(one.is_whole for one in done.tables)
 
 
+def test_a_changed_byte_in_one_row_does_not_cost_the_history(home: Home) -> None:
+    with closing(SqliteEngine(home.database)) as engine, engine.write() as transaction:
+        transaction.run("UPDATE operation_log SET blob = zeroblob(length(blob)) WHERE sequence = 7")
+    done = recover.recover(home, wall_clock, os.urandom)
+    assert done.history_is_whole
+    assert [finding.partition(":")[0] for finding in done.findings] == ["entries"]
+    with closing(SqliteEngine(home.database, read_only=True)) as engine, engine.read() as transaction:
+        assert transaction.rows("SELECT count(*) FROM history WHERE kind = 'enqueued'") == [(ENTRIES,)]
+
+
 def test_a_file_that_is_no_database_any_more_leaves_an_empty_log(home: Home) -> None:
     home.database.write_bytes(b"\x00" * 8192)
     done = recover.recover(home, wall_clock, os.urandom)
