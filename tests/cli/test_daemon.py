@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -234,6 +236,13 @@ def test_a_home_whose_mesh_is_elsewhere_is_told_so(ben: Person, ann: Person) -> 
     said = ben.fails(4, "up", "--relay-port", "0")
     assert "holdfast daemon run" in said
     assert not (ben.home / "relay").exists(), "no relay and no key of an operator was made for it"
+
+
+def test_a_recovery_says_when_the_history_could_not_be_kept(ann: Person) -> None:
+    with closing(sqlite3.connect(ann.home / "device.db")) as database, database:
+        database.execute("DELETE FROM history WHERE seq = 1")
+    said = " ".join(ann.says("daemon", "recover").split())
+    assert "The history begins anew, because its entries no longer fit together or tell of rows that are lost." in said
 
 
 def test_a_killed_daemon_leaves_a_home_that_the_next_one_takes(ann: Person) -> None:

@@ -303,6 +303,10 @@ def recover(
         return
     rows = [(one.table, str(one.rows), "" if one.is_whole else "a part is lost") for one in done.tables]
     print_table(("table", "rows", ""), rows, right=("rows",))
+    if not done.history_is_whole:
+        console().print(
+            "The history begins anew, because its entries no longer fit together or tell of rows that are lost."
+        )
     console().print(f"The damaged file is {done.damaged}; the next `holdfast daemon up` fills the inbox again.")
     for finding in done.findings:
         console().print(f"! {finding}")
