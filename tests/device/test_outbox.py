@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.device import operations, outbox, requeue
+from holdfast.device import operations, outbox, recover, requeue
 from holdfast.device.forks import Fork
 from holdfast.device.ipc_documents import Patch
 from holdfast.device.operations import Address
@@ -365,6 +365,15 @@ def test_only_what_was_offered_is_in_doubt(desk: Desk) -> None:
         Doubt(dead.client_message_id, dead.event_id, 1),
         None,
     ]
+
+
+def test_what_a_recovered_log_no_longer_knows_the_beginning_of_is_in_doubt(desk: Desk) -> None:
+    """The damaged log may have offered it after the state that could be read, under another epoch."""
+    item = desk.sent()
+    for statement in ("forget_entries", "begin_behind_them"):
+        desk.do(lambda tx, statement=statement: tx.run(recover._SQL[statement]))  # type: ignore[misc]
+    desk.do(lambda tx: operations.renew_epoch(tx, desk.now, desk.random))
+    assert _doubt(desk, item) == Doubt(item.client_message_id, None, 0, is_older_than_epoch=True)
 
 
 @pytest.mark.parametrize("make", [_tried, Desk.refuse], ids=["pending", "dead"])

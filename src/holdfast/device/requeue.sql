@@ -9,6 +9,10 @@ WHERE sequence = :sequence AND status = :was
 UPDATE operation_log SET superseded_by = :superseded_by WHERE sequence = :sequence
 
 -- name: older_than_epoch
--- Whether the log was restored or copied, and so took a new epoch, since this operation was enqueued.
-SELECT 1 FROM history AS entry JOIN device ON device.epoch <> entry.epoch
-WHERE entry.client_message_id = :client_message_id AND entry.kind = 'enqueued'
+-- Whether the log was restored, copied or recovered, and so took a new epoch, since this operation was enqueued. A history that
+-- began anew does not tell.
+SELECT 1 FROM device
+WHERE NOT EXISTS (
+    SELECT 1 FROM history AS entry
+    WHERE entry.client_message_id = :client_message_id AND entry.kind = 'enqueued' AND entry.epoch = device.epoch
+)
