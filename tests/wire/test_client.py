@@ -234,6 +234,13 @@ def test_a_mesh_that_could_not_be_kept_is_not_understood(what: str) -> None:
         _ask(_answer(200, {"mesh": "m", "name": "m", **SENSELESS_MESHES[what]}), lambda client: client.mesh("m"))
 
 
+def test_a_relay_that_promises_to_remember_ids_beyond_all_times_is_not_understood() -> None:
+    """The daemon would end when it computes since when a send has waited for too long."""
+    shown = {"pubkey": "0" * 64, "features": {"dedupe": {"mode": "retention_scoped", "days": 2**60}}}
+    with pytest.raises(Unreachable, match="not a Holdfast relay's"):
+        _ask(_answer(200, shown), lambda client: client.information())
+
+
 def test_a_fate_at_a_time_that_could_not_be_kept_is_not_understood() -> None:
     fate = {"seq": 1, "at": 2**63, "kind": "delivered", "client_message_id": "c", "message_id": "m", "event_id": "e"}
     found = {"log_id": "0" * 32, "through_seq": 1, "fates": [{**fate, "recipient": "a"}]}

@@ -36,6 +36,7 @@ WRITE_TIMEOUT_S = 15.0
 EXCHANGE_TIMEOUT_S = 120.0  # for a whole request and its whole answer, however steadily the bytes come
 RESPONSE_BYTES_MAX = 8_388_608
 QUEUE_TTL_DAYS = 7  # assumed of a relay that does not say how long messages wait
+DAYS_MAX = 36_500  # that a relay may promise
 DETAIL_CHARACTERS_MAX = 300  # of the relay's words quoted in an error of ours
 
 _TIMEOUT = httpx.Timeout(connect=CONNECT_TIMEOUT_S, read=READ_TIMEOUT_S, write=WRITE_TIMEOUT_S, pool=CONNECT_TIMEOUT_S)
@@ -159,13 +160,13 @@ class Dedupe(msgspec.Struct, frozen=True, kw_only=True):
     """How long the relay remembers ids."""
 
     mode: DedupeMode
-    days: int | None = None
+    days: Annotated[int, Meta(le=DAYS_MAX)] | None = None
 
 
 class QueuePromise(msgspec.Struct, frozen=True, kw_only=True):
     """How long a message waits for its recipient."""
 
-    ttl_days: Annotated[int, Meta(ge=1, le=36_500)] = QUEUE_TTL_DAYS
+    ttl_days: Annotated[int, Meta(ge=1, le=DAYS_MAX)] = QUEUE_TTL_DAYS
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
