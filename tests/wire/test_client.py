@@ -224,12 +224,14 @@ SENSELESS_MESHES: dict[str, dict[str, Any]] = {
         "topics": [],
     },
     "a negative key epoch": {"members": [], "topics": [{**TOPIC, "key_epoch": -1}]},
+    "a member that no message can name": {"members": [{**MEMBER, "member": "nobody at all"}], "topics": []},
+    "a topic that no message can name": {"members": [], "topics": [{**TOPIC, "topic": "no such thing"}]},
 }
 
 
 @pytest.mark.parametrize("what", SENSELESS_MESHES)
-def test_a_mesh_that_could_not_be_kept_is_not_understood(what: str) -> None:
-    """The daemon would end when it writes it down."""
+def test_a_mesh_that_could_not_be_kept_or_sent_to_is_not_understood(what: str) -> None:
+    """The daemon would end when it writes it down, or seals a message to somebody in it."""
     with pytest.raises(Unreachable, match="not a Holdfast relay's"):
         _ask(_answer(200, {"mesh": "m", "name": "m", **SENSELESS_MESHES[what]}), lambda client: client.mesh("m"))
 

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import Key, KeyEpoch, LogId, Position
+from holdfast.protocol.action import Identifier, Key, KeyEpoch, LogId, Position, TopicName
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.http_auth import NONCE_BYTES, authorization
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
@@ -100,7 +100,7 @@ class MemberKey(msgspec.Struct, frozen=True, kw_only=True):
 class Member(msgspec.Struct, frozen=True, kw_only=True):
     """A member of a mesh; a revoked one has no current key. `keys` are all that it ever had."""
 
-    member: str
+    member: Identifier
     pubkey: Key | None
     name: str
     role: str
@@ -122,7 +122,7 @@ class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """A topic; its key epoch is 0 until it has its first key."""
 
-    topic: str
+    topic: TopicName
     key_epoch: Position
     created_by: str
     subscribers: tuple[Subscriber, ...]
