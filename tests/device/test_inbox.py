@@ -134,6 +134,15 @@ def test_a_receipt_that_a_restored_relay_did_not_know_is_owed_again_with_the_mes
     assert _newest(desk).id == again.id
 
 
+def test_a_receipt_is_owed_again_once_though_the_message_comes_twice_at_a_time(desk: Desk) -> None:
+    """No receipt can be signed that names a message twice: it would end the daemon at every start."""
+    event = desk.bob.message(desk.me)
+    desk.store(desk.arrival(event))
+    desk.refuse(_newest(desk), Refusal.RECEIPT_UNKNOWN)
+    desk.store(desk.arrival(event), desk.arrival(event))
+    assert desk.receipts_owed()[1:] == [("member-bob", [(event.id, True, "stored")])]
+
+
 def test_a_receipt_that_may_have_been_refused_while_the_message_came_again_is_owed_again(desk: Desk) -> None:
     event = desk.bob.message(desk.me)
     desk.store(desk.arrival(event))

@@ -6,7 +6,7 @@ state, two events in one place) is reported with the message and never stops it.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -95,17 +95,17 @@ def store(
     """Store arrivals and the receipts for them; returns the outcome of each, in order."""
     told: list[Stored] = []
     drafts: list[Draft] = []
-    owed: dict[str, list[Receipted]] = defaultdict(list)
+    owed: dict[str, dict[Receipted, None]] = defaultdict(dict)  # an event may come twice at a time, and is receipted once
     for arrival in arrivals:
         ruling = _rule(transaction, facts, arrival)
         if isinstance(ruling, Stored):
             told.append(ruling)
             if ruling.outcome is Outcome.REPEATED:
-                owed[arrival.sender] += _owed_again(transaction, arrival)
+                owed[arrival.sender] |= dict.fromkeys(_owed_again(transaction, arrival))
             continue
         told.append(_write(transaction, facts, now, random, ruling))
         drafts.append(_stored_entry(facts, ruling))
-        owed[arrival.sender].append(_line(ruling))
+        owed[arrival.sender][_line(ruling)] = None
     history.append(transaction, now, drafts)
     _owe_receipts(transaction, facts, now, random, owed)
     return told
@@ -287,10 +287,10 @@ def _owed_again(transaction: Transaction, arrival: Arrival) -> list[Receipted]:
 
 
 def _owe_receipts(
-    transaction: Transaction, facts: Facts, now: int, random: Random, owed: Mapping[str, Sequence[Receipted]]
+    transaction: Transaction, facts: Facts, now: int, random: Random, owed: Mapping[str, Iterable[Receipted]]
 ) -> None:
     for sender, lines in owed.items():
-        for sequence, part in receipts.owe(transaction, facts, now, random, sender, lines):
+        for sequence, part in receipts.owe(transaction, facts, now, random, sender, tuple(lines)):
             for line in part:
                 name = "duplicate_receipted" if line.status is ReceiptStatus.DUPLICATE else "receipted"
                 transaction.run(_SQL[name], {"event_id": bytes.fromhex(line.message_id), "sequence": sequence})
