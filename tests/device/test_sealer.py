@@ -70,9 +70,18 @@ def test_a_member_whose_key_is_no_point_of_the_curve_cannot_be_sealed_to_yet(pla
     """A relay that lies about a key may hold up this member's messages, but not those to everybody else."""
     place.send("bob")
     place.knows("bob", keys_of={"bob": "f" * 64})
-    with pytest.raises(CannotSeal, match="the key of member member-bob") as reason:
+    with pytest.raises(CannotSeal, match="not on the curve") as reason:
         place.sealer.seal(_operation(place))
-    assert reason.value.refusal is Refusal.DESTINATION_UNKNOWN
+    assert reason.value.refusal is Refusal.MALFORMED
+
+
+def test_a_receipt_that_cannot_be_signed_holds_up_nobody_else(place: Place) -> None:
+    line = Receipted("ab" * 32, True, ReceiptStatus.STORED)
+    address = Address(destination_kind=receipts.RECEIPT, destination_ref="member-bob", client_message_id="01R")
+    device = place.device
+    device.do(lambda tx: sending.enqueue(tx, device.clock(), device.random, receipts.encode([line, line]), address))
+    with pytest.raises(CannotSeal, match="message_id"):
+        place.sealer.seal(_operation(place))
 
 
 @pytest.mark.parametrize("epoch", [0, 2])

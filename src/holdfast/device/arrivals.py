@@ -95,7 +95,9 @@ def store(
     """Store arrivals and the receipts for them; returns the outcome of each, in order."""
     told: list[Stored] = []
     drafts: list[Draft] = []
-    owed: dict[str, dict[Receipted, None]] = defaultdict(dict)  # an event may come twice at a time, and is receipted once
+    owed: dict[str, dict[Receipted, None]] = defaultdict(
+        dict
+    )  # an event may come twice at a time, and is receipted once
     for arrival in arrivals:
         ruling = _rule(transaction, facts, arrival)
         if isinstance(ruling, Stored):

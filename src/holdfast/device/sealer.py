@@ -28,7 +28,7 @@ _mentions_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 class CannotSeal(Exception):
-    """There is no key to seal with now; the reason is a refusal's code."""
+    """A row cannot be sealed now, mostly because a key is missing; the reason is a refusal's code."""
 
     def __init__(self, refusal: Refusal, detail: str) -> None:
         super().__init__(f"{refusal}: {detail}")
@@ -49,9 +49,11 @@ class Sealer:
         """The event to send for an operation; raises CannotSeal."""
         if operation.event is not None:
             return operation.event  # it may have been sent, so the same bytes are offered again
-        if operation.destination_kind == RECEIPT:
-            return encode(self._receipt(operation))
-        return encode(self._message(operation))
+        try:
+            signed = self._receipt if operation.destination_kind == RECEIPT else self._message
+            return encode(signed(operation))
+        except Refused as refused:  # what the relay tells of its mesh may make no sense: one lane waits, and no other
+            raise CannotSeal(refused.refusal, refused.detail) from refused
 
     def open(self, event: Event, envelope: Envelope) -> Payload | None:
         """The content of a message; None if no key here opens it, or if it is malformed."""
@@ -104,12 +106,7 @@ class Sealer:
         pubkey = self._directory().sealing_key_of(member)
         if pubkey is None:
             raise CannotSeal(Refusal.DESTINATION_UNKNOWN, f"no key of member {member} is known here")
-        own = self._with(self._device.pubkey, self._device.secret)
-        try:
-            return own.key(pubkey), {"recipient_key": pubkey}
-        except Refused as refused:
-            detail = f"the key of member {member} cannot be used: {refused.detail}"
-            raise CannotSeal(Refusal.DESTINATION_UNKNOWN, detail) from refused
+        return self._with(self._device.pubkey, self._device.secret).key(pubkey), {"recipient_key": pubkey}
 
     def _topic_key(self, topic: str) -> tuple[bytes, dict[str, int]]:
         known = self._directory().topics.get(topic)
