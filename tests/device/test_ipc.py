@@ -474,6 +474,7 @@ def test_a_scheduled_send_can_be_taken_back_until_it_has_a_sequence(house: House
     assert house.ask("GET", "/v1/outbox").document["counts"]["scheduled"] == 1
     assert house.ask("GET", "/v1/scheduled?to=carol").document["scheduled"] == []
     assert len(house.ask("GET", "/v1/scheduled?to=bob").document["scheduled"]) == 1
+    assert house.ask("GET", "/v1/scheduled?after=nothing").document["code"] == "not_found", "not the end of the list"
     cancelled = house.ask("POST", "/v1/outbox/cancel", {"id": "the-id"})
     assert (cancelled.status, cancelled.document["client_message_id"]) == (200, "the-id")
     assert cancelled.document["cancelled_at"] is not None

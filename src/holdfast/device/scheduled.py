@@ -120,6 +120,8 @@ def waiting(
     transaction: Transaction, *, destination: tuple[str, str] | None = None, after: str = "", limit: int = 50
 ) -> list[Scheduled]:
     """The scheduled sends that wait, the next first: those to one destination (kind, ref), or all."""
+    if after and find(transaction, after) is None:
+        raise Refused(Refusal.NOT_FOUND, f"there is no scheduled send {shown(after)} to go on after")
     kind, ref = destination or (None, None)
     wanted: dict[str, Value] = {"after": after, "limit": limit, "destination_kind": kind, "destination_ref": ref}
     return [Scheduled(*row) for row in transaction.rows(_SQL["waiting"], wanted)]
