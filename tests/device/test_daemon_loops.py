@@ -29,8 +29,8 @@ from holdfast.device.settings import OutboxSettings
 from holdfast.device.settings import Settings as DeviceSettings
 from holdfast.export.exporter import Exporter
 from holdfast.protocol.action import RenameMember, RevokeMember
-from holdfast.protocol.refusal import Refusal
-from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.refusal import Refusal, Refused
+from holdfast.protocol.schedule import DAY, SECOND
 from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
 from holdfast.store import faults
@@ -39,7 +39,7 @@ from holdfast.store.world import wall_clock
 from holdfast.wire.client import Unreachable
 from tests import ports
 from tests.device.company import WAIT_S, Friend, at_home, company, gather_in_mesh, until
-from tests.device.house import new_house
+from tests.device.house import furnish, new_house
 from tests.people import topic_key
 from tests.proxy import RoughProxy, proxy_to
 from tests.relay.place import Place as RelayPlace
@@ -675,3 +675,12 @@ def test_nothing_is_pruned_by_a_clock_that_no_relay_has_found_right(
         monkeypatch.setattr(house.service.daemon.sender, "age_out", counted)
         assert enough.wait(WAIT_S)
         assert house.rows(_PRUNED) == [(0,)]
+
+
+def test_a_home_whose_founding_grew_too_old_is_not_told_that_the_relay_refused_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    furnish(home)
+    with at_work(home, clock=lambda: wall_clock() + 7 * DAY) as device:
+        device.do(lambda tx: tx.run("UPDATE operation_log SET status = 'pending', delivered_at = NULL"))
+        with pytest.raises(Refused, match=r"did not get into its mesh.*waited for more than 144 hours"):
+            asyncio.run(Daemon(device)._link._finish_joining())

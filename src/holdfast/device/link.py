@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from holdfast.device import arrivals, own_key, receipts, recover, topic_keys, topics
+from holdfast.device import arrivals, own_key, receipts, recover, sending, topic_keys, topics
 from holdfast.device.arrivals import Sealed
 from holdfast.device.forks import Fork
 from holdfast.device.mesh import NotThatOne, OtherRelay, Session, Standing, standing
@@ -159,7 +159,9 @@ class Link:
             return
         await Publisher(daemon.device, daemon.client, daemon.membership.relay_pubkey).heal(daemon.membership.mesh)
         if standing(daemon.device)[1] is not Standing.MEMBER:
-            raise Refused(Refusal.NOT_A_MEMBER, "the relay has refused to let this home into its mesh")
+            asked = daemon.device.look(lambda tx: sending.called(tx, daemon.membership.client_message_id))
+            why = "" if asked is None else f" ({asked.last_error})"
+            raise Refused(Refusal.NOT_A_MEMBER, f"this home did not get into its mesh{why}")
 
     async def _work(self, socket: relay_socket.RelaySocket, status: QueueStatus) -> None:
         """Receive, look at the mesh and ask for fates, while the connection lasts."""
