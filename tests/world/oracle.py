@@ -328,7 +328,10 @@ def _may_be_anothers(asked: Asked, journal: Journal) -> bool:
 
 
 def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
-    """Except what was offered and then retired: a late packet may bring it at any time, and so may a home that went back."""
+    """Except what was offered and then retired: a late packet may bring it at any time, and so may a home that went back.
+
+    And except what its recipient already has: a home that went back offers it anew if the relay lost it.
+    """
     last: dict[tuple[object, ...], Entry] = {}
     retired = {
         (home.member, one.event_id)
@@ -337,8 +340,10 @@ def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
         if one.status == "aborted" and home.was_offered_before_it_was_retired(one)
     }
     retired |= {(home.member, event) for home in found.homes.values() for event in _retired_unknown_to(home, journal)}
+    receipted = _receipted_unknown_to(found, journal)
     for entry in found.relay.of(Kind.ACCEPTED):
-        if (entry.sender, entry.event_id) in retired:
+        sent = (entry.sender or "", entry.event_id or b"")
+        if sent in retired or (sent in receipted and entry.message_id not in receipted[sent]):
             continue
         lane = (entry.sender, entry.epoch, entry.destination_kind, entry.destination_ref)
         before = last.get(lane)
@@ -360,6 +365,22 @@ def _retired_unknown_to(home: HomeFile, journal: Journal) -> Iterator[bytes]:
             )
             if ask.event_id is not None and is_forgotten:
                 yield bytes.fromhex(ask.event_id)
+
+
+def _receipted_unknown_to(found: Evidence, journal: Journal) -> dict[tuple[str, bytes], set[str | None]]:
+    """Direct messages of homes that went back, with the ids that their relay had given them when they came to their recipients.
+
+    A home drops the bytes of a message that was receipted. If the relay then loses it, nobody offers it again, until the home
+    goes back to a time when it had the bytes. What followed has been accepted by then.
+    """
+    gone_back = {one.machine for one in journal.restored}
+    members = {home.member for home in found.homes.values() if home.name in gone_back}
+    ids: dict[tuple[str, bytes], set[str | None]] = defaultdict(set)
+    for home in found.homes.values():
+        for entry in home.entries:
+            if entry.kind is Kind.STORED and entry.sender in members and entry.destination_kind == "dm":
+                ids[entry.sender, entry.event_id or b""].add(entry.message_id)
+    return ids
 
 
 def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:

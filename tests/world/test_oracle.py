@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from holdfast.protocol.history import Entry, Kind
@@ -119,6 +120,32 @@ def test_what_a_home_that_went_back_sealed_since_is_in_order() -> None:
 def test_a_message_that_was_retired_excuses_none_that_follows_it() -> None:
     behind = [_accepted(1, 77), _accepted(2, 23), _accepted(3, 25)]
     assert _findings(behind, RETIRED) == ["the relay took sequence 25 of bo behind 77"]
+
+
+def _had(sequence: int, message_id: str, destination_kind: str = "dm") -> Entry:
+    """cy's entry of a message of bo's, which the relay had accepted under this id."""
+    return msgspec.structs.replace(
+        _accepted(7, sequence), kind=Kind.STORED, message_id=message_id, destination_kind=destination_kind
+    )
+
+
+@pytest.mark.parametrize(
+    ("had", "restored", "found"),
+    [
+        pytest.param(_had(23, "lost"), (WENT_BACK,), [], id="its recipient has it from a relay that lost it"),
+        pytest.param(_had(23, "lost"), (), [FOUND], id="its home forgot nothing"),
+        pytest.param(_had(23, "lost"), (replace(WENT_BACK, machine="cy"),), [FOUND], id="another home went back"),
+        pytest.param(_had(23, "now"), (WENT_BACK,), [FOUND], id="its recipient has it as it was accepted now"),
+        pytest.param(_had(24, "lost"), (WENT_BACK,), [FOUND], id="its recipient has another"),
+        pytest.param(_had(23, "lost", "topic"), (WENT_BACK,), [FOUND], id="the bytes of topics are kept"),
+    ],
+)
+def test_what_a_recipient_has_may_be_taken_again_behind_what_followed_from_a_home_that_went_back(
+    had: Entry, restored: tuple[Restored, ...], found: list[str]
+) -> None:
+    evidence = _evidence([_accepted(1, 77), msgspec.structs.replace(_accepted(2, 23), message_id="now")])
+    evidence.homes["cy"].entries.append(had)
+    assert list(IN_ORDER(evidence, Journal(restored=list(restored)))) == found
 
 
 ASKED = Asked("bo", "bo-23", "cy", "one", at=399, statuses=[202, 409], accepted_at=400)
