@@ -16,7 +16,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEq
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline import pages, source, state
+from holdfast.pipeline import pages, plan, source, state
 from holdfast.pipeline.pages import Gap, LogShorter, NotAllowed, OtherLog, Place, RangePruned, SourceError, Unreachable
 from holdfast.relay.database import open_relay
 from holdfast.store import history
@@ -252,10 +252,20 @@ def test_a_pruned_range_is_refused_and_what_follows_is_read(tmp_path: Path) -> N
         assert read_all(place, 2, 4) == [3, 4]
 
 
-def test_something_that_is_no_holdfast_is_told(middle: Between, place: Place) -> None:
-    middle.spoil = lambda answer: Answer(answer.path, 200, {"Content-Length": "2"}, b"{}")
+@pytest.mark.parametrize("body", [b"{}", b"<html>", b"[1]", b"\xff", b"[" * 100_000], ids=lambda body: repr(body[:6]))
+def test_something_that_is_no_holdfast_is_told(middle: Between, place: Place, body: bytes) -> None:
+    middle.spoil = lambda answer: Answer(answer.path, 200, {"Content-Length": str(len(body))}, body)
     with pytest.raises(SourceError, match="is it a Holdfast"):
         pages.read_head(via(middle, place))
+    with pytest.raises(SourceError, match="is it a Holdfast"):
+        plan.find_sources(via(middle, place), [])
+
+
+def test_a_refusal_of_something_that_is_no_holdfast_is_told(middle: Between, place: Place) -> None:
+    body = b'{"code": 404, "detail": null}'
+    middle.spoil = lambda answer: Answer(answer.path, 404, {"Content-Length": str(len(body))}, body)
+    with pytest.raises(SourceError, match="answered 404 Not Found: is it a Holdfast"):
+        plan.find_sources(via(middle, place), [])
 
 
 @pytest.mark.parametrize(

@@ -201,7 +201,9 @@ def read_document(place: Place, path: str, accept: str = "application/json") -> 
     response, body = ask(place, path, accept)
     if response.status != http.client.OK:
         raise _refused(place, response, body)
-    document: Mapping[str, Any] = json.loads(body)
+    document = _document(body)
+    if document is None:
+        raise SourceError(f"{place.url} did not answer with a document of JSON: is it a Holdfast?")
     return document
 
 
@@ -317,6 +319,8 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
     problem = _problem(body)
     code, detail = problem.get("code", "").replace("-", "_"), problem.get("detail", "")
     told = f"{place.url}: {response.status} {code}: {detail}"
+    if not problem:
+        told = f"{place.url} answered {response.status} {response.reason}: is it a Holdfast?"
     if response.status in (401, 403):
         remedy = "Mint a token with `holdfast relay token`, and give its file: --token-file, or the option token_file."
         return NotAllowed(f"{told}. {remedy}")
@@ -333,11 +337,16 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
 
 
 def _problem(body: bytes) -> dict[str, str]:
+    """The texts in the description of a problem; none if an answer does not describe one."""
+    return {name: value for name, value in (_document(body) or {}).items() if isinstance(value, str)}
+
+
+def _document(body: bytes) -> dict[str, Any] | None:
     try:
-        document = json.loads(body)
-    except ValueError:
-        return {}
-    return document if isinstance(document, dict) else {}
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def _is_temporary(status: int) -> bool:
