@@ -1,13 +1,23 @@
 """An entry whose time no calendar has: it is told as damaged, and ends no run."""
 
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.cli import pipeline_lake
+from holdfast.pipeline import few
+from holdfast.pipeline.table import Table
+from holdfast.pipeline.tables.delivery_slo import delivery_slo
+from holdfast.pipeline.tables.history import history
+from holdfast.pipeline.tables.message_fate import message_fate
+from holdfast.pipeline.tables.retry_profile import retry_profile
+from holdfast.pipeline.tables.sender_fate import sender_fate
+from holdfast.pipeline.tables.usage import usage
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.between import Answer, between
@@ -36,7 +46,52 @@ def with_time(answer: Answer, seq: int, at: int) -> Answer:
     return Answer(answer.path, answer.status, {**answer.headers, "Content-Length": str(len(body))}, body)
 
 
-@pytest.mark.parametrize("at", [2**62, -(2**62)])
+NOW = 1_780_000_000_000_000
+
+
+def given(spark: SparkSession, table: Table, rows: list[dict[str, Any]]) -> DataFrame:
+    """Rows whose times are numbers, since Python can express none that is damaged."""
+    expected = few.arrow_schema(table.schema)
+    plain = pa.schema([pa.field(one.name, pa.int64()) if pa.types.is_timestamp(one.type) else one for one in expected])
+    return few.frame(spark, table.schema, pa.Table.from_pylist(rows, plain).cast(expected))
+
+
+def made(table: Table, **inputs: DataFrame) -> list[dict[str, Any]]:
+    assert table.function is not None
+    rows: list[dict[str, Any]] = table.function(**inputs).toArrow().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("at", [-(2**63), -(2**62), 2**63 - 1])
+def test_between_damaged_times_nobody_knows_how_long_it_was(spark: SparkSession, at: int) -> None:
+    fate = {"mesh": "mesh-1", "kind": "message", "outcome": "delivered", "was_stored": False}
+    times = [(at, NOW), (NOW, at), (at, at), (NOW - 1, NOW)]
+    fates = [{**fate, "message_id": str(n), "accepted_at": a, "closed_at": b} for n, (a, b) in enumerate(times)]
+    (told,) = made(
+        delivery_slo,
+        old_delivery_slo=given(spark, delivery_slo, []),
+        new_message_fate=given(spark, message_fate, fates),
+    )
+    assert (told["bucket"], told["count"]) == (0, 1)
+    send = {"origin": "device:mesh-1/ann", "status": "relayed", "attempts": 1, "is_late": False}
+    sends = [{**send, "sequence": n, "enqueued_at": a, "closed_at": b} for n, (a, b) in enumerate(times)]
+    (told,) = made(
+        retry_profile,
+        old_retry_profile=given(spark, retry_profile, []),
+        new_sender_fate=given(spark, sender_fate, sends),
+    )
+    assert (told["sends"], told["waited_us"]) == (4, 1)
+
+
+@pytest.mark.parametrize("at", [-(2**63), 2**63 - 1])
+def test_who_sent_at_no_time_sent_in_the_first_minute_of_that_day(spark: SparkSession, at: int) -> None:
+    entry = {"origin": "relay:a", "mesh": "mesh-1", "sender": "ann", "kind": "accepted", "day": date(1970, 1, 1)}
+    sent = given(spark, history, [{**entry, "seq": 1, "at": at, "size": 5}])
+    (told,) = made(usage, old_usage=given(spark, usage, []), new_history=sent)
+    assert (told["day"], told["minute"], told["sent_bytes"]) == (date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), 5)
+
+
+@pytest.mark.parametrize("at", [2**62, -(2**62), -(2**63)])
 def test_an_entry_of_no_time_is_told_and_the_lake_goes_on(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
 ) -> None:

@@ -22,6 +22,7 @@ MEMORY_MB = 2_048
 
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",  # a number or a list that somebody damaged must not end the run, which is there to find it
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # the default is a form that only Spark reads well
     "spark.sql.python.filterPushdown.enabled": "true",  # without it a source that takes filters fails every query
     "spark.sql.parquet.compression.codec": "zstd",

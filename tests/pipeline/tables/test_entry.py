@@ -1,5 +1,7 @@
 """The bytes that a chain covers, made of many entries at once: the same as of one, for whatever an entry may hold."""
 
+import itertools
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -50,7 +52,16 @@ def test_all_at_once_are_the_same_bytes_as_one_by_one(spark: SparkSession, draft
     assert entry_bytes(batch).to_pylist() == [encode(entry.seq, entry.at, entry) for entry in entries]
 
 
-DETAILS = {"none": b"", "no text": b"\xff" * 9, "cut": b"\xf0\x9f" * 60, "no json": b"{" * 72}
+DETAILS = {
+    "none": b"",
+    "no text": b"\xff" * 9,
+    "cut": b"\xf0\x9f" * 60,
+    "no json": b"{" * 72,
+    "no length": b"\x7f\xff\xff\xff",
+    "no counter": b'{"author":"ann","d":"a","vc":[["x"]]}',
+    "no end of counters": b'{"author":"ann","d":"a","vc":[["x","9223372036854775807"],["y","9223372036854775807"]]}',
+}
+NUMBERS = (2**63 - 1, 2**63 - 1, -(2**63), 0)
 
 
 def test_a_detail_that_says_nothing_ends_no_run(spark: SparkSession) -> None:
@@ -66,3 +77,17 @@ def test_a_detail_that_says_nothing_ends_no_run(spark: SparkSession) -> None:
             parts.append(Part(origin, log.log_id, 0, len(log.entries), log.entries))
     lake.run(parts, full=True, state={})
     assert len(lake.rows["history"]) == len(parts) * len(Kind)
+
+
+def test_numbers_without_end_end_no_run(spark: SparkSession) -> None:
+    lake = MemoryLake(spark, ("usage", "retry_profile", "sequence_gap"))
+    for after in range(2):
+        parts = []
+        for origin in ("relay:a", "device:mesh-1/ann"):
+            log = Log(origin.encode()[-16:].rjust(16), at=1_780_000_000_000_000 + after)
+            for kind, number in itertools.product(Kind, NUMBERS):
+                draft = Draft(kind=kind, mesh="mesh-1", sender="ann", epoch=bytes(16), sequence=number, size=number)
+                log.say(draft)
+            parts.append(Part(origin, log.log_id, 0, len(log.entries), log.entries))
+        lake.run(parts)
+    assert len(lake.rows["history"]) == 2 * len(parts) * len(Kind) * len(NUMBERS)

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._counts import fallen_short, summed
-from holdfast.pipeline.tables._entry import day_of
+from holdfast.pipeline.tables._entry import day_of, known_time
 from holdfast.pipeline.tables._latency import bucket
 
 SCHEMA = StructType(
@@ -63,6 +63,7 @@ def _counted(new_message_fate: DataFrame) -> DataFrame:
 
 
 def _delivered(new_message_fate: DataFrame) -> DataFrame:
-    return new_message_fate.where(
-        (F.col("outcome") == "delivered") & (F.col("kind") == "message") & F.col("was_stored").isNotNull()
-    )
+    """The deliveries whose latency is known; between damaged times there is none."""
+    is_timed = known_time("accepted_at").isNotNull() & known_time("closed_at").isNotNull()
+    is_delivered = (F.col("outcome") == "delivered") & (F.col("kind") == "message")
+    return new_message_fate.where(is_delivered & is_timed & F.col("was_stored").isNotNull())

@@ -6,6 +6,7 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._counts import fallen_short, summed
+from holdfast.pipeline.tables._entry import known_time
 
 KEY = ("day", "origin", "destination_kind", "status", "last_reason", "attempts")
 COUNTS = ("sends", "waited_us")
@@ -45,5 +46,6 @@ def retry_profile(old_retry_profile: DataFrame, new_sender_fate: DataFrame) -> D
 def _counted(new_sender_fate: DataFrame) -> DataFrame:
     """The first settlements of sends, counted. One that was rolled back is open again, so it does not count."""
     settled = new_sender_fate.where(~F.col("is_late") & (F.col("status") != "rolled_back"))
-    waited = F.unix_micros("closed_at") - F.unix_micros(F.coalesce("enqueued_at", "closed_at"))
+    # From or to a damaged time nobody knows how long it was.
+    waited = F.coalesce(F.unix_micros(known_time("closed_at")) - F.unix_micros(known_time("enqueued_at")), F.lit(0))
     return settled.groupBy(*KEY).agg(F.count("status").alias("sends"), F.sum(waited).alias("waited_us"))

@@ -6,7 +6,7 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._counts import fallen_short, summed
-from holdfast.pipeline.tables._entry import day_of, of_relay
+from holdfast.pipeline.tables._entry import day_of, known_time, of_relay
 
 KEY = ("day", "origin", "mesh", "member", "minute")
 COUNTS = ("sent", "sent_bytes", "recipients", "receipts", "received", "missed")
@@ -55,12 +55,14 @@ def _counted(new_history: DataFrame) -> DataFrame:
     kind = F.col("kind")
     member = F.when(kind.isin(*_SENDS), F.col("sender")).when(kind.isin(*_ENDS), F.col("recipient"))
     entries = _of_meshes(new_history).withColumn("member", member).where(F.col("member").isNotNull())
-    timed = entries.withColumn("minute", F.date_trunc("minute", "at")).withColumn("day", day_of("minute"))
+    # A damaged time is of the first minute of its day in the history.
+    minute = F.coalesce(F.date_trunc("minute", known_time("at")), F.col("day").cast("timestamp"))
+    timed = entries.withColumn("minute", minute).withColumn("day", day_of("minute"))
     is_message = kind == "accepted"
     counted = {
         "sent": F.count_if(is_message),
         "sent_bytes": F.sum(F.when(is_message, F.col("size"))),
-        "recipients": F.sum(F.when(is_message, F.size("recipients").cast("bigint"))),
+        "recipients": F.sum(F.when(is_message, F.array_size("recipients").cast("bigint"))),
         "receipts": F.count_if(kind == "receipt"),
         "received": F.count_if(kind == "delivered"),
         "missed": F.count_if(kind.isin(*_MISSES)),
