@@ -40,7 +40,7 @@ def mark_at(source: Source, seq: int) -> Mark:
 
 
 def told(source: Source, marks: dict[str, Mark]) -> list[tuple[str, str, bool]]:
-    found = plan.make_plan(2, [source], marks, full=True).losses
+    found = plan.make_plan(2, [source], marks, lakes.unread, full=True).losses
     return [(loss.kind, loss.key.removeprefix(f"{source.origin}/"), loss.is_violation) for loss in found]
 
 

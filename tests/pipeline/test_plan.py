@@ -146,17 +146,23 @@ def test_before_its_first_batch_a_run_says_nothing_of_a_log_that_has_grown_again
     assert told.seq == 0, "no entry of another past may go because the lake has one of its position"
 
 
+@pytest.mark.parametrize(
+    ("grown", "unlike"), [(4, READ), (1, READ - 1)], ids=["past the lake's position", "not as far"]
+)
 def test_a_log_that_had_grown_again_before_it_was_restored_is_not_read_on(
-    spark: SparkSession, older: Path, tmp_path: Path
+    spark: SparkSession, older: Path, tmp_path: Path, grown: int, unlike: int
 ) -> None:
     with running(older) as relay:
-        _send_later(relay, 4)
+        _send_later(relay, grown)
     copy.backup(older, tmp_path / "backup")
     copy.restore(tmp_path / "backup", tmp_path / "restored")
     with running(tmp_path / "restored") as relay:
-        outcome = lakes.run(spark, tmp_path / "lake", lakes.place_of(relay, tmp_path), tables=TOYS)
-    assert outcome.entries == 0
-    assert _kinds_and_positions(tmp_path) == [("log_rewritten", str(READ))]
+        runner, sources = _runner(spark, relay, tmp_path)
+        (outcome,) = watch.once(runner, sources, full=True)
+        (again,) = watch.once(runner, sources, full=False)
+    assert (outcome.entries, again.is_new) == (0, False)
+    assert _kinds_and_positions(tmp_path) == [("log_rewritten", str(unlike))]
+    assert [mark.seq for one in (outcome, again) for mark in one.kept.values()] == [0, 0]
 
 
 def _kinds_and_positions(tmp_path: Path) -> list[tuple[str, str]]:
@@ -179,15 +185,15 @@ def test_entries_that_were_pruned_before_the_lake_had_them_are_a_violation(data:
     with running(data) as relay:
         (source,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
     behind = Mark(source.origin, source.head.log_id, 3, b"chain")
-    made = plan.make_plan(2, [source], {source.origin: behind}, full=True)
+    made = plan.make_plan(2, [source], {source.origin: behind}, lakes.unread, full=True)
     assert [(loss.kind, loss.key.rpartition("/")[2], loss.is_violation) for loss in made.losses] == [
         ("pruned_unread", "4-5", True)
     ]
     assert [(one.after, one.until, one.chain) for one in made.ranges] == [(5, source.head.seq, None)]
-    begun = plan.make_plan(1, [source], {}, full=True)
+    begun = plan.make_plan(1, [source], {}, lakes.unread, full=True)
     assert [(loss.kind, loss.is_violation) for loss in begun.losses] == [("began_late", False)]
     at_it = Mark(source.origin, source.head.log_id, 5, b"chain")
-    assert plan.make_plan(2, [source], {source.origin: at_it}, full=True).losses == ()
+    assert plan.make_plan(2, [source], {source.origin: at_it}, lakes.unread, full=True).losses == ()
 
 
 def test_of_a_log_that_was_restored_and_pruned_the_gap_is_told_too(data: Path, tmp_path: Path) -> None:
@@ -199,7 +205,7 @@ def test_of_a_log_that_was_restored_and_pruned_the_gap_is_told_too(data: Path, t
     behind = Mark(before.origin, before.head.log_id, 3, b"chain")
     with running(tmp_path / "restored") as relay:
         (source,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
-        made = plan.make_plan(2, [source], {source.origin: behind}, full=True)
+        made = plan.make_plan(2, [source], {source.origin: behind}, lakes.unread, full=True)
     assert [(loss.kind, loss.key.rpartition("/")[2]) for loss in made.losses] == [("pruned_unread", "4-5")]
     assert [(one.log_id, one.after, one.until) for one in made.ranges] == [(source.head.log_id, 5, source.head.seq)]
 
@@ -215,7 +221,7 @@ def test_another_log_at_the_same_address_is_refused(relay: RunningRelay, tmp_pat
     (source,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
     other = Mark(source.origin, bytes(16), 3, None)
     with pytest.raises(OtherHistory, match="begin another lake"):
-        plan.make_plan(2, [source], {source.origin: other}, full=True)
+        plan.make_plan(2, [source], {source.origin: other}, lakes.unread, full=True)
 
 
 def test_one_backup_that_is_restored_twice_is_refused_by_a_lake_that_has_read_the_first(
@@ -230,7 +236,7 @@ def test_one_backup_that_is_restored_twice_is_refused_by_a_lake_that_has_read_th
         (second,) = plan.find_sources(lakes.place_of(relay, tmp_path), [])
         mark = Mark(first.origin, first.head.log_id, first.head.seq, None)
         with pytest.raises(OtherHistory, match=r"--anew.*restored a second time from one backup"):
-            plan.make_plan(2, [second], {first.origin: mark}, full=True)
+            plan.make_plan(2, [second], {first.origin: mark}, lakes.unread, full=True)
 
 
 def test_one_history_is_not_read_twice(relay: RunningRelay, tmp_path: Path) -> None:
@@ -273,14 +279,14 @@ def test_what_a_history_has_no_use_for_goes_to_the_others(heads: tuple[int, ...]
         Source(f"relay:{number}", Place("http://nowhere", None, 1.0), Head(b"L" * 16, seq, 0))
         for number, seq in enumerate(heads)
     ]
-    made = plan.make_plan(1, sources, {}, full=True, entries_max=most)
+    made = plan.make_plan(1, sources, {}, lakes.unread, full=True, entries_max=most)
     assert [one.until - one.after for one in made.ranges] == widths
     assert [one.origin for one in made.ranges] == [source.origin for source in sources]
 
 
 def test_a_plan_survives_being_written_down(relay: RunningRelay, tmp_path: Path) -> None:
     sources = plan.find_sources(lakes.place_of(relay, tmp_path), [])
-    made = plan.make_plan(1, sources, {}, full=True, entries_max=4)
+    made = plan.make_plan(1, sources, {}, lakes.unread, full=True, entries_max=4)
     assert Plan.decode(made.encode()) == made
     assert (made.entries, made.full) == (4, False)
 
@@ -303,7 +309,7 @@ def test_nothing_is_compared_before_everything_is_read_and_then_all_of_it(
     most: int, full: bool, uncompared: list[str], planned: tuple[bool, bool]
 ) -> None:
     sources = [Source(origin, Place("http://nowhere", None, 1.0), Head(b"L" * 16, seq, 0)) for origin, seq in ENDS]
-    made = plan.make_plan(1, sources, {}, full=full, entries_max=most, uncompared=uncompared)
+    made = plan.make_plan(1, sources, {}, lakes.unread, full=full, entries_max=most, uncompared=uncompared)
     assert (made.full, made.is_behind) == planned
 
 

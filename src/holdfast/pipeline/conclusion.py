@@ -40,7 +40,7 @@ class Conclusion:
         self._write_certificate(facts)
         _write_run(self.shelf.lake, self.agreed, facts.at, heads, self.inputs.versions)
         marks = {head["origin"]: Mark(**head) for head in heads}
-        doubts = outcome.in_doubt(findings, marks, sources)
+        doubts = outcome.in_doubt(self.shelf, findings, marks, sources)
         return Outcome(
             number=facts.number,
             at=facts.at,

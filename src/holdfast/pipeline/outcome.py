@@ -32,7 +32,7 @@ def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[
     """The outcome of the last complete batch, for a run that makes none."""
     findings = shelf.findings(last.versions)
     count = findings.count()
-    doubts = in_doubt(findings, last.marks, sources)
+    doubts = in_doubt(shelf, findings, last.marks, sources)
     return Outcome(
         number=last.number,
         at=last.at,
@@ -49,11 +49,11 @@ def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[
     )
 
 
-def in_doubt(findings: Findings, marks: Mapping[str, Mark], sources: Sequence[Source]) -> dict[str, int]:
+def in_doubt(shelf: Shelf, findings: Findings, marks: Mapping[str, Mark], sources: Sequence[Source]) -> dict[str, int]:
     """For each history with entries in doubt, the last position before them.
 
     A log that was cut off or rewritten since the batch counts too: its source must not be told to prune by what was true before.
     """
-    losses = plan.make_plan(0, sources, marks, full=False).losses
+    losses = plan.make_plan(0, sources, marks, shelf.chain_at, full=False).losses
     lost = [{**breaches.of_loss(loss), "table": records.BREACH.name} for loss in losses]
     return proof.in_doubt([*findings.first_of_each(), *lost])

@@ -4,7 +4,7 @@ A restored log goes on under another id, and has an entry that says where it lef
 position, has another entry there, or lost unread entries by pruning cannot be read without a gap: that becomes a finding, not an error.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +58,10 @@ class Mark:
     log_id: bytes
     seq: int
     chain: bytes | None
+
+
+LakeChain = Callable[[str, bytes, int], bytes | None]
+"""Gives the chain of the lake's entry at a position of a log, by origin and log id; None if the lake has none there."""
 
 
 class Loss(msgspec.Struct, frozen=True):
@@ -145,6 +149,7 @@ def make_plan(
     batch: int,
     sources: Sequence[Source],
     marks: Mapping[str, Mark],
+    lake_chain: LakeChain,
     *,
     full: bool,
     entries_max: int = BATCH_ENTRIES_MAX,
@@ -155,7 +160,7 @@ def make_plan(
     Histories are compared with the state of now, most of which has changed since the entries of a batch that is far behind. Such a
     batch compares nothing; the one that catches up compares everything, if a history was left `uncompared`.
     """
-    found = [_range(source, marks.get(source.origin)) for source in sources]
+    found = [_range(source, marks.get(source.origin), lake_chain) for source in sources]
     wanted = [one.until - one.after for one, _ in found]
     widths = _shares(wanted, entries_max)
     ranges = [
@@ -185,12 +190,12 @@ def waiting_entries(sources: Sequence[Source], marks: Mapping[str, Mark]) -> int
     )
 
 
-def _range(source: Source, mark: Mark | None) -> tuple[Range, list[Loss]]:
+def _range(source: Source, mark: Mark | None, lake_chain: LakeChain) -> tuple[Range, list[Loss]]:
     head = source.head
     if mark is None:
         return _first_range(source)
     if mark.log_id != head.log_id:
-        return _restored_range(source, mark)
+        return _restored_range(source, mark, lake_chain)
     if head.seq < mark.seq:
         detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
         # The key is what was lost, not where the log ends: a log that grows afterwards is no new finding.
@@ -208,12 +213,17 @@ def _range_behind(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
     chain = _chain_at(source, mark.seq) if mark.chain is not None else None
     if chain is None or chain == mark.chain:
         return _range_after(source, mark.seq, mark.chain)
+    return _rewritten(source, mark, mark.seq)
+
+
+def _rewritten(source: Source, mark: Mark, seq: int) -> tuple[Range, list[Loss]]:
+    """Nothing is read of a log whose entry at a position is not the lake's."""
     detail = (
-        f"entry {mark.seq} of the log has another chain than the lake's entry {mark.seq}: the log was cut off and has grown again, or "
+        f"entry {seq} of the log has another chain than the lake's entry {seq}: the log was cut off and has grown again, or "
         "was altered, somewhere up to there"
     )
     # Where the two part is not known, so everything that the relay still has is in doubt.
-    return _nothing(mark), [_loss(source, "log_rewritten", f"{mark.seq}", detail, source.head.anchor_seq + 1)]
+    return _nothing(mark), [_loss(source, "log_rewritten", f"{seq}", detail, source.head.anchor_seq + 1)]
 
 
 def _chain_at(source: Source, seq: int) -> bytes | None:
@@ -259,11 +269,13 @@ def _acknowledged_unread(source: Source, mark: Mark | None) -> list[Loss]:
     return [_loss(source, "acknowledged_unread", f"{told.consumer}/{told.seq}", detail, None, is_violation=False)]
 
 
-def _restored_range(source: Source, mark: Mark) -> tuple[Range, list[Loss]]:
+def _restored_range(source: Source, mark: Mark, lake_chain: LakeChain) -> tuple[Range, list[Loss]]:
     """The range of a restored log after the point where it left the log that the lake has read."""
     fork = _fork_from(source, mark.log_id)
     if mark.seq <= fork.fork_seq:
         return _range_behind(source, mark)
+    if lake_chain(mark.origin, mark.log_id, fork.fork_seq) not in (None, fork.fork_chain):
+        return _rewritten(source, mark, fork.fork_seq)
     return _range_after(source, fork.fork_seq, fork.fork_chain)
 
 

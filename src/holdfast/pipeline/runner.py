@@ -96,7 +96,7 @@ class Runner:
     def kept(self, sources: Sequence[Source]) -> Mapping[str, Mark]:
         """Up to where a source may prune each history, because the lake has it."""
         last = self.last_run()
-        doubts = outcome.in_doubt(self._shelf.findings(last.versions), last.marks, sources)
+        doubts = outcome.in_doubt(self._shelf, self._shelf.findings(last.versions), last.marks, sources)
         return proof.kept(last.marks, self._shelf.uncompared(last.number), doubts)
 
     def has_read(self, sources: Sequence[Source]) -> bool:
@@ -178,6 +178,7 @@ class Runner:
             last.number + 1,
             sources,
             last.marks,
+            self._shelf.chain_at,
             full=full,
             entries_max=self._batch_entries_max,
             uncompared=self._shelf.uncompared(last.number),
