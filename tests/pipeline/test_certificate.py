@@ -10,6 +10,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
+import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 import pyarrow.parquet as pq  # type: ignore[import-untyped]  # likewise
 import pytest
 from pyspark.sql import SparkSession
@@ -134,6 +135,20 @@ def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
         for file in live_files(_handle(copy, "certificate")):
             _rewrite(file, other(old, new))
         assert any("not signed" in one for one in wrong(copy)), (old, new)
+
+
+@pytest.mark.parametrize("column", ["number", "at"])
+def test_another_number_or_time_beside_a_certificate_shows(certified: Path, tmp_path: Path, column: str) -> None:
+    shutil.copytree(certified, tmp_path / "lake")
+    first = sorted(live_files(_handle(tmp_path / "lake", "certificate")))[0]
+
+    def earlier(table: Any) -> Any:
+        field = table.schema.field(column)
+        less = pc.subtract(table.column(column).cast(pa.int64()), 1).cast(field.type)
+        return table.set_column(table.schema.get_field_index(column), field, less)
+
+    _rewrite(first, earlier)
+    assert wrong(tmp_path / "lake") == [f"certificate 1: its {column} in `certificate` is not what was certified"]
 
 
 @pytest.mark.parametrize("number", [1, 2])

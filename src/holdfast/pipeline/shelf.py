@@ -132,6 +132,11 @@ class Shelf:
         """All certificates, or those up to a batch, in order."""
         return self._certificates("ORDER BY number" if until is None else f"WHERE number <= {until} ORDER BY number")
 
+    def beside_certificates(self, until: int) -> list[dict[str, Any]]:
+        """The number and the time that the table has beside each certificate up to a batch, in order."""
+        sql = f'SELECT number, "at" FROM {{rows}} WHERE number <= {until} ORDER BY number'  # noqa: S608 - a number
+        return self._recorded(records.CERTIFICATE, sql)
+
     def certificate(self, until: int) -> Certificate | None:
         """The last certificate up to a batch."""
         found = self._certificates(f"WHERE number <= {until} ORDER BY number DESC LIMIT 1")

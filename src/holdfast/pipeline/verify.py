@@ -20,6 +20,7 @@ def verify(shelf: Shelf, pubkey: str | None = None) -> list[str]:
     try:
         last = shelf.last_run()
         certificates, runs = shelf.certificates(last.number), shelf.runs(last.number)
+        beside = shelf.beside_certificates(last.number)
     except _UNREADABLE as error:
         return [f"the certificates, or the batches that they are of, cannot be read: {_first_line(error)}"]
     if not certificates:
@@ -27,7 +28,8 @@ def verify(shelf: Shelf, pubkey: str | None = None) -> list[str]:
     unsigned = _signatures(certificates, pubkey)
     if unsigned:  # then it does not matter what they say
         return unsigned
-    return _order(certificates, last) + _runs(certificates, runs) + _contents(shelf, certificates[-1])
+    wrong = _order(certificates, last) + _beside(certificates, beside)
+    return wrong + _runs(certificates, runs) + _contents(shelf, certificates[-1])
 
 
 def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str]:
@@ -58,6 +60,19 @@ def _order(certificates: list[Certificate], last: Run) -> list[str]:
         wrong.append(
             f"the last batch is {last.number}, the last certificate is of batch {certificates[-1].said['batch']}"
         )
+    return wrong
+
+
+def _beside(certificates: list[Certificate], rows: list[dict[str, Any]]) -> list[str]:
+    """Whether the number and the time beside each certificate are those in it."""
+    wrong = []
+    for (number, one), row in zip(_numbered(certificates), rows, strict=True):
+        told = {"number": one.said["batch"], "at": records.as_time(one.said["at"])}
+        wrong += [
+            f"certificate {number}: its {name} in `certificate` is not what was certified"
+            for name in told
+            if row[name] != told[name]
+        ]
     return wrong
 
 
