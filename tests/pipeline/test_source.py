@@ -276,12 +276,25 @@ def test_a_refusal_of_something_that_is_no_holdfast_is_told(middle: Between, pla
         ({"after": "x"}, "whole number"),
         ({"ranges": "1,2"}, "after-until"),
         ({"gaps": "maybe"}, "fail or pass"),
+        ({"patience_s": "soon"}, "number of seconds"),
+        ({"patience_s": "nan"}, "number of seconds"),
+        ({"patience_s": "inf"}, "number of seconds"),
+        ({"patience_s": "-1"}, "number of seconds"),
+        ({"log_id": "xyz"}, "in hex"),
+        ({"max_rows": "0"}, "at least 1"),
+        ({"partitions": "0"}, "at least 1"),
         ({"token_file": "/nowhere/token"}, "cannot be read"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(place: Place, more: dict[str, Any], what: str) -> None:
     with pytest.raises(SourceError, match=what):
         source.Settings(options(place, **more))
+
+
+@pytest.mark.parametrize("table", ["nothing", "two words", "Tür", "history?until=1", "../history"])
+def test_a_table_that_there_is_not_is_told(place: Place, table: str) -> None:
+    with pytest.raises(SourceError, match="there is no"):
+        pages.read_page(place, table, 0, 1, None)
 
 
 def test_the_source_runs_where_this_package_is_not(place: Place, tmp_path: Path) -> None:

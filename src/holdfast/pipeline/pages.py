@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
@@ -189,7 +189,7 @@ def read_page(place: Place, table: str, after: int, until: int, columns: tuple[s
     parameters = {"after": str(after), "until": str(until)}
     if columns is not None:
         parameters["columns"] = ",".join(columns)
-    path = f"/v1/export/{table}?{urlencode(parameters, safe=',')}"
+    path = f"/v1/export/{quote(table)}?{urlencode(parameters, safe=',')}"
     response, body = ask(place, path)
     if response.status != http.client.OK:
         raise _refused(place, response, body)

@@ -10,6 +10,7 @@ Options: `url` (http://…, or unix:/path of a daemon's socket), `table`, `token
 """
 
 import itertools
+import math
 import os
 import re
 import sys
@@ -88,14 +89,14 @@ class Settings:
         self.table = options["table"]
         is_device = options["url"].startswith("unix:")  # its socket needs no token, and must not learn the relay's
         own_token = None if is_device else token(options.get("token_file") or None)
-        self.place = Place(options["url"], own_token, float(options.get("patience_s", pages.PATIENCE_S)))
+        self.place = Place(options["url"], own_token, _patience(options.get("patience_s") or pages.PATIENCE_S))
         self.columns = tuple(options["columns"].split(",")) if options.get("columns") else None
         self.after = _position(options, "after")
         self.until = _position(options, "until")
         self.ranges = _ranges(options.get("ranges"))
-        self.partitions = _position(options, "partitions") or os.cpu_count() or 1
-        self.max_rows = _position(options, "max_rows")
-        self.log_id = bytes.fromhex(options["log_id"]) if options.get("log_id") else None
+        self.partitions = _count(options, "partitions") or os.cpu_count() or 1
+        self.max_rows = _count(options, "max_rows")
+        self.log_id = _log_id(options.get("log_id"))
         if options.get("gaps", "fail") not in ("fail", "pass"):
             raise SourceError(f"the option gaps is fail or pass, not {options['gaps']}")
         self.gaps = options.get("gaps") == "pass"
@@ -159,6 +160,30 @@ def _position(options: Mapping[str, str], name: str) -> int | None:
     if not text.isdecimal():
         raise SourceError(f"the option {name} is a whole number, not {text}")
     return int(text)
+
+
+def _count(options: Mapping[str, str], name: str) -> int | None:
+    found = _position(options, name)
+    if found == 0:
+        raise SourceError(f"the option {name} is at least 1, not 0")
+    return found
+
+
+def _patience(text: str | float) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < math.inf:  # otherwise a relay that is away would be waited for without an end
+        raise SourceError(f"the option patience_s is a number of seconds, not {text}")
+    return found
+
+
+def _log_id(text: str | None) -> bytes | None:
+    try:
+        return bytes.fromhex(text) if text else None
+    except ValueError:
+        raise SourceError(f"the option log_id is the id of a log in hex, not {text}") from None
 
 
 def _ranges(text: str | None) -> list[tuple[int, int]] | None:
