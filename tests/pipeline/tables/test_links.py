@@ -1,5 +1,6 @@
 """What is left of a record batch of entries: the parts without gaps, and whatever is not as it should be inside of them."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -157,3 +158,19 @@ def test_a_position_that_is_there_twice_is_told(
     lake = MemoryLake(spark, ["chain_break"])
     lake.run([Part("relay:x", log.log_id, 0, LAST, doubled(log))])
     assert "position_gap" in {row["kind"] for row in lake.rows["chain_break"]}
+
+
+@pytest.mark.parametrize(
+    "cuts", [(), (4,), (5,), (4, 5)], ids=["in one batch", "before it", "after it", "on both sides"]
+)
+def test_an_entry_that_is_earlier_than_the_one_before_is_told_wherever_batches_end(
+    spark: SparkSession, cuts: tuple[int, ...]
+) -> None:
+    log = Log(b"A" * 16)
+    for number in range(FIRST, LAST + 1):
+        log.say(Draft(kind=Kind.EXPIRED, mesh="mesh-1"), -1_000_000 if number == 5 else 1)
+    lake = MemoryLake(spark, ["chain_break"])
+    for after, until in itertools.pairwise((0, *cuts, LAST)):
+        chain = log.entries[after - 1].chain if after else None
+        lake.run([Part("relay:x", log.log_id, after, until, log.entries[after:until], chain)])
+    assert [(row["kind"], row["seq"]) for row in lake.rows["chain_break"]] == [("time_goes_back", 5)]

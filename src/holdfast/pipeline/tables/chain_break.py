@@ -40,6 +40,7 @@ def findings_name_their_entry(new_chain_break: DataFrame) -> DataFrame:
 def chain_break(
     new_history: DataFrame,
     history: DataFrame,
+    old_extent: DataFrame,
     extent: DataFrame,
     new_anchor: DataFrame,
     new_link: DataFrame,
@@ -49,7 +50,7 @@ def chain_break(
     """Findings: entries that do not follow from the one before, and signed anchors that a relay's history contradicts."""
     logs = logs_of(extent)
     cuts = _cuts(new_history, extent, batch)
-    linked = _linked(new_link, _starts(new_history, cuts, batch))
+    linked = _linked(new_link, _starts(old_extent, cuts, batch))
     anchors = new_anchor.where(F.col("state") == "met").withColumn("is_cut", F.lit(False)).unionByName(cuts, True)
     found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors, batch))
     if batch.full:  # everything was read up to the heads, so nothing that is missing can still come
@@ -80,14 +81,16 @@ def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
     )
 
 
-def _starts(new_history: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
-    """The position and chain that each range goes on from; no chain for a log's very first entry, which `extent` checks."""
+def _starts(old_extent: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
+    """The position, time and chain that each range goes on from; no chain for a log's very first entry, which `extent` checks."""
     rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
-    known = few.listed(new_history.sparkSession, rows, "origin string, log_id binary, after long, chain binary")
+    known = few.listed(old_extent.sparkSession, rows, "origin string, log_id binary, after long, chain binary")
+    ends = old_extent.select(*_LOG, F.col("last_seq").alias("after"), F.col("last_at").alias("start_at"))
     signed = cuts.select("origin", F.col("relay_seq").alias("after"), "relay_chain").dropDuplicates(["origin", "after"])
     # A position is pruned once; where a damaged log says so twice either will do, for the other one is found to be wrong.
-    return known.join(F.broadcast(signed), on=["origin", "after"], how="left").select(
-        *_LOG, "after", F.coalesce("chain", "relay_chain").alias("start")
+    begun = known.join(F.broadcast(signed), on=["origin", "after"], how="left")
+    return begun.join(F.broadcast(ends), on=[*_LOG, "after"], how="left").select(
+        *_LOG, "after", "start_at", F.coalesce("chain", "relay_chain").alias("start")
     )
 
 
@@ -101,11 +104,12 @@ def _linked(new_link: DataFrame, starts: DataFrame) -> DataFrame:
 
 def _breaks(linked: DataFrame) -> DataFrame:
     previous_seq = F.coalesce("before.last_seq", "after")
+    previous_at = F.coalesce("before.last_at", "start_at")
     previous_chain = F.coalesce("before.last_chain", "start")
     hashed = F.unhex(F.sha2(F.concat(previous_chain, F.col("bytes")), 256))
     begins = F.col("bytes").isNotNull()
     is_gap = begins & (F.col("seq") != previous_seq + 1)
-    is_back = F.col("is_back") | (begins & (F.col("at") < F.col("before.last_at")))
+    is_back = F.col("is_back") | (begins & (F.col("at") < previous_at))
     is_other = F.col("is_other") | (begins & (hashed != F.col("chain")))
     said = F.array(
         _said(is_gap, "position_gap", F.concat(F.lit("follows position "), previous_seq)),

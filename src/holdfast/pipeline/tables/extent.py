@@ -77,7 +77,7 @@ def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, b
     read = parts.groupBy("origin", "log_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("last_seq").alias("last_seq"),
-        F.max(known_time("last_at")).alias("last_at"),
+        F.max_by(known_time("last_at"), "last_seq").alias("last_at"),
         F.max_by("last_chain", "last_seq").alias("last_chain"),
         # A damaged log may have several entries 1: any will do, if it is always the same.
         F.max(F.when(F.col("seq") == 1, F.struct("bytes", "chain"))).alias("first"),
