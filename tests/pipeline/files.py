@@ -69,14 +69,14 @@ class Files:
         ]
 
     def state(self) -> dict[str, Rows]:
-        page = {"origin": self.origin, "log_id": self.log_id, "as_of_seq": _head(self.database).seq}
+        page = {"origin": self.origin, "log_id": self.log_id}
         with closing(apsw.Connection(str(self.database), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             tables = {table: [{**page, **row} for row in _rows(connection, table)] for table in COLUMNS}
         return {**tables, "operation": [row for home in self.homes for row in self._operations(home)]}
 
     def _operations(self, home: Path) -> Rows:
         mesh, member = self.device_members()[self.homes.index(home)]
-        page = {"origin": f"device:{mesh}/{member}", "log_id": _head(home / "device.db").log_id, "as_of_seq": 0}
+        page = {"origin": f"device:{mesh}/{member}", "log_id": _head(home / "device.db").log_id}
         with closing(apsw.Connection(str(home / "device.db"), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
             found = connection.execute(
                 "SELECT history.seq, operation.sequence, operation.client_message_id, operation.status "

@@ -311,11 +311,12 @@ def test_the_source_runs_where_this_package_is_not(place: Place, tmp_path: Path)
     assert told.stdout.strip() == "[1, 2, 3, 4, 5]", told.stderr
 
 
-def test_the_declared_columns_of_state_tables_are_those_that_a_relay_exports(spark: SparkSession, place: Place) -> None:
+def test_the_declared_columns_of_state_tables_are_among_those_that_a_relay_exports(
+    spark: SparkSession, place: Place
+) -> None:
     for name, columns in state.TABLES.items():
-        told = read(spark, place, table=name).schema.simpleString()
-        declared = spark.createDataFrame([], f"{columns}, export_log_id binary, as_of_seq long").schema.simpleString()
-        assert told == declared
+        told = read(spark, place, table=name).dtypes
+        assert set(spark.createDataFrame([], columns).dtypes) <= set(told)
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ class Form:
 def take(
     open_spark: "Callable[[], SparkSession]", pieces: Sequence[Piece], columns: "StructType", target: Path
 ) -> None:
-    """Write the rows of some pieces into a folder, each with its origin and with the log id and the head of its page."""
+    """Write the rows of some pieces into a folder, each with its origin and with the log id of its page."""
     _take(open_spark, pieces, Form(target, few.arrow_schema(columns)))
 
 
@@ -128,7 +128,7 @@ def _has_rows(page: Page) -> bool:
 def _rows(form: Form, piece: Piece, page: Page) -> Any:
     """The rows of a page with the wanted columns, in the order of their positions."""
     found = pa.Table.from_batches(page.batches, page.schema)
-    constants = {"origin": piece.origin, "log_id": page.log_id, "as_of_seq": page.as_of_seq}
+    constants = {"origin": piece.origin, "log_id": page.log_id}
     if form.is_history:
         found = found.append_column("day", _days(found.column("at")))
     lacking = [name for name in form.schema.names if name not in (*found.schema.names, *constants)]

@@ -11,26 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from holdfast.pipeline.state import DEVICE_TABLES
+from holdfast.pipeline.state import DEVICE_TABLES, TABLES
 from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, load, parameters, table_of
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 from holdfast.protocol.history import Entry
 
 ENTRY = StructType([one for one in HISTORY if one.name != "day"])
-STATE = {
-    "dedupe": "origin string, log_id binary, as_of_seq long, mesh string, sender string, client_message_id string, "
-    "event_id binary, message_id string, seq long, destination_kind string, destination_ref string, history_available boolean",
-    "message": "origin string, log_id binary, as_of_seq long, message_id string, mesh string, sender string, "
-    "client_message_id string, event_id binary, seq long, kind long, destination_kind string, destination_ref string, size long",
-    "delivery": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string, "
-    "state string, was_stored boolean",
-    "mention": "origin string, log_id binary, as_of_seq long, mesh string, member string, seq long, message_id string",
-    "snapshot": "origin string, log_id binary, as_of_seq long, seq long, event_id binary, author string, kind long, "
-    "d string, o string, c string, clock string, created_at long, superseded_seq long, size long",
-    "inbox": f"origin string, log_id binary, as_of_seq long, {DEVICE_TABLES['inbox']}",
-    "sent": f"origin string, log_id binary, as_of_seq long, {DEVICE_TABLES['sent']}",
-    "operation": "origin string, log_id binary, as_of_seq long, seq long, sequence long, client_message_id string, status string",
-}
+STATE = {name: f"origin string, log_id binary, {columns}" for name, columns in (TABLES | DEVICE_TABLES).items()}
 
 Rows = list[dict[str, Any]]
 

@@ -123,7 +123,7 @@ def test_snapshots_that_are_not_what_the_history_says_are_found_and_no_others(sp
 
 
 def _exported(origin: str, log: Log, rows: Rows) -> Rows:
-    page = {"origin": origin, "log_id": log.log_id, "as_of_seq": len(log.entries)}
+    page = {"origin": origin, "log_id": log.log_id}
     return [{**page, **row} for row in rows]
 
 

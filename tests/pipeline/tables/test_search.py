@@ -102,7 +102,7 @@ class Desk:
     def look(self, after: int) -> Look:
         """What is new after a position, and the tables as they are now."""
         until = len(self.log.entries)
-        page = {"origin": ORIGIN, "log_id": self.log.log_id, "as_of_seq": until}
+        page = {"origin": ORIGIN, "log_id": self.log.log_id}
         part = Part(ORIGIN, self.log.log_id, after, until, self.log.entries[after:until])
         return Look(part, [{**page, **row} for row in self.inbox.values()], [{**page, **row} for row in self.sent])
 

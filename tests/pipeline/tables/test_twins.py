@@ -104,7 +104,7 @@ def told(seed: int, *, restores: int, batches: int) -> Reading:
         later = Part(relay.origin, relay.log.log_id, until, head, relay.log.entries[until:head])
         reading.batches.append(batch)
         operations = [row for device in devices for row in device.rows()]
-        reading.states.append({**relay.rows(copy.deepcopy(relay.state), head), "operation": operations})
+        reading.states.append({**relay.rows(copy.deepcopy(relay.state)), "operation": operations})
         reading.laters.append([later])
     return reading
 

@@ -371,9 +371,9 @@ class RandomRelay:
         self.administer(member, write_action(action))
         member.secret = secret
 
-    def rows(self, state: State, as_of_seq: int) -> dict[str, list[dict[str, Any]]]:
+    def rows(self, state: State) -> dict[str, list[dict[str, Any]]]:
         """State as it is exported."""
-        page = {"origin": self.origin, "log_id": self.log.log_id, "as_of_seq": as_of_seq}
+        page = {"origin": self.origin, "log_id": self.log.log_id}
         return {
             name: [{**page, **row} for row in getattr(state, name).values()]
             for name in ("dedupe", "message", "delivery", "mention", "snapshot")
@@ -502,7 +502,7 @@ class RandomDevice:
 
     def rows(self) -> list[dict[str, Any]]:
         """The operation log as it is exported."""
-        page = {"origin": self.origin, "log_id": self.log.log_id, "as_of_seq": len(self.log.entries)}
+        page = {"origin": self.origin, "log_id": self.log.log_id}
         return [
             {
                 **page,
