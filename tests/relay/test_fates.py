@@ -98,6 +98,20 @@ def test_pages_of_fates_leave_nothing_out_and_repeat_nothing(friends: Friends, l
     assert new["kind"] == "delivered"
 
 
+def test_a_page_of_fates_ends_with_the_entry_that_fills_it_however_many_were_left_out(friends: Friends) -> None:
+    friends.make_topic()
+    for recipient in (friends.bob, friends.carol):
+        friends.send(6, to=recipient)
+    posts = [friends.alice.post("news") for _ in range(3)]
+    answers = [answer for post in posts for answer in friends.taken(post)]
+    page = fates(friends, friends.alice, limit=3)
+    assert [fate["event_id"] for fate in page["fates"]] == [posts[0].id] * 2 + [posts[1].id] * 2
+    assert page["through_seq"] == answers[1]["history_id"]
+    rest = fates(friends, friends.alice, page["through_seq"], limit=3)
+    assert [fate["event_id"] for fate in rest["fates"]] == [posts[2].id] * 2
+    assert rest["through_seq"] == friends.relay.head_seq()
+
+
 def test_fates_are_for_current_members_and_asked_in_numbers(friends: Friends) -> None:
     stranger = Friends(friends.relay).alice
     assert str(friends.get(stranger, "/fates?after=0")) == "403 not_a_member"

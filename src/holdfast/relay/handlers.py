@@ -91,7 +91,7 @@ class Handlers:
                 auth=Auth.MEMBER,
                 query={
                     "after": "Only what happened behind this position.",
-                    "limit": f"At most so many entries of the history, and no more than {queue.FATES_MAX}.",
+                    "limit": f"Enough when there are so many, {queue.FATES_MAX} at most; those of one entry stay together.",
                 },
                 answers={200: (documents.Fates,)},
             ),

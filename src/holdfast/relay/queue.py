@@ -4,7 +4,7 @@ Nothing is remembered between two calls, so any number of connections, or of rel
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -16,13 +16,14 @@ from holdfast.relay import closing
 from holdfast.relay.accepted import QUEUED, digest
 from holdfast.relay.answer import EVERYBODY, FEED
 from holdfast.store import history
-from holdfast.store.engine import Transaction, Value
+from holdfast.store.engine import Row, Transaction, Value
 from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "queue.sql")
 
 PAGE_BYTES_MAX = 262_144  # of events in one page of a queue; the last one may exceed it
-FATES_MAX = 1_000  # in one answer
+FATES_MAX = 1_000  # in one answer; further ones only of its last entry
+FATES_ENTRIES = 20  # read at once: an entry may tell of thousands of members who were left out
 GROWN_MAX = 10_000  # rows that `grown_since` reads at most
 
 
@@ -203,15 +204,30 @@ def moderate(transaction: Transaction, now: int, message_id: str, operator: str,
 
 
 def fates(transaction: Transaction, mesh: str, pubkey: str, after: int, limit: int) -> dict[str, Any]:
-    """The fates of a member's own messages after a position, and the position up to which the list is complete."""
+    """The fates of a member's own messages after a position, and the position up to which the list is complete.
+
+    It ends with the entry that brings it to `limit`, because the fates of one entry stay together.
+    """
     member, head = reader(transaction, mesh, pubkey), history.head(transaction)
-    wanted: dict[str, Value] = {"mesh": mesh, "sender": member, "after": after, "until": head.seq, "limit": limit}
-    rows = transaction.rows(_SQL["fates"], wanted)
-    return {
-        "log_id": head.log_id.hex(),
-        "through_seq": head.seq if len(rows) < limit else rows[-1][0],
-        "fates": [fate for row in rows for fate in _fates(*row)],
-    }
+    through_seq = head.seq
+    told: list[dict[str, Any]] = []
+    for row in _ends(transaction, mesh, member, after, head.seq):
+        told += _fates(*row)
+        if len(told) >= limit:
+            through_seq = row[0]
+            break
+    return {"log_id": head.log_id.hex(), "through_seq": through_seq, "fates": told}
+
+
+def _ends(transaction: Transaction, mesh: str, sender: str, after: int, until: int) -> Iterator[Row]:
+    """The entries that say how a sender's messages ended, in order, a few of them in memory."""
+    while True:
+        wanted: dict[str, Value] = {"mesh": mesh, "sender": sender, "after": after, "until": until}
+        rows = transaction.rows(_SQL["fates"], {**wanted, "limit": FATES_ENTRIES})
+        yield from rows
+        if len(rows) < FATES_ENTRIES:
+            return
+        after = rows[-1][0]
 
 
 def _fates(
