@@ -120,7 +120,8 @@ def test_a_link_takes_a_signature_of_an_operator_for_this_very_request(seeded: T
     assert (
         str(relay.ask("POST", path, b'{"role":"reader"}', {**json_only, "authorization": right})) == "401 auth_failed"
     )
-    assert str(relay.signed(operator, "POST", path, b'{"role":"king"}')).startswith("400")
+    for wrong in (b'{"role":"king"}', b'{"role":"\xff"}', b"[" * 10_000):
+        assert relay.signed(operator, "POST", path, wrong).status == 400
 
 
 def test_the_command_says_what_is_missing_and_otherwise_where_to_go(seeded: Town, tmp_path: Path) -> None:

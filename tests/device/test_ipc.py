@@ -231,6 +231,11 @@ def test_a_send_that_cannot_be_is_refused_and_consumes_no_id(house: House, body:
     assert house.ask("POST", "/v1/send", SEND).status == 202
 
 
+def test_a_post_that_is_nested_without_end_is_malformed(house: House) -> None:
+    body = b'{"topic":"news","message":"x","meta":' + b'{"a":' * 100_000
+    assert str(house.ask("POST", "/v1/topic/post", body)) == "400 malformed"
+
+
 def test_a_post_to_a_topic_is_a_send_to_it(house: House) -> None:
     posted = house.ask("POST", "/v1/topic/post", {"topic": "news", "message": "hello", "client_message_id": "the-id"})
     assert posted.document == {"client_message_id": "the-id", "status": "queued"}

@@ -524,6 +524,11 @@ BAD_INPUT: dict[str, tuple[str, Ask]] = {
     "a consumer, by a member": ("403 not_permitted", as_("alice", "GET", "/v1/consumers/c")),
     "another one's consumer": ("403 not_permitted", with_token("GET", "/v1/consumers/d")),
     "a checkpoint that is none": ("400 malformed", with_token("PUT", "/v1/consumers/c", HALF_KEPT)),
+    "a checkpoint that is no UTF-8": ("400 malformed", with_token("PUT", "/v1/consumers/c", b'{"log_id":"\xff"}')),
+    "a reason that is no UTF-8": (
+        "400 malformed",
+        as_("operator", "POST", "/v1/messages/m/moderation", b'{"reason":"\xff"}'),
+    ),
     "a checkpoint of another log": ("409 other_log", with_token("PUT", "/v1/consumers/c", OTHER_LOG)),
     "a checkpoint whose hash was not signed": (
         "401 auth_failed",

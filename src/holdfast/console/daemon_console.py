@@ -27,6 +27,7 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import shown
 from holdfast.wire.metrics import Counts
 from holdfast.wire.network import Network
+from holdfast.wire.request import read_document
 from holdfast.wire.route import Reply, Request, Route, json_reply
 from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
@@ -143,10 +144,7 @@ class DaemonConsole:
     async def _link(self, request: Request) -> Reply:
         if not request.local:  # whoever has the port's token is a program; this opens everything to a person
             raise Refused(Refusal.SOCKET_ONLY, "a link to the console is given out on the socket")
-        try:
-            wanted = msgspec.json.decode(request.body or b"{}", type=Wanted)
-        except msgspec.DecodeError as error:
-            raise Refused(Refusal.MALFORMED, f"request: {error}") from error
+        wanted = read_document(request.body or b"{}", Wanted)
         url = await self._served()
         return json_reply(Link(url=url + self.console.link(wanted.role, "owner"), role=wanted.role))
 

@@ -19,6 +19,7 @@ from holdfast.relay.relay import Relay
 from holdfast.relay.server import Application
 from holdfast.store import history
 from holdfast.store.world import Clock, Random, wall_clock
+from holdfast.wire.request import read_document
 from holdfast.wire.route import Reply, Request, json_reply
 
 POLL_S = 1.0  # between two looks for something new: another relay on the same store may have written it
@@ -118,10 +119,7 @@ class RelayConsole:
                 "this key is neither an operator's nor one of the `readers` in this relay's settings",
             )
         self._auth.spend(signed)
-        try:
-            wanted = msgspec.json.decode(request.body or b"{}", type=_Wanted)
-        except msgspec.DecodeError as error:
-            raise Refused(Refusal.MALFORMED, f"request: {error}") from error
+        wanted = read_document(request.body or b"{}", _Wanted)
         role = wanted.role if is_operator else Role.READER
         return json_reply({"path": self.console.link(role, signed.pubkey), "role": role.value})
 

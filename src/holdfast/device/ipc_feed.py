@@ -1,7 +1,7 @@
 """The daemon's routes about its author's documents, and their JSON."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -13,6 +13,7 @@ from holdfast.protocol import keys
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import shown
 from holdfast.wire.client import InvalidUrl, relay_url
+from holdfast.wire.request import read_document
 from holdfast.wire.route import Handler, Reply, Request, Route, json_reply
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 _PATH = "/v1/feed"
 _Limit = Annotated[int, Meta(ge=1, le=feed_views.PAGE_ROWS)]
-
-S = TypeVar("S")
 
 
 class Init(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -190,13 +189,13 @@ class FeedHandlers:
         )
 
     async def post_init(self, request: Request) -> Reply:
-        asked = _read(request.body, Init)
+        asked = read_document(request.body, Init)
         kept = await self._feed.init(None if asked.member is None else self._member(asked.member))
         return json_reply(AuthorView(author=kept.pubkey, npub=keys.npub(kept.pubkey), granted_by=kept.granted_by))
 
     async def post_share(self, request: Request) -> Reply:
         daemon, device = self._daemon, self._daemon.device
-        asked = _read(request.body, Share)
+        asked = read_document(request.body, Share)
         chosen = send.chosen_id(request.headers.get("idempotency-key"), asked.client_message_id)
         member = self._member(asked.member)
         if member == daemon.facts.member:
@@ -215,7 +214,7 @@ class FeedHandlers:
         return json_reply(Shared(author=author.pubkey, member=member, client_message_id=named))
 
     async def post_relay(self, request: Request) -> Reply:
-        asked = _read(request.body, AddRelay)
+        asked = read_document(request.body, AddRelay)
         try:
             is_new = await self._feed.add_relay(asked.relay)
             return json_reply(Added(relay=relay_url(asked.relay), is_new=is_new))
@@ -241,17 +240,17 @@ class FeedHandlers:
         return json_reply(self._daemon.look(lambda tx: feed_views.of_version(tx, authors.need(tx), named)))
 
     async def post_put(self, request: Request) -> Reply:
-        asked = _read(request.body, Put)
+        asked = read_document(request.body, Put)
         self._check_room()
         return json_reply(await self._feed.put(asked.name, asked.body, seen=asked.seen))
 
     async def post_delete(self, request: Request) -> Reply:
-        asked = _read(request.body, Delete)
+        asked = read_document(request.body, Delete)
         self._check_room()
         return json_reply(await self._feed.delete(asked.name, seen=asked.seen))
 
     async def post_resolve(self, request: Request) -> Reply:
-        asked = _read(request.body, Resolve)
+        asked = read_document(request.body, Resolve)
         if sum((asked.body is not None, asked.keep is not None, asked.delete)) != 1:
             raise Refused(Refusal.MALFORMED, "resolve: give a body, a version to keep, or delete, and one of them only")
         self._check_room()
@@ -279,13 +278,6 @@ class FeedHandlers:
         if kind != "dm":
             raise Refused(Refusal.MALFORMED, f"{shown(who)} is not a member")
         return ref
-
-
-def _read(body: bytes, shape: type[S]) -> S:
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(Refusal.MALFORMED, f"request: {error}") from error
 
 
 def _get(path: str, handler: Handler, summary: str, answer: Any, query: Mapping[str, str] | None = None) -> Route:

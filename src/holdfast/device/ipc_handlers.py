@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -30,6 +30,7 @@ from holdfast.wire.metrics import CONTENT_TYPE as METRICS
 from holdfast.wire.metrics import Counts
 from holdfast.wire.openapi import Security, openapi
 from holdfast.wire.problem import PROBLEM_JSON
+from holdfast.wire.request import read_document
 from holdfast.wire.route import JSON, Reply, Request, Route, RouteTable, Stream, json_reply
 
 IPC_VERSION = 1
@@ -47,8 +48,6 @@ _SECURITY = Security(
 _DESCRIPTION = (
     "The daemon of one home: sends what it is given, keeps what arrives, and knows what became of everything."
 )
-
-S = TypeVar("S")
 
 
 class Handlers:
@@ -80,7 +79,7 @@ class Handlers:
         return await self._send(headers, send.read(body))
 
     async def post_topic_post(self, request: Request) -> Reply:
-        post = _read(request.body, documents.TopicPost)
+        post = read_document(request.body, documents.TopicPost)
         fields = {name: getattr(post, name) for name in post.__struct_fields__ if name != "topic"}
         return await self._send(request.headers, send.Send(to=documents.TOPIC_SIGN + post.topic, **fields))
 
@@ -89,13 +88,13 @@ class Handlers:
         return json_reply({"topics": done.document})
 
     async def post_subscribe(self, request: Request) -> Reply:
-        topic = _read(request.body, documents.NamedTopic).topic
+        topic = read_document(request.body, documents.NamedTopic).topic
         return json_reply(
             (await self._administer("subscribe", ipc_administration.TopicArguments(topic=topic))).document
         )
 
     async def post_unsubscribe(self, request: Request) -> Reply:
-        topic = _read(request.body, documents.NamedTopic).topic
+        topic = read_document(request.body, documents.NamedTopic).topic
         return json_reply(
             (await self._administer("unsubscribe", ipc_administration.TopicArguments(topic=topic))).document
         )
@@ -127,12 +126,12 @@ class Handlers:
         return json_reply(inbox.document(found))
 
     async def post_acknowledge(self, request: Request) -> Reply:
-        ids = _read(request.body, documents.Acknowledge).ids
+        ids = read_document(request.body, documents.Acknowledge).ids
         facts, now = self._daemon.facts, self._device.clock()
         return json_reply(await self._daemon.do(lambda tx: inbox.acknowledge(tx, facts, now, ids)))
 
     async def post_fail(self, request: Request) -> Reply:
-        failed = _read(request.body, documents.Failed)
+        failed = read_document(request.body, documents.Failed)
         facts, now = self._daemon.facts, self._device.clock()
         message = await self._daemon.do(lambda tx: inbox.fail(tx, facts, now, failed.id, failed.error))
         return json_reply(inbox.document(message))
@@ -175,7 +174,7 @@ class Handlers:
         return json_reply({"item": _hexed(found.item), "chain": [_hexed(item) for item in found.chain]})
 
     async def post_requeue(self, request: Request) -> Reply:
-        asked = _read(request.body, documents.Requeue)
+        asked = read_document(request.body, documents.Requeue)
         doubt = self._daemon.look(lambda tx: requeues.doubt(tx, asked.id))
         word, committed = (None, None) if doubt is None else await self._daemon.committed(doubt)
         done = await self._daemon.do(lambda tx: self._requeue(tx, asked, doubt, word, committed))
@@ -191,7 +190,7 @@ class Handlers:
         )
 
     async def post_cancel(self, request: Request) -> Reply:
-        asked = _read(request.body, documents.Cancel)
+        asked = read_document(request.body, documents.Cancel)
         facts, now = self._daemon.facts, self._device.clock()
         return json_reply(await self._daemon.do(lambda tx: scheduled.cancel(tx, facts, now, asked.id)))
 
@@ -420,13 +419,6 @@ def _held(transaction: Transaction, now: int) -> dict[str, Any]:
         "unapplied": unapplied,
         "parked": parked,
     }
-
-
-def _read(body: bytes, shape: type[S]) -> S:
-    try:
-        return msgspec.json.decode(body, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(Refusal.MALFORMED, f"request: {error}") from error
 
 
 def _hexed(found: msgspec.Struct) -> dict[str, Any]:

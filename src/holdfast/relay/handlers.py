@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
 
 import msgspec
 
 from holdfast.export import exporter as export
-from holdfast.protocol.event import DETAIL_CHARACTERS_MAX, Event
+from holdfast.protocol.event import Event
 from holdfast.protocol.http_auth import SCHEME as NOSTR
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tags import IDENTIFIER, REFERENCE, TOPIC, check_range, read_integer
@@ -21,12 +20,10 @@ from holdfast.store import history
 from holdfast.store.world import Clock
 from holdfast.wire.condition import names, tagged_reply
 from holdfast.wire.metrics import CONTENT_TYPE as METRICS_TEXT
-from holdfast.wire.request import MET_LOG
+from holdfast.wire.request import MET_LOG, read_document
 from holdfast.wire.route import Reply, Request, Route, RouteTable, Stream, json_reply
 
 BEARER = "bearer"
-
-T = TypeVar("T")
 
 
 class Handlers:
@@ -221,7 +218,7 @@ class Handlers:
 
     async def _post_moderation(self, request: Request) -> Reply:
         signed = self._operator(request)
-        asked = _decoded(request.body, documents.Moderation, "moderation")
+        asked = read_document(request.body, documents.Moderation, "moderation")
         message_id, now = request.parameters["message_id"], self._relay.now
         IDENTIFIER.check(message_id, "message_id")
         done = await self._relay.decide(lambda tx: queue.moderate(tx, now(), message_id, signed.pubkey, asked.reason))
@@ -237,7 +234,7 @@ class Handlers:
 
     async def _put_consumer(self, request: Request) -> Reply:
         name = self._named_consumer(request)
-        checkpoint = _decoded(request.body, documents.Checkpoint, "checkpoint")
+        checkpoint = read_document(request.body, documents.Checkpoint, "checkpoint")
         return json_reply(await self._relay.move_consumer(name, bytes.fromhex(checkpoint.log_id), checkpoint.seq))
 
     async def _get_information(self, request: Request) -> Reply:
@@ -312,13 +309,6 @@ def _number(request: Request, name: str, default: int, least: int, most: int) ->
     number = read_integer(text, name)
     check_range(number, name, least, most)
     return number
-
-
-def _decoded(body: bytes, type_: type[T], what: str) -> T:
-    try:
-        return msgspec.json.decode(body, type=type_)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise Refused(Refusal.MALFORMED, f"{what}: {ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]}") from error
 
 
 def _credentials(request: Request) -> tuple[str, str]:

@@ -1,15 +1,21 @@
-"""Reading a request from ASGI: its whole body, and its headers by name."""
+"""Reading a request from ASGI: its whole body, the document in it, and its headers by name."""
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
+
+from holdfast.protocol.event import DETAIL_CHARACTERS_MAX
+from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.wire.response import Receive
 
 MET_LOG = "holdfast-log"  # a header: the log id that the sender expects of this relay
 
 Headers = dict[str, str]
+
+T = TypeVar("T")
 
 
 async def read_body(receive: Receive) -> bytes | None:
@@ -22,6 +28,14 @@ async def read_body(receive: Receive) -> bytes | None:
         parts.append(message["body"])
         if not message["more_body"]:
             return b"".join(parts)
+
+
+def read_document(body: bytes, shape: type[T], what: str = "request") -> T:
+    """The JSON document in a body, or a refusal that names its fault."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Refused(Refusal.MALFORMED, f"{what}: {ascii(str(error))[1:-1][:DETAIL_CHARACTERS_MAX]}") from error
 
 
 def read_headers(scope: Any) -> Headers:
