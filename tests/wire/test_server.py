@@ -18,6 +18,7 @@ from holdfast.wire.http import PIPELINED_MAX
 from holdfast.wire.network import PortTaken, SystemNetwork
 from holdfast.wire.server import Server
 from holdfast.wire.state import Limits
+from holdfast.wire.websocket import PARSED_BYTES
 from tests.hook import virtual
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -585,6 +586,30 @@ def test_pings_of_one_who_does_not_read_do_not_pile_up() -> None:
             assert server.unsent_bytes < 2 * PAUSED_BYTES + len(pings)
 
     run(test())
+
+
+def test_of_the_smallest_messages_few_are_kept_for_one_who_does_not_take_them_and_none_is_lost() -> None:
+    kept: list[int] = []
+    sent = 30_000
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await asyncio.sleep(IDLE_S / 10)
+        kept.append(receive.__self__.queue.qsize())
+        await _echo_frames(receive, send, accept=False)
+
+    async def test() -> None:
+        async with serving_at_a_path(late, idle_timeout_s=IDLE_S) as path, dialled(path) as peer:
+            await peer.send(HANDSHAKE)
+            await peer.reader.readuntil(b"\r\n\r\n")
+            frame = b"\x81\x80" + MASK
+            await peer.send(frame * sent)
+            assert await peer.reader.readexactly(2 * sent) == b"\x81\x00" * sent
+            (messages,) = kept
+            assert 0 < messages <= PARSED_BYTES // len(frame)
+
+    run_in_virtual_time(test())
 
 
 def test_closing_finishes_what_is_under_way_and_ends_what_is_idle() -> None:

@@ -8,9 +8,10 @@ import asyncio
 import http
 import logging
 import struct
+from collections import deque
 from typing import Any
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.config import Config
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -34,6 +35,9 @@ _long_head = struct.Struct(">BBQ").pack
 
 PING_SHARE = 0.4  # of the idle timeout: after it a ping is sent; the rest is left for the pong
 
+PARSED_BYTES = 16_384
+"""How much is parsed at once. The smallest messages are six bytes: parsed, they take a hundred times the room, and long."""
+
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket connection."""
@@ -52,6 +56,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._limits = server_state.limits
         self._slow: asyncio.TimerHandle | None = None  # until which the other side must take what was written
         self._unfinished: asyncio.TimerHandle | None = None  # until which a begun message must be complete
+        self._unparsed: deque[bytes] = deque()  # until the application has taken the messages before it
         self.close_timeout = LINGER_S
         self.conn = _Handshake(max_size=self._limits.frame_bytes_max, logger=logging.getLogger("uvicorn.error"))
 
@@ -62,12 +67,30 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._state.left(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.handshake_initiated:
+            self._unparsed.extend(data[at : at + PARSED_BYTES] for at in range(0, len(data), PARSED_BYTES))
+            self._parse()
+            return
         super().data_received(data)
         if not self.handshake_initiated:  # the handshake could not be read or was too large
             self.transport.write(b"".join(self.conn.data_to_send()))
             self.transport.close()
-        elif self._within_message() and self._unfinished is None:
+
+    def _parse(self) -> None:
+        """Parse what has come, up to the piece that has a message for the application."""
+        while self._unparsed and not (self.read_paused or self.transport.is_closing()):
+            super().data_received(self._unparsed.popleft())
+        if self._within_message() and self._unfinished is None and not self.transport.is_closing():
             self._unfinished = self.loop.call_later(self._limits.request_timeout_s, self._never_ends)
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await self.queue.get()
+        if self.read_paused and self.queue.empty():
+            self.read_paused = False
+            self._parse()
+            if not self.read_paused:
+                self.transport.resume_reading()
+        return message
 
     def send_receive_event_to_app(self) -> None:
         self._stop_unfinished()
@@ -91,6 +114,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # it was refused; otherwise uvicorn would log that there was no answer
+        self._parse()  # after our close the rest matters again: the other side's close may be in it
 
     def pause_writing(self) -> None:
         super().pause_writing()
