@@ -31,7 +31,7 @@ MAY_IMPORT = words(
     cryptography.hazmat.primitives.hashes
     cryptography.hazmat.primitives.hmac
     cryptography.hazmat.primitives.kdf.hkdf
-    msgspec rfc8785 ulid
+    msgspec rfc8785
     """
 )
 OUR_OWN = "holdfast.protocol"
@@ -44,11 +44,11 @@ MAY_NOT_USE = words(
     import_module open
     now utcnow today time time_ns monotonic monotonic_ns perf_counter perf_counter_ns sleep
     random randbytes token_bytes token_hex urandom uuid1 uuid4 getrandbits
-    generate generate_key generate_private_key from_datetime from_timestamp
+    generate generate_key generate_private_key
     """
 )
 # These draw random bytes, or read the clock, where they are given nothing.
-MAY_NOT_CALL_WITHOUT_ARGUMENTS = frozenset({"ULID", "PrivateKey"})
+MAY_NOT_CALL_WITHOUT_ARGUMENTS = frozenset({"PrivateKey"})
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
@@ -140,10 +140,6 @@ IMPURE = {
     "input()": "uses input",
     "__import__('os')": "uses __import__",
     "eval('1')": "uses eval",
-    "ULID()": "calls ULID without arguments",
-    "ulid.ULID()": "calls ULID without arguments",
-    "ulid.ULID.from_datetime(x)": "uses from_datetime",
-    "ulid.ULID.from_timestamp(x)": "uses from_timestamp",
     "PrivateKey()": "calls PrivateKey without arguments",
     "ec.generate_private_key(x)": "uses generate_private_key",
     "datetime.now()": "uses now",

@@ -226,7 +226,7 @@ def test_a_page_names_its_log_and_head_in_schema_and_headers(
 
     async def scenario() -> None:
         async with exporter.open("history", 3, 7) as export:
-            assert (export.log_id, export.as_of_seq) == (head["log_id"], head["seq"])
+            assert (export.page.log_id, export.page.as_of_seq) == (head["log_id"], head["seq"])
             body = await _bytes(export)
             told = {name.decode(): value.decode() for name, value in pa.ipc.open_stream(body).schema.metadata.items()}
             assert told == {
@@ -344,7 +344,7 @@ def test_pages_of_the_history_join_while_it_grows(tmp_path: Path) -> None:
             while True:
                 async with exporter.open("history", after) as export:
                     found += pa.ipc.open_stream(await _bytes(export)).read_all().column("seq").to_pylist()
-                    after, head = export.page.next_after, export.as_of_seq
+                    after, head = export.page.next_after, export.page.as_of_seq
                 if after == head:
                     break
                 if head < 6_000:

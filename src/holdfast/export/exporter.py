@@ -85,14 +85,6 @@ class Export(msgspec.Struct, frozen=True):
     page: Page
     chunks: AsyncIterator[bytes]
 
-    @property
-    def log_id(self) -> bytes:
-        return self.page.log_id
-
-    @property
-    def as_of_seq(self) -> int:
-        return self.page.as_of_seq
-
     def headers(self) -> dict[str, str]:
         """The HTTP headers of this page."""
         return {

@@ -1,6 +1,6 @@
 """ULIDs: ids that sort by the millisecond they were minted in.
 
-One id has one spelling here: 26 upper-case Crockford characters. Two ids of the same millisecond sort by their random part,
+An id is 26 upper-case Crockford characters. Two ids of the same millisecond sort by their random part,
 in no particular order; where order matters there is a sequence.
 """
 
