@@ -385,7 +385,7 @@ def test_one_key_has_one_pace_in_whatever_mesh_it_claims(tmp_path: Path) -> None
         stranger.mesh = f"mesh-{number}"
         events.append(stranger.join(SECRET))
     refusals = [answer.refusal for answer in place.publish(*events)]
-    assert refusals[:10] == [Refusal.INVITE_INVALID] * 10
+    assert refusals[:10] == [Refusal.MESH_UNKNOWN] * 10
     assert refusals[10:] == [Refusal.RATE_LIMITED] * 5
 
 

@@ -57,6 +57,16 @@ def test_two_keepers_cannot_split_a_topics_key(place: Place) -> None:
     place.expect(201, place.alice.post("news", key_epoch=2), place.bob.post("news", key_epoch=2))
 
 
+def test_in_a_mesh_that_nobody_founded_nobody_does_anything_not_even_an_operator(place: Place) -> None:
+    operator, stranger = Person("operator", mesh="nowhere"), Person("mallory", mesh="nowhere")
+    added = AddMember(member="m", name="m", key=stranger.key, role=Role.ADMIN)
+    place.refused(Refusal.MESH_UNKNOWN, operator.administer(added))
+    place.refused(Refusal.MESH_UNKNOWN, operator.invite(SECRET))
+    place.refused(Refusal.MESH_UNKNOWN, stranger.join(SECRET))
+    place.expect(201, stranger.found_mesh(), local=True)
+    place.expect(201, operator.invite(SECRET))
+
+
 def test_an_invitation_admits_one_person_once(place: Place) -> None:
     place.expect(201, place.alice.found_mesh(), local=True)
     place.refused(Refusal.INVITE_INVALID, place.bob.join(SECRET))

@@ -36,7 +36,7 @@ from holdfast.protocol.action import (
     Unsubscribe,
     WithdrawInvite,
 )
-from holdfast.protocol.administration import Administration, accept_counter
+from holdfast.protocol.administration import RELAY, Administration, accept_counter
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import total
 from holdfast.relay import closing, consumers
@@ -89,6 +89,7 @@ class Office:
         assert isinstance(said, Administration)  # noqa: S101 - the accept asks for nothing else
         self.mesh = said.head.mesh
         self.who = self._identify(offer, directory)
+        self._check_mesh(said.action, directory)
         standing, do = ACTIONS[type(said.action)]
         self._check_counter(offer, said.counter)
         self._check_standing(standing, said.action)
@@ -108,6 +109,11 @@ class Office:
             is_operator=self.is_operator(pubkey),
             is_local=self._local,
         )
+
+    def _check_mesh(self, action: Action, directory: Directory) -> None:
+        """Refuse what is done in a mesh that nobody has founded: an operator, who may do it in any, may misspell one."""
+        if not isinstance(action, CreateMesh) and self.mesh != RELAY and self.mesh not in directory.meshes:
+            raise Refused(Refusal.MESH_UNKNOWN, f"there is no mesh {self.mesh}")
 
     def _check_counter(self, offer: Offer, counter: int) -> None:
         found = self.rows("counter", signer=offer.event.pubkey)
