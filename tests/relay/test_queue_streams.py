@@ -368,7 +368,7 @@ def test_an_older_connection_does_not_take_what_a_newer_one_is_taking(
     async def take() -> tuple[bool, bool, bool]:
         committed = asyncio.Event()
         monkeypatch.setattr(place.relay, "decide", lambda _: committed.wait())
-        taking = asyncio.create_task(streams.take(MESH, place.bob.member, newer))
+        taking = asyncio.create_task(streams.take(MESH, place.bob.member, newer, lambda: False))
         await asyncio.sleep(0)
         meanwhile = [streams.is_outdated(MESH, place.bob.member, one) for one in (older, newer)]
         committed.set()

@@ -1,6 +1,8 @@
 """Several relays on one database: what one of them took the other hands over, and what one decides holds for both."""
 
 import asyncio
+import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,7 +27,7 @@ from tests.relay import store
 from tests.relay.feed_client import Author, Feed, tail
 from tests.relay.pair import Pair, two_relays
 from tests.relay.place import Place, Whose
-from tests.relay.queue_client import Friends, QueueClient, eventually, following, ids
+from tests.relay.queue_client import Friends, QueueClient, connected, eventually, following, ids
 from tests.relay.running import command
 
 SWEEPING = "[retention]\nsweep_interval_s = 1\n"
@@ -119,6 +121,26 @@ def test_a_newer_connection_at_one_relay_replaces_the_older_at_the_other(pair: P
                 assert newer.closed() == (4003, "replaced_by_newer_connection")
                 (event,) = friends.send()
                 assert newest.message().id == event.id
+
+
+def test_a_relay_that_stood_still_gives_no_queue_to_a_connection_that_ended_meanwhile(
+    pair: Pair, friends: Friends
+) -> None:
+    """Its client has long been at the other relay, and would be told there that somebody else has its key."""
+    stalled = pair[0].process
+    with connected(pair[0], friends.bob) as ghost:
+        stalled.send_signal(signal.SIGSTOP)
+        try:
+            ghost.say("QUEUE", ghost.sub, {"mesh": friends.mesh})
+            ghost.socket.socket.shutdown(socket.SHUT_RDWR)
+            with following(pair[1], friends.bob) as bob:
+                bob.live()
+                stalled.send_signal(signal.SIGCONT)
+                eventually(lambda: pair[0].metric("holdfast_websockets") == 0)
+                (event,) = friends.send()
+                assert bob.message().id == event.id
+        finally:
+            stalled.send_signal(signal.SIGCONT)
 
 
 def test_a_block_at_one_relay_holds_at_the_other(pair: Pair, friends: Friends) -> None:

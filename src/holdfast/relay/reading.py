@@ -174,7 +174,7 @@ class Reading:
         if self._streams.is_outdated(asked.mesh, standing.member, self._number):
             await self._close(Refusal.REPLACED_BY_NEWER_CONNECTION)
             return
-        number = await self._streams.take(asked.mesh, standing.member, self._number)
+        number = await self._streams.take(asked.mesh, standing.member, self._number, lambda: self._is_ended)
         if self._is_ended:
             return
         self._stop(asked.mesh)

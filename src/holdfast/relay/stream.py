@@ -208,13 +208,16 @@ class Streams:
         known = (self._taking.get(key, connection), *(stream.connection for stream in self._of.get(key, ())))
         return max(known) > connection
 
-    async def take(self, mesh: str, member: str, connection: int) -> int | None:
-        """Take a queue from connections at other relays; returns the number of this taking, if relays share the database."""
+    async def take(self, mesh: str, member: str, connection: int, is_ended: Callable[[], bool]) -> int | None:
+        """Take a queue from connections at other relays; returns the number of this taking, if relays share the database.
+
+        A connection that has ended takes nothing: if this relay stood still, its client may have the queue elsewhere by now.
+        """
         if not self._relay.is_shared or self._policy != "prefer_newest":
             return None
         self._taking[mesh, member] = connection
         try:
-            return await self._relay.decide(lambda tx: neighbours.take_queue(tx, mesh, member))
+            return await self._relay.decide(lambda tx: None if is_ended() else neighbours.take_queue(tx, mesh, member))
         finally:
             if self._taking.get((mesh, member)) == connection:
                 del self._taking[mesh, member]
