@@ -159,7 +159,7 @@ def test_where_there_is_no_service_manager_the_unit_is_written_and_that_is_said(
         "PATH": str(tmp_path / "nowhere"),
     }
     done = subprocess.run(
-        ann.command("daemon", "install-service", "--allow-ci-persistent"),
+        ann.command("daemon", "install-service", "--persistent"),
         env=environment,
         capture_output=True,
         text=True,
