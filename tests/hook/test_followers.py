@@ -264,3 +264,26 @@ def test_what_waits_in_memory_for_a_broken_adapter_is_given_up_in_time_too(
     play(scene)
     assert [text for text, _ in ear.tried].count("1") == 4
     assert (ears.counts["given_up"], ears.counts["delivered"]) == (1, 1)
+
+
+def test_attempts_at_a_report_that_became_too_old_are_not_charged_to_the_next(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    """How long the adapter is waited for goes on growing: it is the same adapter that does not answer."""
+    ear = Ear(office)
+    ear.troubles = [OSError("broken")] * 9
+    ears = follower(office, ear, attempts_max=5)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        tell(office, 1, ago=7 * DAY - 10 * SECOND)  # too old after the fourth attempt
+        tell(office, 2)
+        tell(office, 3)
+        await office.until(lambda: ear.heard == ["3"])
+        following.cancel()
+
+    play(scene)
+    assert [text for text, _ in ear.tried] == [*"1111", *"22222", "3"]
+    assert ears.counts["given_up"] == 2
+    waits = [round((later - earlier) / SECOND) for (_, earlier), (_, later) in itertools.pairwise(ear.tried)]
+    assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 0]

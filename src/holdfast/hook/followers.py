@@ -57,7 +57,9 @@ class Follower:
         self._clock = clock
         self._woken = asyncio.Event()
         self._kept = 0  # how far it has come, on disk
-        self._attempts = 0  # since the adapter last took something, or was to go without it
+        self._tried: Report | None = None  # what the adapter was given last
+        self._attempts = 0  # to give it that
+        self._failures = 0  # since it last took a report, or one was skipped: the next wait grows with them
         self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
 
     @property
@@ -101,7 +103,8 @@ class Follower:
 
     async def _deliver(self, pacer: Pacer, report: Report) -> float:
         """Deliver a report once; returns the seconds to wait before the next attempt."""
-        self._attempts += 1
+        self._attempts = self._attempts + 1 if report is self._tried else 1
+        self._tried = report
         try:
             async with asyncio.timeout(self._adapter.timeout_s):
                 await self._adapter.deliver(report.event)
@@ -113,12 +116,13 @@ class Follower:
             if self._adapter.attempts_max is not None and self._attempts >= self._adapter.attempts_max:
                 await self._skip(pacer, report, text)
                 return 0.0
-            if self._attempts == 1:
+            self._failures += 1
+            if self._failures == 1:
                 _log.warning("an adapter failed; it is tried again", adapter=self._adapter.name, detail=text)
                 await self._keep(pacer, error=text, error_at=self._clock())
-            return hook_wait(self._attempts) / SECOND
+            return hook_wait(self._failures) / SECOND
         else:
-            self._attempts = 0
+            self._failures = 0
             self.counts["delivered"] += 1
             pacer.settle(report, self._clock())
             await self._keep(pacer, delivered=1)
@@ -126,7 +130,7 @@ class Follower:
 
     async def _skip(self, pacer: Pacer, report: Report, text: str) -> None:
         """Give up a report that the adapter does not take."""
-        self._attempts = 0
+        self._failures = 0
         pacer.settle(report, self._clock())
         await self._give_up(pacer, [report], text)
 
