@@ -215,14 +215,18 @@ def test_an_adapter_that_went_without_something_is_named_for_as_long_as_it_is_ne
             agent_sessions.follow(transaction, name)
             if ago is not None:
                 at = wall_clock() - ago
-                agent_sessions.advance(transaction, name, 5, given_up=3, error="no \x1b[2Jroom", error_at=at)
+                agent_sessions.advance(transaction, name, 5, given_up=3, given_up_error="no \x1b[2Jroom", error_at=at)
+        agent_sessions.advance(transaction, "topic:@agents", 5, error="no route", error_at=wall_clock())
     engine.close()
     said = person.says("hook", "status")
     assert "! topic:@agents went without 3 reports, last " in said
+    assert ("2Jroom" in said, "no route" in said) == (True, False)  # what went wrong since then is not why
     assert said.count("went without") == 1
     assert all(line.isprintable() for line in said.splitlines())
     given_up = {one["name"]: one["given_up"] for one in person.json("agents", "adapters")}
     assert given_up == {"log": 3, "topic:@agents": 3, "webhook:office": 0}
+    log, topic, _ = person.says("agents", "adapters").splitlines()[1:]
+    assert ("2Jroom" in log, "no route" in topic) == (True, True)
     assert "topic:@agents went without 3 reports" in " ".join(person.run("doctor", code=4).stdout.split())
 
 

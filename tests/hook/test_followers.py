@@ -5,12 +5,17 @@ import itertools
 import random
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from holdfast.hook import agent_sessions
+from holdfast.hook.database import SCHEMA
 from holdfast.hook.followers import Adapter, Follower, Undeliverable
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.pacing import Pacing, PacingMode
 from holdfast.protocol.schedule import DAY, SECOND
+from holdfast.store import migrations
+from holdfast.store.migrations import Schema
+from holdfast.store.sqlite import SqliteEngine
 from tests.hook.agents import tell
 from tests.hook.office import Office, Scene
 
@@ -117,6 +122,9 @@ def test_what_is_never_taken_is_passed_over_and_counted(office: Office, play: Ca
         following.cancel()
 
     play(scene)
+    (seen,) = office.do(agent_sessions.followers)
+    assert (seen["last_error"], seen["given_up_error"]) == ("ValueError: no", "ValueError: no")
+    assert seen["last_error_at"] == seen["given_up_at"]
     assert ear.heard == ["2", "3"]
     assert (ears.counts["delivered"], ears.counts["given_up"], ears.counts["failed"]) == (2, 2, 2)
     assert office.do(agent_sessions.followers)[0]["given_up"] == 2
@@ -219,7 +227,8 @@ def test_what_an_adapter_never_had_is_kept_until_it_is_given_up_and_counted(
     play(scene)
     (seen,) = office.do(agent_sessions.followers)
     assert (seen["delivered"], seen["given_up"], ears.counts["given_up"]) == (3, 1_500, 1_500)
-    assert (seen["last_error"], seen["given_up_at"]) == ("not delivered within 7 days", seen["last_error_at"])
+    assert (seen["given_up_error"], seen["given_up_at"] is None) == ("not delivered within 7 days", False)
+    assert (seen["last_error"], seen["last_error_at"]) == (None, None)  # it took all that it was given
     assert sum(iter(lambda: office.do(lambda tx: agent_sessions.prune(tx, office.clock())), 0)) == 1_500
 
 
@@ -287,3 +296,74 @@ def test_attempts_at_a_report_that_became_too_old_are_not_charged_to_the_next(
     assert ears.counts["given_up"] == 2
     waits = [round((later - earlier) / SECOND) for (_, earlier), (_, later) in itertools.pairwise(ear.tried)]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 0]
+
+
+def test_what_is_wrong_with_an_adapter_now_is_told_whatever_was_wrong_before(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    """Neither an earlier error nor a report that became too old stands in the way of what can be mended."""
+    ear = Ear(office)
+    ear.troubles = [*[OSError("no route")] * 3, *[PermissionError("401")] * 9]
+    seen: list[tuple[str, str | None]] = []
+
+    async def scene() -> None:
+        following = asyncio.create_task(follower(office, ear).run())
+        tell(office, 1, ago=7 * DAY - 10 * SECOND)  # too old after the fourth attempt
+        tell(office, 2)
+        while len(ear.tried) < 8:
+            await asyncio.sleep(0.5)
+            (told,) = office.do(agent_sessions.followers)
+            seen.append((told["last_error"], told["given_up_error"]))
+        following.cancel()
+
+    play(scene)
+    assert list(dict.fromkeys(seen)) == [
+        ("OSError: no route", None),
+        ("PermissionError: 401", None),
+        ("PermissionError: 401", "not delivered within 7 days"),
+    ]
+
+
+def test_an_error_that_stays_the_same_is_written_down_once_until_something_is_delivered(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    ear = Ear(office)
+    at: list[int] = []
+
+    async def scene() -> None:
+        following = asyncio.create_task(follower(office, ear).run())
+        for number in range(2):
+            ear.troubles = [OSError("no route")] * 3
+            tell(office, number)
+            await office.until(partial(is_heard, number))
+            at.append(office.do(agent_sessions.followers)[0]["last_error_at"])
+        following.cancel()
+
+    def is_heard(number: int) -> bool:
+        return ear.heard[-1:] == [str(number)]
+
+    play(scene)
+    firsts = [dict(reversed(ear.tried))[word] for word in "01"]
+    assert [(later - earlier) // SECOND for earlier, later in zip(firsts, at, strict=True)] == [0, 0]
+
+
+def test_why_an_adapter_went_without_something_is_taken_over_where_it_is_known(tmp_path: Path) -> None:
+    before = SCHEMA.migrations[: [step.name for step in SCHEMA.migrations].index("agent_given_up_error")]
+    engine = SqliteEngine(tmp_path / "hooks.db")
+    migrations.migrate(engine, Schema(program=SCHEMA.program, migrations=before), lambda: 0)
+    with engine.write() as transaction:
+        for name, given_up_at in (("failed since", 5), ("went without", 7), ("without nothing", None)):
+            transaction.run(
+                "INSERT INTO agent_follower (name, position, given_up_at, last_error, last_error_at)"
+                " VALUES (:name, 1, :given_up_at, 'no route', 7)",
+                {"name": name, "given_up_at": given_up_at},
+            )
+    migrations.migrate(engine, SCHEMA, lambda: 0)
+    with engine.read() as transaction:
+        found = {one["name"]: one["given_up_error"] for one in agent_sessions.followers(transaction)}
+    engine.close()
+    assert found == {
+        "failed since": "it is not known any more why",
+        "went without": "no route",
+        "without nothing": None,
+    }

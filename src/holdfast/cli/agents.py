@@ -136,7 +136,7 @@ def adapters(home: AtHome = None, as_json: AsJson = False) -> None:
             str(one["delivered"]),
             str(one["waiting"]),
             str(one["given_up"]),
-            plain(one["last_error"] or ""),
+            plain(one["last_error"] or one["given_up_error"] or ""),
         )
         for one in followers
     ]

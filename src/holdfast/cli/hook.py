@@ -227,7 +227,7 @@ def _undelivered(transaction: Transaction) -> list[dict[str, Any]]:
             "adapter": one["name"],
             "count": one["given_up"],
             "last_at": one["given_up_at"],
-            "last_error": one["last_error"],
+            "last_error": one["given_up_error"],
         }
         for one in agent_sessions.followers(transaction)
         if (one["given_up_at"] or 0) > since

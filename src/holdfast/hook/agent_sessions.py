@@ -153,7 +153,16 @@ def follow(transaction: Transaction, name: str) -> int:
 
 def followers(transaction: Transaction) -> list[dict[str, Any]]:
     """All followers, with their positions and counts."""
-    names = ("name", "position", "delivered", "given_up", "given_up_at", "last_error", "last_error_at")
+    names = (
+        "name",
+        "position",
+        "delivered",
+        "given_up",
+        "given_up_at",
+        "given_up_error",
+        "last_error",
+        "last_error_at",
+    )
     return [dict(zip(names, row, strict=True)) for row in transaction.rows(_SQL["followers"])]
 
 
@@ -176,10 +185,11 @@ def advance(
     *,
     delivered: int = 0,
     given_up: int = 0,
+    given_up_error: str | None = None,
     error: str | None = None,
     error_at: int | None = None,
 ) -> None:
-    """Move a follower's position forward, and add to its counts."""
+    """Move a follower's position forward, and add to its counts; why it went without something outlives its next error."""
     transaction.run(
         _SQL["advance"],
         {
@@ -187,6 +197,7 @@ def advance(
             "position": position,
             "delivered": delivered,
             "given_up": given_up,
+            "given_up_error": given_up_error,
             "error": error,
             "error_at": error_at,
         },

@@ -62,7 +62,9 @@ ON CONFLICT (name) DO NOTHING
 SELECT position FROM agent_follower WHERE name = :name
 
 -- name: followers
-SELECT name, position, delivered, given_up, given_up_at, last_error, last_error_at FROM agent_follower ORDER BY name
+SELECT name, position, delivered, given_up, given_up_at, given_up_error, last_error, last_error_at
+FROM agent_follower
+ORDER BY name
 
 -- name: forget
 -- Whoever is named no longer may be named again, and goes on where they were; not when what comes next is too old.
@@ -75,8 +77,10 @@ RETURNING (SELECT count(*) FROM agent_event WHERE agent_event.position > agent_f
 -- name: advance
 UPDATE agent_follower
 SET position = CASE WHEN position < :position THEN :position ELSE position END, delivered = delivered + :delivered, given_up = given_up + :given_up,
-    given_up_at = CASE WHEN :given_up > 0 THEN :error_at ELSE given_up_at END,
-    last_error = coalesce(:error, last_error), last_error_at = coalesce(:error_at, last_error_at)
+    given_up_error = coalesce(:given_up_error, given_up_error),
+    given_up_at = CASE WHEN :given_up_error IS NULL THEN given_up_at ELSE :error_at END,
+    last_error = coalesce(:error, last_error),
+    last_error_at = CASE WHEN :error IS NULL THEN last_error_at ELSE :error_at END
 WHERE name = :name
 
 -- name: prune_events

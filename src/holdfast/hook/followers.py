@@ -60,6 +60,7 @@ class Follower:
         self._tried: Report | None = None  # what the adapter was given last
         self._attempts = 0  # to give it that
         self._failures = 0  # since it last took a report, or one was skipped: the next wait grows with them
+        self._error: str | None = None  # of the last of them, as it is on disk
         self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
 
     @property
@@ -117,12 +118,13 @@ class Follower:
                 await self._skip(pacer, report, text)
                 return 0.0
             self._failures += 1
-            if self._failures == 1:
+            if text != self._error:
                 _log.warning("an adapter failed; it is tried again", adapter=self._adapter.name, detail=text)
                 await self._keep(pacer, error=text, error_at=self._clock())
+                self._error = text
             return hook_wait(self._failures) / SECOND
         else:
-            self._failures = 0
+            self._failures, self._error = 0, None
             self.counts["delivered"] += 1
             pacer.settle(report, self._clock())
             await self._keep(pacer, delivered=1)
@@ -130,16 +132,17 @@ class Follower:
 
     async def _skip(self, pacer: Pacer, report: Report, text: str) -> None:
         """Give up a report that the adapter does not take."""
-        self._failures = 0
+        self._failures, self._error = 0, None
         pacer.settle(report, self._clock())
-        await self._give_up(pacer, [report], text)
+        await self._give_up(pacer, [report], text, error=text)
 
-    async def _give_up(self, pacer: Pacer, reports: list[Report], text: str) -> None:
-        """Count reports that the pacer does not have any more, and say which they are."""
+    async def _give_up(self, pacer: Pacer, reports: list[Report], text: str, error: str | None = None) -> None:
+        """Count reports that the pacer does not have any more, and say which they are; `error` is the adapter's own."""
         for report in reports:
             _log.error("an adapter goes without a report", adapter=self._adapter.name, id=report.event.id, detail=text)
         self.counts["given_up"] += len(reports)
-        await self._keep(pacer, given_up=len(reports), error=text, error_at=self._clock())
+        now = self._clock()
+        await self._keep(pacer, given_up=len(reports), given_up_error=text, error=error, error_at=now)
 
     async def _keep(self, pacer: Pacer, **more: int | str | None) -> None:
         name, position = self._adapter.name, pacer.settled

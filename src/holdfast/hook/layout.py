@@ -7,7 +7,14 @@ LOG_NAME = "hook.log"
 SETTINGS_NAME = "hooks.json"
 
 PROGRAM = "hook"
-STEPS = ("hook_outbox", "hook_spool", "agent_session", "hook_digest", "agent_given_up")  # of the schema, oldest first
+STEPS = (  # of the schema, oldest first
+    "hook_outbox",
+    "hook_spool",
+    "agent_session",
+    "hook_digest",
+    "agent_given_up",
+    "agent_given_up_error",
+)
 JOURNAL_MODE = "truncate"  # a rollback journal: whatever else may look into the file needs no shared memory
 
 DOCTOR_SESSION = "holdfast-doctor-"  # how the sessions of `hook doctor` begin
