@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -16,9 +17,10 @@ import pytest
 from holdfast.cli import hook
 from holdfast.cli.check import inspect
 from holdfast.device import database
-from holdfast.hook import agent_sessions, doctor, owner, spool
+from holdfast.hook import agent_sessions, doctor, owner, settings, spool
 from holdfast.hook import database as hooks
 from holdfast.hook.layout import DATABASE_NAME
+from holdfast.hook.receiver import NAME_CHARACTERS_MAX
 from holdfast.protocol.history import Kind
 from holdfast.protocol.hook_entry import HookDetail
 from holdfast.protocol.schedule import DAY, HOUR, SECOND
@@ -241,11 +243,38 @@ def test_events_that_were_given_up_are_counted_beyond_those_that_are_named(perso
     assert "! 2 more events were given up" in said
 
 
-def test_an_unknown_event_is_no_problem_any_more_once_it_is_allowed(person: AgentUser) -> None:
-    receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": "BrandNewEvent"})
-    assert "holdfast hook install --agent claude --allow brand_new_event keeps it" in person.says("hook", "status")
-    person.run("hook", "install", "--agent", "claude", "--allow", "brand_new_event")
-    assert "BrandNewEvent that" not in person.says("hook", "status")
+@pytest.mark.parametrize("name", ["BrandNewEvent", "Stop2", "agent-turn-began", "N" * 150])
+def test_an_unknown_event_is_stored_and_no_problem_any_more_once_the_advice_is_followed(
+    name: str, person: AgentUser
+) -> None:
+    """The advice names what is missing and nothing else: where the command is installed is somebody's choice."""
+    receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": name})
+    (advice,) = re.findall(r'\. ("allow": \[.*\]) in hooks.json in the home keeps it\n', person.says("hook", "status"))
+    (person.home / "hooks.json").write_text(f"{{{advice}}}")
+    assert "that we do not know" not in person.says("hook", "status")
+    receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": name})
+    assert receivers.stored(person.home, "event_name") == [name[:NAME_CHARACTERS_MAX]]
+    person.run("hook", "install", "--agent", "claude", "--allow", *settings.load(person.home).allow)
+    assert list(person.user.rglob("*.json")) == [person.settings("claude")]
+
+
+@pytest.mark.parametrize("name", ["__", "ÄöEvent", "2Stop", "thread.began", "New Event", "New" * 33])
+def test_an_event_that_no_setting_can_name_is_told_without_advice(name: str, person: AgentUser) -> None:
+    receivers.run(person.home, "claude", {"session_id": "s", "hook_event_name": name})
+    (told,) = [line for line in person.says("hook", "status").splitlines() if "we do not know" in line]
+    assert "keeps it" not in told
+
+
+def test_an_unknown_event_is_a_problem_for_seven_days(person: AgentUser) -> None:
+    """Or an event that nobody can allow, and that came once, would be one for ever."""
+    person.home.mkdir(0o700)
+    for name, ago in (("__", 6 * DAY), ("--", 8 * DAY), ("Old", 8 * DAY)):
+        values = {"agent": "claude", "event_name": name, "reason": "unknown", "received_at": wall_clock() - ago}
+        spool.append(str(person.home), {"statement": "count_dropped", "values": values})
+    told = person.json("hook", "status")
+    assert [one["event_name"] for one in told["dropped"]] == ["--", "Old", "__"]
+    (problem,) = hook.problems_of(told)
+    assert "an event __ that we do not know" in problem
 
 
 def test_an_event_without_a_name_is_named_so(person: AgentUser) -> None:

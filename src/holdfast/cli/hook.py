@@ -19,10 +19,10 @@ from holdfast.device.home import Home
 from holdfast.hook import agent_sessions, agents, doctor, entries, intake, outbox, settings, spool
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
-from holdfast.hook.layout import REJECTED_NAME
+from holdfast.hook.layout import REJECTED_NAME, SETTINGS_NAME
 from holdfast.protocol import hook_event
 from holdfast.protocol.hook_row import HookStatus
-from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.schedule import DAY, SECOND
 from holdfast.store.engine import Transaction
 from holdfast.store.world import wall_clock
 
@@ -200,8 +200,10 @@ def numbers_of(home: Home) -> dict[str, Any]:
         chosen = settings.load(home.path)
         stuck_before = wall_clock() - int(chosen.stuck_after_s * SECOND)
         told |= doctor.look(home.path, lambda tx: _counted(tx, stuck_before))
+        news_since = wall_clock() - outbox.RETENTION_DAYS * DAY
         for one in told["dropped"]:
             one["is_allowed"] = hook_event.spelled(one["event_name"]) in chosen.allow
+            one["is_news"] = one["last_at"] > news_since
     return told | {
         "spool_bytes": intake.waiting_bytes(home.path, known),
         "rejected_bytes": spool.rejected_size(str(home.path)),
@@ -235,16 +237,18 @@ def _undelivered(transaction: Transaction) -> list[dict[str, Any]]:
 
 
 def _unknown(dropped: dict[str, Any]) -> str:
-    """What to do about an event that is in no table, and about one without a name, which cannot be allowed."""
+    """What to do about an event that is in no table: nothing, where no setting can name it."""
     agent, name = dropped["agent"], plain(dropped["event_name"])
+    event_type = hook_event.spelled(dropped["event_name"])
     times = "once" if dropped["count"] == 1 else f"{dropped['count']} times"
     was_dropped = f"was dropped {times}, last {show_time(dropped['last_at'])}"
     if not name:
         return f"an event of {agent} without a name {was_dropped}"
     said = f"{agent} has an event {name} that we do not know; it {was_dropped}"
-    if not name.isidentifier():  # whatever else it is must not be pasted into a shell
+    if not settings.is_type(event_type):
         return said
-    return f"{said}. holdfast hook install --agent {agent} --allow {hook_event.spelled(name)} keeps it"
+    # It came, so the command is installed already, wherever that is: only the setting is missing.
+    return f'{said}. "allow": ["{event_type}"] in {SETTINGS_NAME} in the home keeps it'
 
 
 def problems_of(told: dict[str, Any]) -> list[str]:
@@ -252,7 +256,7 @@ def problems_of(told: dict[str, Any]) -> list[str]:
     problems = [
         _unknown(one)
         for one in told["dropped"]
-        if one["reason"] == hook_event.DROPPED_UNKNOWN and not one["is_allowed"]
+        if one["reason"] == hook_event.DROPPED_UNKNOWN and one["is_news"] and not one["is_allowed"]
     ]
     problems += [
         f"{one['event_type']} {one['event_id']} of {one['agent']} was given up after {one['attempts']} attempts:"

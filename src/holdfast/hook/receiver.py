@@ -101,14 +101,14 @@ def receive(call: Call) -> str:
         _store(call, "insert_event", values)
         raise
     payload = hook_event.normalised(call.agent, payload)
-    name = call.words[0] if call.words else hook_event.name_of(payload)
+    name = _storable(call.words[0] if call.words else hook_event.name_of(payload))[:NAME_CHARACTERS_MAX]
     event_type = hook_event.type_of(call.agent, name, payload)
     allowed = hook_event.ALLOWED | _also_allowed(call.home)
     reason = hook_event.drop_reason(call.agent, name, event_type, payload, allowed)
     if reason is not None:
         dropped = {
             "agent": call.agent,
-            "event_name": _storable(name)[:NAME_CHARACTERS_MAX],
+            "event_name": name,
             "reason": reason,
             "received_at": at,
         }
@@ -162,7 +162,7 @@ def _event(
         "agent": call.agent,
         "session_id": session,
         "event_type": event_type,
-        "event_name": _storable(name)[:NAME_CHARACTERS_MAX],
+        "event_name": name,
         "payload": text,
         "occurrence": key,
         "received_at": at,

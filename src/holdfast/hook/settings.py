@@ -12,7 +12,7 @@ from holdfast.store import faults, files
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Seconds = Annotated[float, Meta(ge=0.01, le=86_400)]
-Type = Annotated[str, Meta(pattern=r"\A[a-z][a-z_]*\Z", max_length=100)]
+Type = Annotated[str, Meta(pattern=r"\A[a-z][a-z0-9_]*\Z", max_length=100)]
 
 
 class Unreadable(faults.Fault):
@@ -57,6 +57,15 @@ def load(home: Path) -> Settings:
         return Settings()
     except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Unreadable(str(path), str(error)) from error
+
+
+def is_type(name: str) -> bool:
+    """Whether events can be allowed under this name."""
+    try:
+        msgspec.convert(name, Type)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def allow(home: Path, types: list[str]) -> Settings:
