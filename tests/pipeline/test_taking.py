@@ -82,7 +82,7 @@ DAMAGED: dict[str, dict[str, Any]] = {
     "a time that is missing": row(2, None),
     "a time before there were years": row(2, -(2**62)),
     "a time past the last year": row(2, 2**62),
-    "the first moment of year ten thousand": row(2, times.MAX_US + 1),
+    "the first moment past the known ones": row(2, times.MAX_US + 1),
     "a position that is missing": row(None),
     "lists that are missing": row(2, recipients=None, mentions=None),
     "values that are missing": row(2, kind=None, detail=None, chain=None),
@@ -110,10 +110,10 @@ def test_a_time_that_is_of_no_day_lies_where_time_begins(tmp_path: Path, told: l
     assert [file.parent.name for file in files(tmp_path / "history")] == [FIRST_DAY]
 
 
-def test_the_last_moment_of_the_last_year_has_a_day(tmp_path: Path, told: list[Page]) -> None:
+def test_the_first_and_the_last_known_moment_have_a_day(tmp_path: Path, told: list[Page]) -> None:
     told += [page(row(1, times.MAX_US), row(2, times.MIN_US))]
     take(tmp_path)
-    assert [file.parent.name for file in files(tmp_path / "history")] == ["day=0001-01-01", "day=9999-12-31"]
+    assert [file.parent.name for file in files(tmp_path / "history")] == ["day=0001-01-02", "day=9999-12-30"]
 
 
 def test_entries_that_come_in_no_order_lie_in_theirs(tmp_path: Path, told: list[Page]) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from holdfast.pipeline import times
 from holdfast.pipeline.state import DEVICE_TABLES, TABLES
 from holdfast.pipeline.table import Batch, Function, Range, Table, Writing, load, parameters, table_of
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
@@ -129,6 +130,9 @@ class _Call:
             return
         frame = self.frame(table.function).select(*table.schema.fieldNames())
         assert [one.dataType for one in frame.schema] == [one.dataType for one in table.schema], table.name
+        if table.writing is Writing.PASSING:
+            self.new[table.name] = _in_micros(frame.toArrow())
+            return
         rows = [row.asDict(recursive=True) for row in frame.collect()]
         self.new[table.name] = rows
         old = self.old.get(table.name, [])
@@ -143,8 +147,6 @@ class _Call:
                     touched |= {row[0] for row in self.frame(table.touches).collect()}
                 kept = [row for row in old if row[table.partition_by or ""] not in touched]
                 self.lake.rows[table.name] = kept + rows
-            case Writing.PASSING:
-                pass
 
     def _input(self, name: str) -> Any:
         if name == "batch":
@@ -189,12 +191,25 @@ def entry_rows(parts: Iterable[Part]) -> Rows:
 
 
 def _of_its_day(row: dict[str, Any]) -> dict[str, Any]:
-    return {**row, "day": row["at"].date()}
+    return {
+        **row,
+        "day": row["at"].date() if isinstance(row["at"], datetime) else datetime.fromtimestamp(0, UTC).date(),
+    }
+
+
+def _in_micros(rows: Any) -> Rows:
+    """Rows for other tables to read, with times as numbers: of a damaged one Python makes nothing else."""
+    for place, one in enumerate(rows.schema):
+        if pa.types.is_timestamp(one.type):
+            rows = rows.set_column(place, one.name, rows.column(place).cast(pa.int64()))
+    made: Rows = rows.to_pylist()
+    return made
 
 
 def entry_row(part: Part, entry: Entry) -> dict[str, Any]:
     values: dict[str, Any] = {name: getattr(entry, name) for name in entry.__struct_fields__}
-    values |= {"origin": part.origin, "log_id": part.log_id, "kind": str(entry.kind), "at": as_time(entry.at)}
+    at = as_time(entry.at) if times.MIN_US <= entry.at <= times.MAX_US else entry.at
+    values |= {"origin": part.origin, "log_id": part.log_id, "kind": str(entry.kind), "at": at}
     recipients = [{"member": member, "outcome": outcome} for member, outcome in entry.recipients]
     return {**values, "recipients": recipients, "mentions": list(entry.mentions)}
 

@@ -160,15 +160,23 @@ def test_a_position_that_is_there_twice_is_told(
     assert "position_gap" in {row["kind"] for row in lake.rows["chain_break"]}
 
 
+STEPS = {
+    "the next one is earlier": [*[1] * 4, -1_000_000, *[1] * 3],
+    "one is of the far future": [*[1] * 3, 2**62, -(2**62) + 1, *[1] * 3],
+    "one is of the far future, and the next one, too": [*[1] * 2, 2**62, -5, -(2**62) + 1, *[1] * 3],
+}
+
+
 @pytest.mark.parametrize(
     "cuts", [(), (4,), (5,), (4, 5)], ids=["in one batch", "before it", "after it", "on both sides"]
 )
+@pytest.mark.parametrize("steps", STEPS.values(), ids=STEPS)
 def test_an_entry_that_is_earlier_than_the_one_before_is_told_wherever_batches_end(
-    spark: SparkSession, cuts: tuple[int, ...]
+    spark: SparkSession, cuts: tuple[int, ...], steps: list[int]
 ) -> None:
     log = Log(b"A" * 16)
-    for number in range(FIRST, LAST + 1):
-        log.say(Draft(kind=Kind.EXPIRED, mesh="mesh-1"), -1_000_000 if number == 5 else 1)
+    for step in steps:
+        log.say(Draft(kind=Kind.EXPIRED, mesh="mesh-1"), step)
     lake = MemoryLake(spark, ["chain_break"])
     for after, until in itertools.pairwise((0, *cuts, LAST)):
         chain = log.entries[after - 1].chain if after else None

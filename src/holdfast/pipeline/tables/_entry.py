@@ -4,6 +4,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import times
+from holdfast.protocol.event import EVENT_BYTES_MAX
 
 CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 """Kinds of entries that end an open delivery, and its outcome at the same time."""
@@ -46,6 +47,18 @@ def utf8(bytes_column: str | Column) -> Column:
 def known_time(time: str) -> Column:
     """A time; null where a damaged entry has one outside of what `times` can write."""
     return F.when(F.unix_micros(time).between(times.MIN_US, times.MAX_US), F.col(time))
+
+
+def clock(time: str) -> Column:
+    """A time as a number to compare with others, as `_links` compares those of entries side by side."""
+    return F.greatest(
+        F.lit(times.MIN_US), F.least(F.lit(times.MAX_US), F.coalesce(F.unix_micros(time), F.lit(times.ABSENT_US)))
+    )
+
+
+def known_size(size: str) -> Column:
+    """The bytes of a message; null where a damaged entry has a number that no message has, and sums would never be right again."""
+    return F.when(F.col(size).between(0, EVENT_BYTES_MAX), F.col(size))
 
 
 def day_of(time: str) -> Column:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 
+from holdfast.pipeline import times
 from holdfast.pipeline.tables.history import SCHEMA as HISTORY
 
 COLUMNS = tuple(name for name in HISTORY.fieldNames() if name != "day")
@@ -21,6 +22,8 @@ _LOG = ("origin", "log_id")
 _NAMES = ("kind", "mesh", "message_id", "client_message_id", "sender", "epoch")
 _PLACE = ("seq", "at", "chain")
 _ABSENT = -1  # instead of a length
+_COMPARED = {"seq": _ABSENT, "at": times.ABSENT_US}
+"""What is compared from entry to entry, and what counts where a damaged one has no value."""
 _INTEGER_BYTES = 8
 _BYTES = pa.large_binary()
 
@@ -33,7 +36,8 @@ def parts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _parts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    seq, at = (_numbers(pc.cast(batch.column(name), pa.int64())) for name in ("seq", "at"))
+    seq, micros = (_numbers(pc.cast(batch.column(name), pa.int64()), absent) for name, absent in _COMPARED.items())
+    at = np.clip(micros, times.MIN_US, times.MAX_US)  # where batches end, only such times can be kept to compare with
     raw, chains = entry_bytes(batch), pc.fill_null(batch.column("chain"), b"").to_pylist()
     begins = np.ones(batch.num_rows, dtype=bool)
     begins[1:] = ~(_as_before(batch.column("origin")) & _as_before(batch.column("log_id")) & (seq[1:] == seq[:-1] + 1))
@@ -63,9 +67,9 @@ def _where(is_so: pa.Array, values: pa.Array) -> pa.Array:
     return pc.if_else(is_so, values, pa.scalar(None, values.type))
 
 
-def _numbers(values: pa.Array) -> Any:
-    """The numbers as an array of NumPy's; -1 where a damaged entry has none."""
-    return pc.fill_null(values, _ABSENT).to_numpy(zero_copy_only=False)
+def _numbers(values: pa.Array, absent: int) -> Any:
+    """The numbers as an array of NumPy's."""
+    return pc.fill_null(values, absent).to_numpy(zero_copy_only=False)
 
 
 def _as_before(column: pa.Array) -> Any:

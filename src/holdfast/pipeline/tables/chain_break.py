@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
-from holdfast.pipeline.tables._entry import key_of, number_at, of_relay, text_of
+from holdfast.pipeline.tables._entry import clock, key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.extent import Log, logs_of
 from holdfast.protocol import keys
@@ -104,12 +104,12 @@ def _linked(new_link: DataFrame, starts: DataFrame) -> DataFrame:
 
 def _breaks(linked: DataFrame) -> DataFrame:
     previous_seq = F.coalesce("before.last_seq", "after")
-    previous_at = F.coalesce("before.last_at", "start_at")
+    previous_at = F.when(F.col("before").isNotNull(), clock("before.last_at")).otherwise(F.unix_micros("start_at"))
     previous_chain = F.coalesce("before.last_chain", "start")
     hashed = F.unhex(F.sha2(F.concat(previous_chain, F.col("bytes")), 256))
     begins = F.col("bytes").isNotNull()
     is_gap = begins & (F.col("seq") != previous_seq + 1)
-    is_back = F.col("is_back") | (begins & (F.col("at") < previous_at))
+    is_back = F.col("is_back") | (begins & (clock("at") < previous_at))
     is_other = F.col("is_other") | (begins & (hashed != F.col("chain")))
     said = F.array(
         _said(is_gap, "position_gap", F.concat(F.lit("follows position "), previous_seq)),

@@ -12,7 +12,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Range, Writing, table
-from holdfast.pipeline.tables._entry import known_time
+from holdfast.pipeline.tables._entry import clock
 from holdfast.protocol.history import Restored, genesis
 
 SCHEMA = StructType(
@@ -21,7 +21,7 @@ SCHEMA = StructType(
         StructField("log_id", BinaryType(), nullable=False),
         StructField("first_seq", LongType()),  # read from here on without a gap; null where only a fork names the log
         StructField("last_seq", LongType()),
-        StructField("last_at", TimestampType()),
+        StructField("last_at", TimestampType()),  # of a damaged time the nearest that can be written
         StructField("last_chain", BinaryType()),
         StructField("valid_until", LongType()),  # the last position that counts; null where all do
         StructField("cut_seq", LongType()),  # position of the `restored` entry that says so
@@ -77,7 +77,7 @@ def extent(old_extent: DataFrame, new_history: DataFrame, new_link: DataFrame, b
     read = parts.groupBy("origin", "log_id").agg(
         F.min("seq").alias("first_seq"),
         F.max("last_seq").alias("last_seq"),
-        F.max_by(known_time("last_at"), "last_seq").alias("last_at"),
+        F.max_by(F.timestamp_micros(clock("last_at")), "last_seq").alias("last_at"),
         F.max_by("last_chain", "last_seq").alias("last_chain"),
         # A damaged log may have several entries 1: any will do, if it is always the same.
         F.max(F.when(F.col("seq") == 1, F.struct("bytes", "chain"))).alias("first"),
