@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline.tables._links import entry_bytes
+from holdfast.protocol.event import EVENT_BYTES_MAX
 from holdfast.protocol.history import Draft, Entry, Kind, encode, link
 from tests.pipeline.tables.memory_lake import MemoryLake, Part, entry_frame
 from tests.pipeline.twins.random_world import Log
@@ -91,3 +92,14 @@ def test_numbers_without_end_end_no_run(spark: SparkSession) -> None:
             parts.append(Part(origin, log.log_id, 0, len(log.entries), log.entries))
         lake.run(parts)
     assert len(lake.rows["history"]) == 2 * len(parts) * len(Kind) * len(NUMBERS)
+    assert lake.breaches == []
+    assert [row["sent_bytes"] for row in lake.rows["usage"]] == [0]
+
+
+def test_a_size_that_no_message_has_is_not_added_to_those_of_others(spark: SparkSession) -> None:
+    lake = MemoryLake(spark, ["usage"])
+    log = Log(b"A" * 16)
+    for size in (100, *NUMBERS, EVENT_BYTES_MAX, EVENT_BYTES_MAX + 1, None):
+        log.say(Draft(kind=Kind.ACCEPTED, mesh="mesh-1", sender="ann", size=size), 1)
+    lake.run([Part("relay:a", log.log_id, 0, len(log.entries), log.entries)])
+    assert [row["sent_bytes"] for row in lake.rows["usage"]] == [100 + EVENT_BYTES_MAX]

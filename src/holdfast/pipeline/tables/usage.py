@@ -6,7 +6,7 @@ from pyspark.sql.types import DateType, LongType, StringType, StructField, Struc
 
 from holdfast.pipeline.table import Writing, table
 from holdfast.pipeline.tables._counts import fallen_short, summed
-from holdfast.pipeline.tables._entry import day_of, known_time, of_relay
+from holdfast.pipeline.tables._entry import day_of, known_size, known_time, of_relay
 
 KEY = ("day", "origin", "mesh", "member", "minute")
 COUNTS = ("sent", "sent_bytes", "recipients", "receipts", "received", "missed")
@@ -61,7 +61,7 @@ def _counted(new_history: DataFrame) -> DataFrame:
     is_message = kind == "accepted"
     counted = {
         "sent": F.count_if(is_message),
-        "sent_bytes": F.sum(F.when(is_message, F.col("size"))),
+        "sent_bytes": F.sum(F.when(is_message, known_size("size"))),
         "recipients": F.sum(F.when(is_message, F.array_size("recipients").cast("bigint"))),
         "receipts": F.count_if(kind == "receipt"),
         "received": F.count_if(kind == "delivered"),
