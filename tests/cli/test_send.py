@@ -209,6 +209,13 @@ def test_what_is_not_quite_json_is_refused_and_sent_as_nothing_else(ann: Person,
     assert "--meta is not JSON" in ann.fails(2, "send", "ann", "x", "--meta", meta)
 
 
+def test_json_that_is_not_utf_8_is_refused(ann: Person) -> None:
+    command = [*(word.encode() for word in ann.command("send", "ann", "x", "--meta")), b'{"a": "caf\xe9"}']
+    done = subprocess.run(command, capture_output=True, env=ann.environment)
+    assert (done.returncode, b"Traceback" in done.stderr) == (2, False)
+    assert b"--meta is not JSON" in done.stderr
+
+
 def test_without_a_daemon_the_command_says_what_to_do(ann: Person) -> None:
     for command in (("send", "ann", "x"), ("inbox",), ("mentions",), ("trace", "x"), ("outbox", "list")):
         assert "holdfast daemon up" in ann.fails(5, *command)

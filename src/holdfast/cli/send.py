@@ -83,8 +83,8 @@ def _meta(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+        found = msgspec.json.decode(os.fsencode(text))
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise Failure(ExitCode.USAGE, "usage", f"--meta is not JSON: {error}.") from error
     if not isinstance(found, dict):
         raise Failure(ExitCode.USAGE, "usage", "--meta is not a JSON object.")
