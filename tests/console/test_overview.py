@@ -102,6 +102,17 @@ def test_what_was_too_much_to_be_counted_is_unknown_and_not_nothing(
     assert read(engine, Rates(), now + 3 * MINUTE)["accepted"][-5:] == [None, None, 1, 0, 2]
 
 
+def test_minutes_are_counted_though_the_entry_where_counting_begins_is_gone(
+    engine: SqliteEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay_overview, "RATE_ENTRIES_MAX", 5)
+    for number in range(4):
+        happen(engine, START + number * MINUTE, *[Kind.ACCEPTED] * 3)
+    with engine.write() as transaction:
+        transaction.run("DELETE FROM history WHERE seq = 7")
+    assert read(engine, Rates(), START + 3 * MINUTE)["accepted"][-1] is None
+
+
 def test_the_last_position_before_a_time_is_found(engine: SqliteEngine) -> None:
     for number in range(1, 20):
         happen(engine, START + number // 3 * MINUTE, Kind.ACCEPTED)

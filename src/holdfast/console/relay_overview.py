@@ -120,7 +120,7 @@ def _counted(transaction: Transaction, head: history.Head, minutes: Sequence[int
     since = min(minutes)
     after = position_before(transaction, head, since)
     if after < head.seq - RATE_ENTRIES_MAX:
-        ((first,),) = transaction.rows(SQL["at_of"], {"seq": head.seq - RATE_ENTRIES_MAX})
+        first = _at_of(transaction, head.seq - RATE_ENTRIES_MAX, head.at)
         since = (first // MINUTE + 1) * MINUTE  # the first minute that is looked at as a whole
         after = position_before(transaction, head, since)
     found: dict[int, dict[str, int]] = {minute: {} for minute in minutes if minute >= since}
@@ -135,6 +135,12 @@ def position_before(transaction: Transaction, head: history.Head, at: int) -> in
     low, high = head.anchor_seq, head.seq
     while low < high:
         middle = (low + high + 1) // 2
-        ((found,),) = transaction.rows(SQL["at_of"], {"seq": middle}) or [(at,)]
-        low, high = (middle, high) if found < at else (low, middle - 1)
+        low, high = (middle, high) if _at_of(transaction, middle, at) < at else (low, middle - 1)
     return low
+
+
+def _at_of(transaction: Transaction, seq: int, otherwise: int) -> int:
+    """The time of an entry; a damaged history may lack it."""
+    ((found,),) = transaction.rows(SQL["at_of"], {"seq": seq}) or [(otherwise,)]
+    at: int = found
+    return at
