@@ -261,11 +261,18 @@ def test_something_that_is_no_holdfast_is_told(middle: Between, place: Place, bo
         plan.find_sources(via(middle, place), [])
 
 
+STRANGERS = (
+    (404, b'{"code": 404, "detail": null}', r"answered 404 Not Found: is it a Holdfast\?$"),
+    (404, b'{"error": "gone"}', r"answered 404 Not Found: is it a Holdfast\?$"),
+    (401, b"who are you", r"answered 401 Unauthorized: is it a Holdfast\? Mint a token"),
+)
+
+
 def test_a_refusal_of_something_that_is_no_holdfast_is_told(middle: Between, place: Place) -> None:
-    body = b'{"code": 404, "detail": null}'
-    middle.spoil = lambda answer: Answer(answer.path, 404, {"Content-Length": str(len(body))}, body)
-    with pytest.raises(SourceError, match="answered 404 Not Found: is it a Holdfast"):
-        plan.find_sources(via(middle, place), [])
+    for status, body, told in STRANGERS:
+        middle.spoil = lambda answer: Answer(answer.path, status, {"Content-Length": str(len(body))}, body)  # noqa: B023 - used at once
+        with pytest.raises(SourceError, match=told):
+            plan.find_sources(via(middle, place), [])
 
 
 @pytest.mark.parametrize(

@@ -318,20 +318,22 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
     """The error for an answer that is not a page."""
     problem = _problem(body)
     code, detail = problem.get("code", "").replace("-", "_"), problem.get("detail", "")
-    told = f"{place.url}: {response.status} {code}: {detail}"
-    if not problem:
+    told = f"{place.url}: {response.status} {code}: {detail}."
+    if not code:  # a Holdfast that refuses says why
         told = f"{place.url} answered {response.status} {response.reason}: is it a Holdfast?"
     if response.status in (401, 403):
         remedy = "Mint a token with `holdfast relay token`, and give its file: --token-file, or the option token_file."
-        return NotAllowed(f"{told}. {remedy}")
+        return NotAllowed(f"{told} {remedy}")
     if code == "range_pruned":
         found = _PRUNED.search(detail)
         if found:
-            message = f"{told}. The entries up to there are gone. Begin after them; what is missing is then reported as a gap."
+            message = (
+                f"{told} The entries up to there are gone. Begin after them; what is missing is then reported as a gap."
+            )
             return RangePruned(message, int(found[1]))
     if code == "cursor_ahead":
         return LogShorter(
-            f"{told}. The log is shorter than what was read of it: it lost entries, or an old copy was put in its place."
+            f"{told} The log is shorter than what was read of it: it lost entries, or an old copy was put in its place."
         )
     return Refused(told, code)
 
