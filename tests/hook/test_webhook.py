@@ -3,18 +3,22 @@
 import asyncio
 import base64
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2 as httpx
 import msgspec
 import pytest
 
-from holdfast.hook import agent_settings
+from holdfast.hook import agent_sessions, agent_settings, database
+from holdfast.hook.agent_service import AgentService
 from holdfast.hook.agent_settings import AgentSettings, Webhook
 from holdfast.hook.followers import Undeliverable
 from holdfast.hook.settings import Unreadable
+from holdfast.hook.store import Store
 from holdfast.hook.webhook import (
     REFUSALS_MAX,
     NotTaken,
@@ -25,11 +29,13 @@ from holdfast.hook.webhook import (
     signature,
 )
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.store.world import wall_clock
 from holdfast.wire.network import SystemNetwork
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 EVENT = AgentEvent(id="e1", kind=AgentKind.PROMPT, agent="claude", session_id="s", at=1_700_000_000_000_000, text="hm")
 NOW_S = 1_700_000_001
+PATIENCE_S = 60.0
 
 P = TypeVar("P", bound=asyncio.Protocol)
 
@@ -49,6 +55,15 @@ class Site(SystemNetwork):
         self.led_to: list[str] = []
         self.serving: list[Any] = []
         self.port = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Answer while the block lasts, and to the end what was asked in it."""
+        server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield
+            await asyncio.gather(*self.serving)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.serving.append(asyncio.current_task())
@@ -83,13 +98,10 @@ def play(site: Site, hook: Webhook, scene: Callable[[WebhookSender], Any], *addr
         return [names.pop(0)]
 
     async def run() -> None:
-        server = await asyncio.start_server(site.serve, "127.0.0.1", 0)
-        site.port = server.sockets[0].getsockname()[1]
         sender = WebhookSender(hook, site, lambda: NOW_S * 1_000_000, resolve)
-        async with server:
+        async with site.open():
             await scene(sender)
             await sender.close()
-            await asyncio.gather(*site.serving)
 
     asyncio.run(run())
 
@@ -134,6 +146,33 @@ def test_an_event_that_is_refused_again_and_again_is_given_up_but_never_for_a_se
                 await sender.deliver(msgspec.structs.replace(EVENT, id="e2"))
 
     play(site, webhook(), scene)
+
+
+def test_a_webhook_is_told_of_the_kinds_that_it_is_set_up_for_and_of_no_other(home: Path) -> None:
+    """What is prompted and said may be none of its business."""
+    path, site = home / "agents.json", Site()
+    path.write_text(json.dumps({"webhooks": [msgspec.to_builtins(webhook(kinds=[AgentKind.ERROR]))]}))
+    path.chmod(0o600)
+    store = Store(database.opened(home / "hooks.db", wall_clock), threaded=False)
+    service = AgentService(
+        home, store, agent_settings.load(home), clock=wall_clock, network=site, environment={"HOME": str(home)}
+    )
+
+    async def run() -> None:
+        await store.do_soon(lambda tx: agent_sessions.follow(tx, "webhook:w"))
+        for kind in (AgentKind.PROMPT, AgentKind.OUTPUT, AgentKind.ERROR, AgentKind.TURN_COMPLETED):
+            report = msgspec.structs.replace(EVENT, id=kind.value, kind=kind)
+            await store.do_soon(partial(agent_sessions.tell, told=report, now=wall_clock()))
+        async with site.open(), asyncio.timeout(PATIENCE_S):
+            running = asyncio.create_task(service.run())
+            while store.look(agent_sessions.followers)[0]["position"] < 4:
+                await asyncio.sleep(0.01)
+            running.cancel()
+            await asyncio.wait([running])
+
+    asyncio.run(run())
+    store.close()
+    assert [json.loads(body)["type"] for _, body in site.asked] == ["agent.error"]
 
 
 def test_an_address_that_is_gone_is_left_alone() -> None:
