@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 
 from holdfast.cli.hook_process import HookService
+from holdfast.hook.agent_sessions import EVENT_RETENTION_DAYS
+from holdfast.hook.agent_settings import Programs
 from holdfast.hook.layout import SPOOL_NAME
 from holdfast.hook.settings import Settings
 from holdfast.hook.statistics import Statistics
+from holdfast.hook.webhook import REFUSALS_MAX
 from holdfast.protocol import hook_event
 from holdfast.protocol.hook_queue import CLASSES
 
@@ -48,6 +51,14 @@ def test_every_metric_is_there() -> None:
     others = ("worker", "queue_depth", "stuck", "lag_p95_ms", "lag_p99_ms", "spool_bytes")
     adapters = {f"holdfast_agent_{name}" for name in ("delivered", "coalesced", "failed", "given_up")}
     assert told - counted == {f"holdfast_hook_{name}" for name in others} | adapters
+
+
+def test_when_a_report_is_given_up_is_what_the_code_does() -> None:
+    told = " ".join(TEXT.split())
+    words = {5: "five", 7: "seven", 20: "twenty"}
+    assert f"failed with it {words[Programs().attempts_max]} times (`attempts_max`)" in told
+    assert f"does not take it within {words[EVENT_RETENTION_DAYS]} days" in told
+    assert f"After {words[REFUSALS_MAX]} answers of 4xx it is given up" in told
 
 
 def test_the_service_shows_that_it_does_not_work_and_what_waits_meanwhile(tmp_path: Path) -> None:
