@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.device import link
+from holdfast.device import link, recover
 from holdfast.device.home import Home
 from tests import ports
 from tests.device.company import Friend, at_home, gather_in_mesh, until
-from tests.relay.running import running
+from tests.relay.running import RunningRelay, running
 
 TALK = 25  # messages of each side in each part of the story
 
@@ -94,3 +94,40 @@ def test_a_log_and_a_relay_that_went_back_under_traffic_lose_nothing_and_say_so(
 
     with running(data, options=ports.options()) as first:
         asyncio.run(meet())
+
+
+def test_a_home_that_lost_its_inbox_asks_again_when_the_relay_has_another_log(tmp_path: Path) -> None:
+    """The relay is put back to before a message, then to after it was acknowledged: only the second one can replay it."""
+    ann, bob, data = Home(tmp_path / "ann"), Home(tmp_path / "bob"), tmp_path / "relay"
+
+    def put_back(copy: str) -> None:
+        shutil.rmtree(data)
+        _relay_command("restore", tmp_path / copy, "--data", data)
+
+    async def part() -> None:
+        await gather_in_mesh(first.url, [ann, bob])
+        shutil.copytree(bob.path, tmp_path / "earlier")
+        _relay_command("backup", tmp_path / "before", "--data", data)
+        async with at_home(ann) as a, at_home(bob):
+            await a.send("bob", "hello")
+            await until(lambda: a.receipted() == 1)
+        _relay_command("backup", tmp_path / "after", "--data", data)
+        shutil.rmtree(bob.path)
+        shutil.copytree(tmp_path / "earlier", bob.path)
+
+    async def bob_has(relay: RunningRelay, *bodies: str, replay: bool = False) -> None:
+        log_id = bytes.fromhex(relay.ask("GET", "/").document["log_id"])
+        async with at_home(bob, replay=replay) as b:
+            await until(lambda: b.device.look(recover.replayed_in) == log_id)
+            assert b.bodies() == list(bodies)
+
+    with running(data, options=ports.options()) as first:
+        asyncio.run(part())
+        first.stop(signal.SIGKILL)
+    put_back("before")
+    with running(data, options=("--port", str(first.address[1]))) as second:
+        asyncio.run(bob_has(second, replay=True))
+        second.stop(signal.SIGKILL)
+    put_back("after")
+    with running(data, options=("--port", str(first.address[1]))) as third:
+        asyncio.run(bob_has(third, "hello"))

@@ -45,7 +45,7 @@ def opened(home: Home) -> tuple[list[int], bytes, list[str]]:
         prepare(engine, wall_clock, os.urandom)
         with engine.read() as transaction:
             found = [entry.sequence for entry in operations.entries(transaction, -1, None)]
-            assert recover.wants_replay(transaction)
+            assert recover.replayed_in(transaction) == recover.IN_NO_LOG
             epoch = operations.epoch(transaction)
         return found, epoch, [str(finding) for finding in check(engine, SCHEMA)]
 

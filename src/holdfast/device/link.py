@@ -6,6 +6,7 @@ Nothing is sealed on a connection before the relay has said which sends of this 
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -49,7 +50,9 @@ class Link:
         self._daemon = daemon
         self._network = network
         self._dedupe: Dedupe | None = None  # how long the relay remembers ids, as it said last
-        self._replay = replay or daemon.device.look(recover.wants_replay)
+        # The relay's log in which acknowledged messages were replayed; None if this home never lost its inbox.
+        self._replayed_in = recover.IN_NO_LOG if replay else daemon.device.look(recover.replayed_in)
+        self._wants_replay = False  # on this connection
         self._is_replayed = False  # the replay is complete, and that is not on disk yet
         self._look_woken = asyncio.Event()
         self._tended: Mesh | None = None
@@ -95,7 +98,7 @@ class Link:
     async def _open_queue(self, socket: relay_socket.RelaySocket) -> QueueStatus:
         daemon = self._daemon
         try:
-            return await socket.open_queue(daemon.membership.mesh, daemon.device.epoch, replay=self._replay)
+            return await socket.open_queue(daemon.membership.mesh, daemon.device.epoch, replay=self._wants_replay)
         except SocketClosed as closed:
             if closed.refusal is Refusal.STALE_KEY:  # and a newer key would have been used, if there was one
                 detail = f"the relay no longer knows this member by {daemon.device.pubkey}"
@@ -130,9 +133,9 @@ class Link:
             self._tended = session.mesh
 
     def went_live(self) -> None:
-        """Note that the replay of acknowledged messages is complete; the next connection need not ask for it."""
-        if self._replay:
-            self._replay, self._is_replayed = False, True
+        """Note that the replay of acknowledged messages is complete; the next connection to this log need not ask for it."""
+        if self._wants_replay:
+            self._replayed_in, self._wants_replay, self._is_replayed = self.log_id, False, True
             self.look_soon()
 
     def look_soon(self) -> None:
@@ -146,6 +149,8 @@ class Link:
         if information.pubkey != membership.relay_pubkey:
             raise OtherRelay(membership.relay, membership.relay_pubkey, information.pubkey)
         self._dedupe = information.features.dedupe
+        # A relay that was restored since the last replay may have messages again that it lacked then.
+        self._wants_replay = self._replayed_in is not None and self._replayed_in.hex() != information.log_id
         return _hours(self._dedupe, self._daemon.settings)
 
     def max_age_hours(self, settings: Settings) -> int | None:
@@ -176,8 +181,9 @@ class Link:
     async def _keep_looking(self) -> None:
         while True:
             self._look_woken.clear()
-            if self._is_replayed:
-                await self._daemon.device.do_soon(recover.replayed)
+            if self._is_replayed and self._replayed_in is not None:
+                replayed = partial(recover.replayed, now=self._daemon.device.clock(), log_id=self._replayed_in)
+                await self._daemon.device.do_soon(replayed)
                 self._is_replayed = False
             await self.see_mesh()
             await asyncio.sleep(LOOK_S_MIN)

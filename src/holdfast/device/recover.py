@@ -22,6 +22,9 @@ from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.statements import Statements
 from holdfast.store.world import Clock, Random
 
+IN_NO_LOG = bytes(LOG_ID_BYTES)
+"""Where a home was replayed its messages that still waits for that."""
+
 _SQL = Statements(__package__, "recover.sql")
 _ENDINGS = ("", "-wal", "-shm", "-journal")
 # Without the walks that look for a changed byte in a single row: a history that began anew would not mend that.
@@ -73,17 +76,22 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
 def begin_again(transaction: Transaction, now: int) -> None:
     """Have the home fetch again what it may have lost: documents, and messages that it acknowledged."""
     transaction.run(_SQL["forget_positions"])
-    transaction.run(_SQL["want_replay"], {"log_id": bytes(LOG_ID_BYTES), "now": now})
+    replayed(transaction, now, IN_NO_LOG)
 
 
-def wants_replay(transaction: Transaction) -> bool:
-    """Whether the relay is to replay acknowledged messages."""
-    return bool(transaction.rows(_SQL["wants_replay"]))
+def replayed_in(transaction: Transaction) -> bytes | None:
+    """The relay's log in which this home was replayed what it had acknowledged; None if it never lost its inbox.
+
+    A relay that was restored may have messages again that it lacked during the replay, so a home that lost its inbox asks
+    again in every other log.
+    """
+    found = transaction.rows(_SQL["replayed_in"])
+    return bytes(found[0][0]) if found else None
 
 
-def replayed(transaction: Transaction) -> None:
-    """Note that the replay is complete."""
-    transaction.run(_SQL["replayed"])
+def replayed(transaction: Transaction, now: int, log_id: bytes) -> None:
+    """Note in which log the replay is complete."""
+    transaction.run(_SQL["replayed"], {"log_id": log_id, "now": now})
 
 
 def _is_sound(path: Path) -> bool:
