@@ -29,6 +29,7 @@ from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person
 from tests.hook import receivers
 from tests.hook.recorded import SESSIONS
+from tests.terminal import started
 
 AGENTS = ["claude", "codex", "gemini"]
 PATIENCE_MS = int(PATIENCE_S * 1000)  # for a lock that somebody has for a moment
@@ -451,7 +452,9 @@ def test_what_is_wrong_with_the_spool_is_not_said_among_what_a_program_reads(per
     receivers.run(person.home, "claude", SESSIONS["claude"][0].payload)
     with (person.home / "hooks.spool").open("ab") as file:
         file.write(b"no line of ours\n")
-    done = person.run("hook", "status", "--json")
+    done = started(
+        "hook", "status", "--json", environment=person.environment
+    )  # with the log of a program, not of the tests
     assert json.loads(done.stdout)["events"]["pending"] == 1
     assert "lines of the spool cannot be read" in done.stderr
     said = person.says("hook", "status")

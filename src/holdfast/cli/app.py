@@ -139,13 +139,18 @@ def _exit_code(fault: faults.Fault) -> ExitCode:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def run() -> None:
-    """Run the command line; expected failures are one line on stderr."""
+def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without Unicode shows a question mark, not a traceback
-    # What is logged on the way is for people: on stdout it would stand among what a program reads.
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    if not structlog.is_configured():  # otherwise somebody runs this in a program of theirs
+        # What is logged on the way is for people: on stdout it would stand among what a program reads.
+        structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
+def run() -> None:
+    """Run the command line; expected failures are one line on stderr."""
+    _prepare_streams()
     as_json = "--json" in sys.argv
     try:
         try:
