@@ -130,11 +130,12 @@ def test_a_share_whose_answer_was_lost_is_asked_for_again_and_sent_once(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clients, "SEND_WAITS_S", (0.001,) * 3)
-    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=0)
-    with FeedClient(socket=tmp_path / "between.sock") as client:
+    with FeedClient(socket=house.service.socket) as client:
         client.init()
-        between.losses = 3
+    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=3)
+    with FeedClient(socket=tmp_path / "between.sock") as client:
         shared = client.share("bob")
+        assert between.losses == 0
     between.close()
     found = house.rows("SELECT client_message_id FROM operation_log WHERE destination_kind = 'dm'")
     assert found == [(shared.client_message_id,)]
