@@ -110,7 +110,18 @@ def test_minutes_are_counted_though_the_entry_where_counting_begins_is_gone(
         happen(engine, START + number * MINUTE, *[Kind.ACCEPTED] * 3)
     with engine.write() as transaction:
         transaction.run("DELETE FROM history WHERE seq = 7")
-    assert read(engine, Rates(), START + 3 * MINUTE)["accepted"][-1] is None
+    assert read(engine, Rates(), START + 3 * MINUTE)["accepted"] == [None] * (RATE_MINUTES - 1) + [3]
+
+
+def test_the_last_position_before_a_time_is_found_past_a_hole(engine: SqliteEngine) -> None:
+    for number in range(4):
+        happen(engine, START + number * MINUTE, *[Kind.ACCEPTED] * 3)
+    with engine.write() as transaction:
+        transaction.run("DELETE FROM history WHERE seq IN (5, 6, 7)")
+    with engine.read() as transaction:
+        head = history.head(transaction)
+        found = [position_before(transaction, head, START + number * MINUTE) for number in range(5)]
+    assert found == [0, 3, 4, 9, 12]
 
 
 def test_the_last_position_before_a_time_is_found(engine: SqliteEngine) -> None:

@@ -140,7 +140,8 @@ ORDER BY seq LIMIT :limit
 SELECT seq, at, kind, recipients, mentions, epoch, sequence, reason FROM history WHERE seq = :seq
 
 -- name: at_of
-SELECT at FROM history WHERE seq = :seq
+-- The next entry stands in for one that a damaged history lacks.
+SELECT at FROM history WHERE seq >= :seq ORDER BY seq LIMIT 1
 
 -- name: rates
 -- What happened in each minute of a stretch of the history.

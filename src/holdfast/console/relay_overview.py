@@ -140,7 +140,7 @@ def position_before(transaction: Transaction, head: history.Head, at: int) -> in
 
 
 def _at_of(transaction: Transaction, seq: int, otherwise: int) -> int:
-    """The time of an entry; a damaged history may lack it."""
+    """The time of an entry, or of the next one where a damaged history lacks it; `otherwise` where it lacks all of them."""
     ((found,),) = transaction.rows(SQL["at_of"], {"seq": seq}) or [(otherwise,)]
     at: int = found
     return at
