@@ -1,9 +1,16 @@
-"""A page of a history has every position once and in order, or nobody sees a row of it."""
+"""A page of a history has every position once and in order, or nobody sees a row of it; a refusal is told in plain words."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pytest
 
-from holdfast.pipeline.pages import Gap, Page, Place, check_dense
+from holdfast.pipeline.pages import Gap, Page, Place, SourceError, check_dense, read_document, read_page
 
 PLACE = Place("http://relay")
 CASES: dict[
@@ -39,3 +46,66 @@ def test_a_page_is_dense_or_refused(name: str) -> None:
     else:
         with pytest.raises(Gap, match="holdfast check"):
             check_dense(PLACE, _page(batches, next_after), 10)
+
+
+@contextmanager
+def saying(answer: bytes) -> Iterator[Place]:
+    """Somebody who answers everything with the same bytes, and is not asked twice."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield Place(f"http://127.0.0.1:{server.getsockname()[1]}", patience_s=0)
+        thread.join()
+
+
+def refusal(status: int, **problem: str) -> bytes:
+    body = json.dumps(problem).encode()
+    return b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
+
+
+def page_of(field: Any) -> bytes:
+    """An answer with a page that has this column and no row."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, pa.schema([field])).close()
+    body = sink.getvalue().to_pybytes()
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+MARKED = {b"ARROW:extension:name": b"arrow.uuid", b"ARROW:extension:metadata": b"\x1b[2Jmark"}
+
+ESCAPES = {  # what is answered, and the visible rest of it in what is told
+    "a reason": (b"HTTP/1.1 404 \x1b[2JGone\r\nContent-Length: 0\r\n\r\n", "[2JGone"),
+    "no HTTP": (b"\x1b[2Jwelcome\r\n", "[2Jwelcome"),
+    "a code": (refusal(400, code="\x1b[2Jcode", detail="no"), "[2Jcode"),
+    "a detail": (refusal(400, code="malformed", detail="no\x1b[2Jway\x9b2J"), "[2Jway"),
+    "a detail that is not allowed": (refusal(401, code="auth", detail="no\x1b[2Jway\u202e"), "[2Jway"),
+    "a temporary detail": (refusal(503, code="unavailable", detail="no\x1b[2Jway\ud800"), "[2Jway"),
+    "what Arrow quotes": (page_of(pa.field("seq", pa.string(), metadata=MARKED)), "[2Jmark"),
+}
+
+
+@pytest.mark.parametrize("case", ESCAPES)
+def test_nothing_that_is_answered_moves_the_cursor(case: str) -> None:
+    answer, rest = ESCAPES[case]
+    with saying(answer) as place, pytest.raises(SourceError) as refused:
+        read_page(place, "history", 0, 1, None)
+    assert rest in str(refused.value)
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("detail", "told"),
+    [("there is none", ": there is none."), ("There is none.", ": There is none."), ("", " 404 table_unknown.")],
+)
+def test_a_refusal_ends_in_one_full_stop(detail: str, told: str) -> None:
+    with saying(refusal(404, code="table-unknown", detail=detail)) as place, pytest.raises(SourceError) as refused:
+        read_document(place, "/")
+    assert str(refused.value).endswith(told)
+    assert not str(refused.value).endswith("..")

@@ -229,7 +229,7 @@ def ask(
             reason = f"{response.status} {_problem(answer).get('detail', '')}".strip()
             retry_after_s = _seconds(response.headers.get("Retry-After"))
         except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
+            reason = _plain(str(error)) or type(error).__name__
         wait_s = min(max(wait_s, retry_after_s), WAIT_S_MAX)
         if time.monotonic() + wait_s > give_up_at:
             raise Unreachable(
@@ -307,7 +307,7 @@ def _page(place: Place, response: http.client.HTTPResponse, body: bytes) -> Page
         told = int(headers["Holdfast-Rows"])
     except (pa.ArrowException, OSError, TypeError, ValueError) as error:  # Arrow raises OSError for some damage
         raise SourceError(
-            f"{place.url} did not answer with a page of an export: is it a Holdfast? ({error})"
+            f"{place.url} did not answer with a page of an export: is it a Holdfast? ({_plain(str(error))})"
         ) from error
     if page.rows != told:
         raise Gap(f"{place.url}: a page of {told} rows came with {page.rows}")
@@ -318,9 +318,9 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
     """The error for an answer that is not a page."""
     problem = _problem(body)
     code, detail = problem.get("code", "").replace("-", "_"), problem.get("detail", "")
-    told = f"{place.url}: {response.status} {code}: {detail}."
+    told = _sentence(f"{place.url}: {response.status} {': '.join(filter(None, (code, detail)))}")
     if not code:  # a Holdfast that refuses says why
-        told = f"{place.url} answered {response.status} {response.reason}: is it a Holdfast?"
+        told = f"{place.url} answered {response.status} {_plain(response.reason)}: is it a Holdfast?"
     if response.status in (401, 403):
         remedy = "Mint a token with `holdfast relay token`, and give its file: --token-file, or the option token_file."
         return NotAllowed(f"{told} {remedy}")
@@ -340,7 +340,16 @@ def _refused(place: Place, response: http.client.HTTPResponse, body: bytes) -> S
 
 def _problem(body: bytes) -> dict[str, str]:
     """The texts in the description of a problem; none if an answer does not describe one."""
-    return {name: value for name, value in (_document(body) or {}).items() if isinstance(value, str)}
+    return {name: _plain(value) for name, value in (_document(body) or {}).items() if isinstance(value, str)}
+
+
+def _plain(text: str) -> str:
+    """What somebody else said, without what would move the cursor of the terminal that shows it."""
+    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
