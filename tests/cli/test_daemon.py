@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from holdfast.cli import daemon_status
+from holdfast.device.home import Home
 from holdfast.device.ipc_documents import Health
 from holdfast.device.ipc_link import NoDaemon
 from holdfast.protocol.schedule import DAY, SECOND
@@ -233,9 +234,15 @@ def member_of_running(person: Person, admin: Person) -> Person:
 
 
 def test_a_home_whose_mesh_is_elsewhere_is_told_so(ben: Person, ann: Person) -> None:
-    said = ben.fails(4, "up", "--relay-port", "0")
-    assert "holdfast daemon run" in said
-    assert not (ben.home / "relay").exists(), "no relay and no key of an operator was made for it"
+    home = Home(ben.home)
+    membership = home.membership()
+    assert membership is not None
+    for relay, is_here in ((membership.relay, True), ("https://relay.example", False)):
+        home.keep(msgspec.structs.replace(membership, relay=relay))
+        said = ben.fails(4, "up", "--relay-port", "0")
+        assert "holdfast daemon run" in said
+        assert ("name the same directory again with --data" in said) == is_here, "a relay of our own may lie elsewhere"
+        assert not (ben.home / "relay").exists(), "no relay and no key of an operator was made for it"
 
 
 def test_a_recovery_says_when_the_history_could_not_be_kept(ann: Person) -> None:

@@ -30,7 +30,7 @@ from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
 from holdfast.store import files
 from holdfast.wire.client import RelayClient
-from holdfast.wire.network import SystemNetwork
+from holdfast.wire.network import SystemNetwork, is_loopback
 
 _log = structlog.get_logger("holdfast.up")
 
@@ -53,6 +53,8 @@ def serve(home: Home, data: Path, chosen: Settings, *, port: int | None, mesh_na
 
 def _elsewhere(device: Device, membership: Membership) -> Failure:
     advice = "Run `holdfast daemon run` to work there, or name another home."
+    if is_loopback(urlsplit(membership.relay).hostname or ""):  # it may be ours, in another directory
+        advice = f"If `holdfast up --data DIR` made that relay, name the same directory again with --data. {advice}"
     return Failure(ExitCode.VIOLATION, "has_mesh", f"{_home_in_mesh(device, membership)}. {advice}")
 
 
