@@ -1,9 +1,12 @@
 """`holdfast send`, `inbox`, `mentions` and `trace`: two homes, a relay, and everything that a person types."""
 
 import json
+import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,15 +14,23 @@ from typing import Any
 
 import pytest
 
+from holdfast.cli import following
 from holdfast.cli.following import Following
 from holdfast.device import arrivals
+from holdfast.device import client as clients
 from holdfast.device.arrivals import Stored
 from holdfast.device.client import Client
+from holdfast.device.home import Home
+from holdfast.device.ipc import REQUESTS_MAX
+from holdfast.device.ipc_link import RequestRefused
 from holdfast.protocol import keys
 from holdfast.protocol.payload import Payload
+from holdfast.protocol.refusal import Refusal
 from tests.cli.person import PATIENCE_S, Person
-from tests.device.house import new_house
+from tests.device.house import at_home, new_house
 from tests.vanishing import vanishing
+
+BUSY_S = 0.2  # for whoever asks meanwhile to be refused
 
 
 @pytest.fixture
@@ -286,6 +297,73 @@ def test_what_was_opened_before_it_was_printed_is_shown_once(tmp_path: Path) -> 
         said = client.events(after=seq, kinds=("opened",))
         shown += following.opened(next(event.data for event in said if event.kind == "opened"))
     assert [message.body for message in shown] == ["x"]
+
+
+def test_a_daemon_that_is_busy_at_the_wrong_moment_ends_no_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is shown twice, and nothing is left out."""
+    monkeypatch.setattr(clients, "RECONNECT_WAIT_S", 0.01)
+    with new_house(tmp_path / "home") as house, house.client() as client, ThreadPoolExecutor(1) as follower:
+        shown = Following(client, {"since": None}).messages()
+
+        def seen_while_busy(happens: Callable[[], object]) -> str | None:
+            """What is shown next; the daemon answers nothing for a moment after this has happened."""
+            house.service.app.under_way += REQUESTS_MAX
+            happens()
+            message = follower.submit(next, shown)
+            time.sleep(BUSY_S)
+            house.service.app.under_way -= REQUESTS_MAX
+            return message.result(PATIENCE_S).body
+
+        def receive(body: bytes) -> None:
+            house.store(house.arrival(house.bob.message(house.me, body), body=body))
+
+        def read() -> None:
+            opened = [(str(sealed.id), Payload(body=b"sealed"))]
+            house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, opened))
+
+        (sealed,) = house.store(house.arrival(house.bob.message(house.me, b"sealed"), body=None))
+        assert next(shown).status == "unreadable"
+        assert seen_while_busy(lambda: receive(b"when the stream is opened")) == "when the stream is opened"
+        assert seen_while_busy(lambda: receive(b"when the inbox is read")) == "when the inbox is read"
+        assert seen_while_busy(read) == "sealed"
+        assert seen_while_busy(lambda: receive(b"last")) == "last"
+
+
+def test_a_daemon_that_is_gone_between_two_pages_ends_no_follower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "PAGE_ROWS", 1)
+    monkeypatch.setattr(clients, "RECONNECT_WAIT_S", 0.01)
+    with Client(home=tmp_path / "home") as client, ThreadPoolExecutor(1) as follower:
+        with new_house(tmp_path / "home") as house:
+            shown = Following(client, {"since": None}).messages()
+            for body in (b"one", b"two"):
+                house.store(house.arrival(house.bob.message(house.me, body), body=body))
+            assert next(shown).body == "one"
+        message = follower.submit(next, shown)
+        time.sleep(BUSY_S)
+        with at_home(Home(tmp_path / "home")):
+            assert message.result(PATIENCE_S).body == "two"
+
+
+def test_a_follower_ends_where_the_home_was_put_back(tmp_path: Path) -> None:
+    """What arrives there has numbers that were others' before, and would be taken for what was shown."""
+    home, copy = tmp_path / "home", tmp_path / "copy"
+    with Client(home=home) as client:
+        with new_house(home) as house:
+            pass
+        shutil.copytree(home, copy)
+        with at_home(Home(home)) as house:
+            shown = Following(client, {"since": None}).messages()
+            house.store(house.arrival(house.bob.message(house.me, b"one"), body=b"one"))
+            assert next(shown).body == "one"
+        shutil.rmtree(home)
+        copy.rename(home)
+        with at_home(Home(home)), pytest.raises(RequestRefused) as refused:
+            next(shown)
+    assert refused.value.refusal is Refusal.CURSOR_AHEAD
 
 
 @contextmanager
