@@ -472,8 +472,27 @@ def test_a_folder_of_programs_that_is_none_stops_neither_the_daemon_nor_the_agen
         assert receivers.run(member.home, "claude", SESSIONS["claude"][0].payload, "--strict").returncode == 0
         member.until(lambda _: "hook events are not handled" in member.home.with_suffix(".log").read_text())
         assert process.poll() is None
+        assert "worker: none can start\n" in member.says("hook", "status")
     said = member.fails(1, "agents", "adapters")
-    assert f"{member.home / 'agent-handlers'}: these settings cannot be read" in said
+    assert f"{member.home / 'agent-handlers'}: this folder of programs cannot be read" in said
+    assert "Make it a directory that you can read." in said
+
+
+def test_what_keeps_events_from_being_handled_is_named_before_there_is_any_event(person: AgentUser) -> None:
+    person.home.mkdir(0o700)
+    (person.home / "agents.json").write_text('{"\\u009b2J": 1}')
+    (person.home / "agent-handlers").write_text("#!/bin/sh\n")
+    told = person.says("hook", "status")
+    for name in (
+        "agents.json: these settings cannot be read",
+        "agent-handlers: this folder of programs cannot be read",
+    ):
+        assert f"! events are kept, but no worker can start to handle them: {person.home}/{name}" in told
+    assert all(line.isprintable() for line in told.splitlines())
+    findings = json.loads(person.run("doctor", "--json", code=4).stdout)["findings"]
+    assert [one["what"] for one in findings if "no worker can start" in one["what"]] == [
+        line.removeprefix("! ") + "." for line in told.splitlines() if "no worker can start" in line
+    ]
 
 
 def test_a_hook_database_that_is_damaged_stops_neither_the_daemon_nor_the_agents(

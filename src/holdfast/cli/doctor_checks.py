@@ -314,7 +314,7 @@ def check_hooks(patient: Patient) -> Iterator[Finding]:
             yield Finding(State.OK, f"{one.agent} reports to this home ({one.path}).", remedy)
     if not installed:
         yield Finding(State.NOTE, "No agent reports to this home.", "holdfast hook install --agent claude")
-    for problem in hooks.problems_of(hooks.numbers_of(home)) if hook_doctor.is_used(home.path) else []:
+    for problem in hooks.problems_of(hooks.numbers_of(home)):
         yield Finding(State.WRONG, f"{problem}.", "See holdfast hook status.")
 
 

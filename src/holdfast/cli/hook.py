@@ -5,6 +5,7 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,13 +17,25 @@ from holdfast.cli.daemon import AtHome, find_home
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, plain, print_json, show_time
 from holdfast.device import holder
 from holdfast.device.home import Home
-from holdfast.hook import agent_sessions, agents, doctor, entries, intake, outbox, settings, spool
+from holdfast.hook import (
+    agent_sessions,
+    agent_settings,
+    agents,
+    doctor,
+    entries,
+    intake,
+    outbox,
+    programs,
+    settings,
+    spool,
+)
 from holdfast.hook.agents import NoSuchScope, Scope
 from holdfast.hook.installer import Installer, NotInstalled
 from holdfast.hook.layout import REJECTED_NAME, SETTINGS_NAME
 from holdfast.protocol import hook_event
 from holdfast.protocol.hook_row import HookStatus
 from holdfast.protocol.schedule import DAY, SECOND
+from holdfast.store import faults
 from holdfast.store.engine import Transaction
 from holdfast.store.world import wall_clock
 
@@ -119,7 +132,7 @@ def status(agent: OneAgent = None, home: AtHome = None, as_json: AsJson = False)
         )
     if not told["installed"]:
         console().print("nothing is installed; `holdfast hook install --agent claude` does that")
-    console().print(f"worker: {'at work' if told['worker'] else 'none: no daemon runs in this home'}")
+    console().print(f"worker: {_worker(told)}")
     events = ", ".join(f"{number} {name}" for name, number in told["events"].items())
     console().print(f"events: {events or 'none'}")
     for problem in problems_of(told):
@@ -183,10 +196,17 @@ def _print_examined(seen: list[dict[str, Any]], problems: list[str]) -> None:
         console().print(f"! {problem}")
 
 
+def _worker(told: dict[str, Any]) -> str:
+    if told["faults"]:  # a daemon that was there before may still have one
+        return "none can start"
+    return "at work" if told["worker"] else "none: no daemon runs in this home"
+
+
 def numbers_of(home: Home) -> dict[str, Any]:
-    """The numbers of a home's hook database."""
+    """The numbers of a home's hook database, and what keeps a worker from starting there."""
     told: dict[str, Any] = {
         "worker": _is_daemon_up(home.path),
+        "faults": list(_faults(home.path)),
         "events": {},
         "stuck": 0,
         "dropped": [],
@@ -208,6 +228,15 @@ def numbers_of(home: Home) -> dict[str, Any]:
         "spool_bytes": intake.waiting_bytes(home.path, known),
         "rejected_bytes": spool.rejected_size(str(home.path)),
     }
+
+
+def _faults(home: Path) -> Iterator[str]:
+    """What is wrong with the settings that a worker reads when it starts."""
+    for read in (agent_settings.load, programs.found):
+        try:
+            read(home)
+        except faults.Fault as fault:
+            yield str(fault)
 
 
 def _counted(transaction: Transaction, stuck_before: int) -> dict[str, Any]:
@@ -254,6 +283,10 @@ def _unknown(dropped: dict[str, Any]) -> str:
 def problems_of(told: dict[str, Any]) -> list[str]:
     """The problems that these numbers show, in words."""
     problems = [
+        f"events are kept, but no worker can start to handle them: {plain(fault).removesuffix('.')}"
+        for fault in told["faults"]
+    ]
+    problems += [
         _unknown(one)
         for one in told["dropped"]
         if one["reason"] == hook_event.DROPPED_UNKNOWN and one["is_news"] and not one["is_allowed"]

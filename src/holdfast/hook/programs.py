@@ -14,9 +14,9 @@ import msgspec
 
 from holdfast.hook import json_lines
 from holdfast.hook.agent_settings import Programs
-from holdfast.hook.settings import Unreadable
 from holdfast.protocol.agent_event import AgentEvent
 from holdfast.protocol.schedule import SECOND
+from holdfast.store import faults
 from holdfast.store.world import Clock
 
 FOLDER_NAME = "agent-handlers"
@@ -25,6 +25,11 @@ LAST_WORDS_S = 1.0  # for what a program wrote before it ended
 READ_BYTES = 65_536  # of what a program writes, at once
 
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+
+
+class FolderUnreadable(faults.Fault):
+    what = "this folder of programs cannot be read"
+    remedy = "Make it a directory that you can read."
 
 
 class Failed(Exception):
@@ -53,7 +58,7 @@ def found(home: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise Unreadable(str(folder), str(error)) from error
+        raise FolderUnreadable(str(folder), str(error)) from error
     return [entry.name for entry in entries if not entry.name.startswith(".") and _is_program(Path(entry.path))]
 
 
