@@ -11,22 +11,26 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pytest
 
 from holdfast.cli import hook
 from holdfast.cli.check import inspect
 from holdfast.device import database
+from holdfast.device.home import Home
 from holdfast.hook import agent_sessions, doctor, owner, settings, spool
 from holdfast.hook import database as hooks
 from holdfast.hook.layout import DATABASE_NAME
 from holdfast.hook.receiver import NAME_CHARACTERS_MAX
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
 from holdfast.protocol.history import Kind
 from holdfast.protocol.hook_entry import HookDetail
 from holdfast.protocol.schedule import DAY, HOUR, SECOND
 from holdfast.store import history
 from holdfast.store.world import wall_clock
 from tests.cli.person import PATIENCE_S, Person
+from tests.device.house import NOWHERE
 from tests.hook import receivers
 from tests.hook.recorded import SESSIONS
 from tests.terminal import started
@@ -493,6 +497,41 @@ def test_what_keeps_events_from_being_handled_is_named_before_there_is_any_event
     assert [one["what"] for one in findings if "no worker can start" in one["what"]] == [
         line.removeprefix("! ") + "." for line in told.splitlines() if "no worker can start" in line
     ]
+
+
+def test_a_report_is_given_up_for_its_age_only_while_the_relay_is_connected(member: AgentUser) -> None:
+    """The relay lets nobody in whose clock is wrong, and by a clock that is far ahead every report is old."""
+    program = member.home / "agent-handlers" / "no"
+    program.parent.mkdir(0o700)
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o700)
+    engine = hooks.opened(member.home / DATABASE_NAME, wall_clock)
+    event = AgentEvent(id="e", kind=AgentKind.TURN_COMPLETED, agent="claude", session_id="s", at=1, text="x")
+    with engine.write() as transaction:
+        agent_sessions.follow(transaction, "program:no")
+        agent_sessions.tell(transaction, event, wall_clock() - 8 * DAY)
+    engine.close()
+    home = Home(member.home)
+    membership = home.membership()
+    assert membership is not None
+
+    def given_up() -> int:
+        (one,) = member.json("agents", "adapters")
+        return int(one["given_up"])
+
+    def runs() -> int:
+        audit = member.home / "agent-handlers.jsonl"
+        return len(audit.read_text().splitlines()) if audit.exists() else 0
+
+    home.keep(msgspec.structs.replace(membership, relay=NOWHERE))
+    with member.daemon():
+        member.until(lambda _: given_up() or runs() == 3)
+        assert given_up() == 0
+    home.keep(membership)
+    with member.daemon():
+        member.until(lambda _: given_up() == 1)
+    assert "program:no went without 1 report, last " in member.says("hook", "status")
+    assert "not delivered within 7 days" in member.says("hook", "status")
 
 
 def test_a_hook_database_that_is_damaged_stops_neither_the_daemon_nor_the_agents(

@@ -66,6 +66,6 @@ def test_the_service_shows_that_it_does_not_work_and_what_waits_meanwhile(tmp_pa
     device = SimpleNamespace(home=SimpleNamespace(path=tmp_path))
 
     async def scene() -> dict[str, int]:
-        return HookService(device).counts()  # type: ignore[arg-type]  # it has not begun
+        return HookService(device, is_clock_right=lambda: True).counts()  # type: ignore[arg-type]  # it has not begun
 
     assert asyncio.run(scene()) == {"hook_worker": 0, "hook_spool_bytes": 7}

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from holdfast.hook import agent_sessions
+from holdfast.hook.agent_service import PRUNE_S, AgentService
+from holdfast.hook.agent_settings import AgentSettings
 from holdfast.hook.database import SCHEMA
 from holdfast.hook.followers import Adapter, Follower, Undeliverable
 from holdfast.protocol.agent_event import AgentEvent, AgentKind
@@ -16,7 +18,8 @@ from holdfast.protocol.schedule import DAY, SECOND
 from holdfast.store import migrations
 from holdfast.store.migrations import Schema
 from holdfast.store.sqlite import SqliteEngine
-from tests.hook.agents import tell
+from holdfast.wire.network import SystemNetwork
+from tests.hook.agents import tell, told
 from tests.hook.office import Office, Scene
 
 EVERYTHING = Pacing(mode=PacingMode.OFF)
@@ -42,9 +45,18 @@ class Ear:
         self.heard.append(event.text)
 
 
-def follower(office: Office, ear: Ear, pacing: Pacing = EVERYTHING, attempts_max: int | None = None) -> Follower:
-    office.do(lambda tx: agent_sessions.follow(tx, "ear"))
-    return Follower(Adapter("ear", ear, pacing, attempts_max), office.store, office.clock)
+def follower(
+    office: Office,
+    ear: Ear,
+    pacing: Pacing = EVERYTHING,
+    attempts_max: int | None = None,
+    name: str = "ear",
+    is_clock_right: Callable[[], bool] = lambda: True,
+    kinds: tuple[AgentKind, ...] = (),
+) -> Follower:
+    office.do(lambda tx: agent_sessions.follow(tx, name))
+    adapter = Adapter(name, ear, pacing, attempts_max, kinds=kinds)
+    return Follower(adapter, office.store, office.clock, is_clock_right)
 
 
 def position(office: Office) -> int:
@@ -177,8 +189,7 @@ def test_one_that_is_stuck_holds_up_no_other(office: Office, play: Callable[[Sce
     stuck.is_deaf = True
 
     async def scene() -> None:
-        office.do(lambda tx: agent_sessions.follow(tx, "well"))
-        others = [follower(office, stuck), Follower(Adapter("well", well, EVERYTHING), office.store, office.clock)]
+        others = [follower(office, stuck), follower(office, well, name="well")]
         running = [asyncio.create_task(one.run()) for one in others]
         tell(office, 1)
         await office.until(lambda: well.heard == ["1"], limit_s=10)
@@ -210,12 +221,13 @@ def test_the_place_of_one_that_is_no_longer_named_is_kept_for_as_long_as_it_is_g
 def test_what_an_adapter_never_had_is_kept_until_it_is_given_up_and_counted(
     office: Office, play: Callable[[Scene], None]
 ) -> None:
-    """No report goes before every adapter has had it, or was said to go without it."""
+    """No report goes before every adapter has had it, or was said to go without it. Each is tried, however old it is."""
     ear = Ear(office)
+    ear.troubles = [OSError("not now")] * 20
     ears = follower(office, ear)
-    for number in range(1_500):
+    for number in range(20):
         tell(office, number, ago=8 * DAY)
-    for number in range(1_500, 1_503):
+    for number in range(20, 23):
         tell(office, number)
     assert office.do(lambda tx: agent_sessions.prune(tx, office.clock())) == 0
 
@@ -226,19 +238,87 @@ def test_what_an_adapter_never_had_is_kept_until_it_is_given_up_and_counted(
 
     play(scene)
     (seen,) = office.do(agent_sessions.followers)
-    assert (seen["delivered"], seen["given_up"], ears.counts["given_up"]) == (3, 1_500, 1_500)
+    assert [text for text, _ in ear.tried] == [str(number) for number in range(23)]
+    assert (seen["delivered"], seen["given_up"], ears.counts["given_up"]) == (3, 20, 20)
     assert (seen["given_up_error"], seen["given_up_at"] is None) == ("not delivered within 7 days", False)
-    assert (seen["last_error"], seen["last_error_at"]) == (None, None)  # it took all that it was given
-    assert sum(iter(lambda: office.do(lambda tx: agent_sessions.prune(tx, office.clock())), 0)) == 1_500
+    assert sum(iter(lambda: office.do(lambda tx: agent_sessions.prune(tx, office.clock())), 0)) == 20
+
+
+def test_an_adapter_that_is_well_gets_what_it_waited_for_however_old_it_is(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    """The daemon was off for long, or the clock is wrong."""
+    ear = Ear(office)
+    ears = follower(office, ear)
+    for number in range(1_500):
+        tell(office, number, ago=8 * DAY)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        await office.until(lambda: len(ear.heard) == 1_500)
+        following.cancel()
+
+    play(scene)
+    assert ears.counts["given_up"] == 0
+
+
+def test_nothing_is_given_up_for_its_age_by_a_clock_that_nobody_has_found_right(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    ear, found_right = Ear(office), asyncio.Event()
+    ear.troubles = [OSError("not now")] * 12
+    ears = follower(office, ear, is_clock_right=found_right.is_set)
+    for number in range(2):
+        tell(office, number, ago=8 * DAY)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        await office.until(lambda: len(ear.tried) == 9)
+        assert ears.counts["given_up"] == 0
+        found_right.set()
+        await office.until(lambda: ears.counts["given_up"] == 2)
+        following.cancel()
+
+    play(scene)
+    assert [text for text, _ in ear.tried] == [*"000000000", "1"]
+
+
+def test_nothing_is_removed_by_a_clock_that_nobody_has_found_right(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    found_right = asyncio.Event()
+    service = AgentService(
+        office.home,
+        office.store,
+        AgentSettings(),
+        clock=office.clock,
+        network=SystemNetwork(),
+        environment={},
+        is_clock_right=found_right.is_set,
+    )
+    tell(office, 1, ago=8 * DAY)
+    office.do(lambda tx: agent_sessions.follow(tx, "well"))
+    tell(office, 2, ago=8 * DAY)
+
+    def kept() -> tuple[int, int]:
+        return len(told(office)), len(office.do(agent_sessions.followers))
+
+    async def scene() -> None:
+        running = asyncio.create_task(service.run())
+        await asyncio.sleep(2 * PRUNE_S)
+        assert kept() == (2, 1)
+        found_right.set()
+        await office.until(lambda: kept() == (0, 0), limit_s=10)
+        running.cancel()
+
+    play(scene)
 
 
 def test_what_nobody_asked_for_is_neither_sent_nor_counted_nor_paced(
     office: Office, play: Callable[[Scene], None]
 ) -> None:
     ear = Ear(office)
-    office.do(lambda tx: agent_sessions.follow(tx, "ear"))
-    strict, kinds = Pacing(mode=PacingMode.STRICT, per_minute=1), (AgentKind.ERROR,)
-    ears = Follower(Adapter("ear", ear, strict, kinds=kinds), office.store, office.clock)
+    ears = follower(office, ear, Pacing(mode=PacingMode.STRICT, per_minute=1), kinds=(AgentKind.ERROR,))
     began = office.clock()
 
     async def scene() -> None:

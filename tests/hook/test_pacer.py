@@ -101,16 +101,6 @@ def test_strict_holds_back_what_is_final_too() -> None:
     assert taken(pacer, 4 * SECOND) == ["2"]
 
 
-def test_what_is_too_old_is_dropped_and_settled_wherever_it_waits() -> None:
-    pacer = Pacer(Pacing(), 0)
-    for position, (told_at, told) in enumerate([(5, event(1)), (20, final(2, "b")), (5, final(3, "b"))], start=1):
-        pacer.offer(Report(position, told_at, told), 20)
-    assert [report.position for report in pacer.drop(10)] == [1, 3]
-    assert (pacer.drop(10), pacer.settled, pacer.waiting, pacer.coalesced) == ([], 1, 1, 0)
-    assert taken(pacer, 20) == ["2"]
-    assert pacer.settled == 3
-
-
 def test_off_holds_back_nothing() -> None:
     pacer = Pacer(Pacing(mode=PacingMode.OFF), 0)
     for number in range(1, 50):

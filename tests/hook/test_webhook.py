@@ -155,7 +155,13 @@ def test_a_webhook_is_told_of_the_kinds_that_it_is_set_up_for_and_of_no_other(ho
     path.chmod(0o600)
     store = Store(database.opened(home / "hooks.db", wall_clock), threaded=False)
     service = AgentService(
-        home, store, agent_settings.load(home), clock=wall_clock, network=site, environment={"HOME": str(home)}
+        home,
+        store,
+        agent_settings.load(home),
+        clock=wall_clock,
+        network=site,
+        environment={"HOME": str(home)},
+        is_clock_right=lambda: True,
     )
 
     async def run() -> None:

@@ -69,6 +69,7 @@ class Hooks:
                 clock=device.clock,
                 network=machine.network(self._life),
                 environment={},
+                is_clock_right=lambda: True,
             )
             self._agents = agents
             worker = Worker(

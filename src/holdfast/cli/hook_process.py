@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from hashlib import sha256
 
@@ -11,7 +11,7 @@ import structlog
 
 from holdfast.cli import settings_seen
 from holdfast.device import hook_entries, send
-from holdfast.device.daemon import Daemon
+from holdfast.device.daemon import Daemon, LinkState
 from holdfast.device.device import Device
 from holdfast.hook import agent_settings, database, settings, spool
 from holdfast.hook.agent_service import AgentService, Post
@@ -40,10 +40,21 @@ _log = structlog.get_logger("holdfast.hooks")
 class HookService:
     """A worker that is started again whatever happens to its database."""
 
-    def __init__(self, device: Device, handle: Handler | None = None, *, post: Post | None = None) -> None:
-        """`handle` stands in for everything that is done about events; `post` sends to topics of the mesh."""
+    def __init__(
+        self,
+        device: Device,
+        handle: Handler | None = None,
+        *,
+        is_clock_right: Callable[[], bool],
+        post: Post | None = None,
+    ) -> None:
+        """`handle` stands in for everything that is done about events; `post` sends to topics of the mesh.
+
+        `is_clock_right` says whether somebody else has found the clock right.
+        """
         self._device = device
         self._handle = handle
+        self._is_clock_right = is_clock_right
         self._post = post
         self._agents: AgentService | None = None
         self._worker: Worker | None = None
@@ -102,6 +113,7 @@ class HookService:
                 clock=device.clock,
                 network=SystemNetwork(),
                 environment=os.environ,
+                is_clock_right=self._is_clock_right,
                 post=self._post,
             )
             self._worker = Worker(
@@ -165,7 +177,11 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]
 @asynccontextmanager
 async def hooks_handled(daemon: Daemon, counts: Counts, stop: asyncio.Event) -> AsyncIterator[None]:
     """Handle hook events while the block lasts; a mistake of ours ends the whole program, which is then started anew."""
-    service = HookService(daemon.device, post=posting(daemon))
+    service = HookService(
+        daemon.device,
+        is_clock_right=lambda: daemon.state.link is LinkState.CONNECTED,  # a relay lets nobody in whose clock is wrong
+        post=posting(daemon),
+    )
     counts.watch_counts(service.counts)
     working = asyncio.create_task(service.run(), name="holdfast-hooks")
     working.add_done_callback(lambda _: stop.set())

@@ -27,6 +27,7 @@ from holdfast.wire.network import Network
 
 LOG_NAME = "agents.jsonl"
 PRUNE_S = 3_600.0
+CLOCK_LOOK_S = 5.0  # between two looks whether the clock was found right
 SESSIONS_READ_MAX = 200  # whose transcripts are looked at, the latest first
 
 _log = structlog.get_logger(__name__)
@@ -47,14 +48,17 @@ class AgentService:
         clock: Clock,
         network: Network,
         environment: Mapping[str, str],
+        is_clock_right: Callable[[], bool],
         post: Post | None = None,
     ) -> None:
+        """`is_clock_right` says whether somebody else has found the clock right."""
         self._home = home
         self._store = store
         self._patience = Patience(store)
         self._settings = settings
         self._clock = clock
         self._network = network
+        self._is_clock_right = is_clock_right
         self._post = post
         self._reader = transcripts.Reader(environment)
         self._followers: list[Follower] = []
@@ -75,7 +79,9 @@ class AgentService:
 
     async def run(self) -> None:
         """Read transcripts and run the adapters until cancelled."""
-        self._followers = [Follower(adapter, self._store, self._clock) for adapter in self._adapters()]
+        self._followers = [
+            Follower(adapter, self._store, self._clock, self._is_clock_right) for adapter in self._adapters()
+        ]
         try:
             async with asyncio.TaskGroup() as tasks:
                 for loop in (self._read_on, self._keep_house, *(follower.run for follower in self._followers)):
@@ -141,8 +147,11 @@ class AgentService:
         self._told()
 
     async def _keep_house(self) -> None:
+        """Remove what is old, once the clock was found right: by one that is far ahead everything is old."""
         named = {follower.name for follower in self._followers}
         while True:
+            while not self._is_clock_right():
+                await asyncio.sleep(CLOCK_LOOK_S)
             forget = partial(agent_sessions.forget_followers, named=named, now=self._clock())
             for name, number in (await self._patience.do(forget)).items():
                 _log.warning("an adapter that is no longer named is forgotten", adapter=name, undelivered=number)

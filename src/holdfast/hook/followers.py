@@ -2,7 +2,7 @@
 
 Nothing final is lost by an adapter that fails, hangs or dies with the whole process: what was not delivered is delivered
 again, until it is, or is too old and is given up: that is counted and said. So an adapter may get the same twice, under the
-same id.
+same id. However old a report is, it is tried: the adapter may be well, and the clock wrong.
 """
 
 import asyncio
@@ -51,10 +51,12 @@ class Adapter(msgspec.Struct, frozen=True):
 class Follower:
     """Delivers reports to one adapter until it is cancelled."""
 
-    def __init__(self, adapter: Adapter, store: Store, clock: Clock) -> None:
+    def __init__(self, adapter: Adapter, store: Store, clock: Clock, is_clock_right: Callable[[], bool]) -> None:
+        """`is_clock_right` says whether somebody else has found the clock right; before that, no report is too old."""
         self._adapter = adapter
         self._patience = Patience(store)
         self._clock = clock
+        self._is_clock_right = is_clock_right
         self._woken = asyncio.Event()
         self._kept = 0  # how far it has come, on disk
         self._tried: Report | None = None  # what the adapter was given last
@@ -78,11 +80,10 @@ class Follower:
         while True:
             self._woken.clear()
             await self._read(pacer)
-            if old := pacer.drop(agent_sessions.outdated(self._clock())):
-                await self._give_up(pacer, old, TOO_OLD)
-                continue  # what comes next may be too old, too
             report, wait_s = pacer.next(self._clock())
-            if report is not None:
+            if report is not None and report is self._tried and self._is_too_old(report):
+                await self._give_up(pacer, report, TOO_OLD)
+            elif report is not None:
                 await asyncio.sleep(await self._deliver(pacer, report))
             else:
                 if pacer.settled > self._kept:  # what is left was dropped
@@ -133,16 +134,18 @@ class Follower:
     async def _skip(self, pacer: Pacer, report: Report, text: str) -> None:
         """Give up a report that the adapter does not take."""
         self._failures, self._error = 0, None
-        pacer.settle(report, self._clock())
-        await self._give_up(pacer, [report], text, error=text)
+        await self._give_up(pacer, report, text, error=text)
 
-    async def _give_up(self, pacer: Pacer, reports: list[Report], text: str, error: str | None = None) -> None:
-        """Count reports that the pacer does not have any more, and say which they are; `error` is the adapter's own."""
-        for report in reports:
-            _log.error("an adapter goes without a report", adapter=self._adapter.name, id=report.event.id, detail=text)
-        self.counts["given_up"] += len(reports)
+    async def _give_up(self, pacer: Pacer, report: Report, text: str, error: str | None = None) -> None:
+        """Go on without a report, count it and say which it is; `error` is the adapter's own."""
+        _log.error("an adapter goes without a report", adapter=self._adapter.name, id=report.event.id, detail=text)
+        self.counts["given_up"] += 1
         now = self._clock()
-        await self._keep(pacer, given_up=len(reports), given_up_error=text, error=error, error_at=now)
+        pacer.settle(report, now)
+        await self._keep(pacer, given_up=1, given_up_error=text, error=error, error_at=now)
+
+    def _is_too_old(self, report: Report) -> bool:
+        return self._is_clock_right() and report.told_at < agent_sessions.outdated(self._clock())
 
     async def _keep(self, pacer: Pacer, **more: int | str | None) -> None:
         name, position = self._adapter.name, pacer.settled

@@ -57,14 +57,6 @@ class Pacer:
         """Go on behind the next report, which nobody asked for."""
         self._read_to = report.position
 
-    def drop(self, before: int) -> list[Report]:
-        """Drop what was told before this time; returns it, in order."""
-        old = [report for report in (*self._finals, *self._outputs.values()) if report.told_at < before]
-        if old:
-            self._finals = deque(report for report in self._finals if report.told_at >= before)
-            self._outputs = {name: report for name, report in self._outputs.items() if report.told_at >= before}
-        return sorted(old, key=lambda report: report.position)
-
     def next(self, now: int) -> tuple[Report | None, float | None]:
         """The report that is due now, or the seconds until one may be; both None if nothing waits."""
         if self._pacing.mode is PacingMode.STRICT and self._last_at is not None:
