@@ -656,6 +656,22 @@ def test_what_is_old_is_pruned_while_the_relay_is_connected(
     _together(relay.url, tmp_path, act)
 
 
+def test_a_daemon_that_runs_for_less_than_a_minute_prunes_too(relay: RunningRelay, tmp_path: Path) -> None:
+    """Its first round of housekeeping comes before the first connection, and there may be no second one."""
+    ann, bob = Home(tmp_path / "ann"), Home(tmp_path / "bob")
+
+    async def meet() -> None:
+        await gather_in_mesh(relay.url, [ann, bob])
+        async with at_home(ann) as a, at_home(bob) as b:
+            await a.send("bob", "hello")
+            await until(lambda: b.bodies() == ["hello"])
+            await b.daemon.do(lambda tx: tx.run(_LONG_AGO))
+        async with at_home(bob) as b, asyncio.timeout(daemons.HOUSEKEEPING_S / 2):
+            await until(lambda: b.rows(_PRUNED) == [(1,)])
+
+    asyncio.run(meet())
+
+
 def test_nothing_is_pruned_by_a_clock_that_no_relay_has_found_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

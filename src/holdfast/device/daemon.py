@@ -49,7 +49,7 @@ from holdfast.wire.transport import NetworkTransport
 DRAIN_S = (
     5.0  # for batches in flight when the daemon stops; what is not settled then is offered again at the next start
 )
-HOUSEKEEPING_S = 60.0  # between two searches for sends that are too old
+HOUSEKEEPING_S = 60.0  # at most, between two searches for sends that are too old
 PRUNE_EVERY = 60  # rounds of housekeeping, at least, between two that also prune
 ROOM_LOOK_S = 5.0  # between two looks at the free space
 FIRST_LOOK_S = 5.0  # that a caller waits at most for a daemon that has just started to see its mesh
@@ -179,6 +179,7 @@ class Daemon:
         self._first_look_over = asyncio.Event()  # set by either, and when the daemon stops
         self._administration = asyncio.Lock()
         self._release_woken = asyncio.Event()
+        self._house_woken = asyncio.Event()
         self._stopping = asyncio.Event()
         self.sender.max_age_hours = hours = self._link.max_age_hours(self.settings)
         self._state = State(
@@ -343,6 +344,7 @@ class Daemon:
         """Note that the relay is connected and knows this member."""
         self._links["connections"] += 1
         self._set(LinkState.CONNECTED, pending_count=pending_count, max_age_hours=max_age_hours)
+        self._house_woken.set()
 
     def _troubled(self, what: str) -> None:
         """Keep a fault for health reports."""
@@ -413,10 +415,11 @@ class Daemon:
         """Give up sends that are too old and prune what need not be kept, in bounded steps.
 
         Nothing is pruned before a relay has let this daemon in, which shows that its clock is right: by one that is far
-        ahead everything is old.
+        ahead everything is old. Each connection begins a round, because a daemon may run for less than a minute.
         """
         device, rounds = self.device, PRUNE_EVERY
         while True:
+            self._house_woken.clear()
             while await self.sender.age_out():
                 pass
             if rounds >= PRUNE_EVERY and self._state.link is LinkState.CONNECTED:
@@ -427,7 +430,7 @@ class Daemon:
                 if dropped := device.drop_expired_keys():
                     _log.info("old keys dropped", count=dropped)
             rounds += 1
-            await asyncio.sleep(HOUSEKEEPING_S)
+            await _sleep(self._house_woken, HOUSEKEEPING_S)
 
     async def _patiently(self, work: Callable[[], Awaitable[None]]) -> None:
         """Run a loop, and again after a temporary fault of the store."""
