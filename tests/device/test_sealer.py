@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.device import receipts, sending
@@ -44,17 +45,22 @@ def test_a_row_that_has_its_event_keeps_it(place: Place) -> None:
     assert place.sealer.seal(operation) != raw  # sealed anew it would be other bytes
 
 
-def test_a_receipt_is_signed_with_its_lines_in_their_order(place: Place) -> None:
-    lines = [Receipted("ab" * 32, True, ReceiptStatus.STORED), Receipted("cd" * 32, False, ReceiptStatus.UNREADABLE)]
+def _owe(place: Place, *lines: Receipted) -> None:
+    """Put a receipt into the log."""
     address = Address(
         destination_kind=receipts.RECEIPT, destination_ref="member-bob", mesh="01MESH", client_message_id="01R"
     )
     device = place.device
     device.do(lambda tx: sending.enqueue(tx, device.clock(), device.random, receipts.encode(lines), address))
+
+
+def test_a_receipt_is_signed_with_its_lines_in_their_order(place: Place) -> None:
+    lines = Receipted("ab" * 32, True, ReceiptStatus.STORED), Receipted("cd" * 32, False, ReceiptStatus.UNREADABLE)
+    _owe(place, *lines)
     signed = event.decode(place.sealer.seal(_operation(place)))
     event.verify(signed)
     said = receipt.from_event(signed)
-    assert said.messages == tuple(lines)
+    assert said.messages == lines
     assert (said.destination.ref, said.head.sequence, said.head.client_message_id) == ("member-bob", 0, "01R")
 
 
@@ -75,11 +81,16 @@ def test_a_member_whose_key_is_no_point_of_the_curve_cannot_be_sealed_to_yet(pla
     assert reason.value.refusal is Refusal.MALFORMED
 
 
+def test_a_line_that_an_earlier_version_wrote_twice_is_signed_once(place: Place) -> None:
+    """Otherwise the row could never be sealed, and every later receipt to that member would wait behind it."""
+    twice, once = (Receipted(one * 32, True, ReceiptStatus.STORED) for one in ("ab", "cd"))
+    _owe(place, twice, once, twice)
+    assert receipt.from_event(event.decode(place.sealer.seal(_operation(place)))).messages == (twice, once)
+
+
 def test_a_receipt_that_cannot_be_signed_holds_up_nobody_else(place: Place) -> None:
     line = Receipted("ab" * 32, True, ReceiptStatus.STORED)
-    address = Address(destination_kind=receipts.RECEIPT, destination_ref="member-bob", client_message_id="01R")
-    device = place.device
-    device.do(lambda tx: sending.enqueue(tx, device.clock(), device.random, receipts.encode([line, line]), address))
+    _owe(place, line, msgspec.structs.replace(line, status=ReceiptStatus.UNREADABLE))
     with pytest.raises(CannotSeal, match="message_id"):
         place.sealer.seal(_operation(place))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast.cli.check import inspect
 from holdfast.device import lanes, operations, receipts, sender, sending
@@ -513,6 +514,14 @@ def test_a_post_waits_for_its_topics_key_says_so_and_holds_up_nobody(place: Plac
     post = event.decode(json.dumps(relay.batches[1][0]))
     assert envelope.from_event(post).key_epoch == 2
     assert payload.decode(open_sealed(sealing_key(key, post.pubkey), post.content)).body == b"first"
+
+
+def test_why_a_row_cannot_be_sealed_is_logged_once(place: Place) -> None:
+    place.knows("bob", topics=[("news", 2)])
+    place.send("@news")
+    with capture_logs() as logged:
+        place.runs(lambda: place.stale == 1, place.sender.keys_came, lambda: place.stale == 2)
+    assert [(one["event"], one["sequence"], one["refusal"]) for one in logged] == [("not sealed", 0, "waiting_for_key")]
 
 
 def _owe_receipt(place: Place) -> None:

@@ -73,7 +73,8 @@ class Sealer:
         said = Receipt(
             head=self._head(operation),
             destination=Destination(DestinationKind.DM, operation.destination_ref),
-            messages=receipts.decode(operation.blob or b""),
+            # A log may have rows with a line twice, from before that was seen to: such a receipt could never be signed.
+            messages=tuple(dict.fromkeys(receipts.decode(operation.blob or b""))),
         )
         return sign_receipt(self._device.secret, self._now_s(), said, self._device.random(keys.AUX_BYTES))
 

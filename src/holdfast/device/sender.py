@@ -229,6 +229,8 @@ class Sender:
                 self._lanes.bar(lane, self._device.clock() + BAR_S * SECOND)
                 if operation.last_error != str(reason):
                     notes.append((operation.sequence, str(reason)))
+                    refusal = str(reason.refusal)
+                    _log.warning("not sealed", sequence=operation.sequence, refusal=refusal, detail=reason.detail)
                 self._keys_stale()
                 break
             if len(pairs) % SEALED_AT_ONCE == 0:
