@@ -55,6 +55,13 @@ def epoch_of(home: Home) -> bytes:
         return operations.epoch(transaction)
 
 
+def _enqueued(home: Home) -> int:
+    """How many sends the history tells of."""
+    with closing(SqliteEngine(home.database, read_only=True)) as engine, engine.read() as transaction:
+        ((count,),) = transaction.rows("SELECT count(*) FROM history WHERE kind = 'enqueued'")
+    return int(count)
+
+
 def test_a_sound_home_is_left_alone(home: Home) -> None:
     before = home.database.read_bytes()
     with pytest.raises(recover.NothingDamaged):
@@ -93,8 +100,44 @@ def test_a_changed_byte_in_one_row_does_not_cost_the_history(home: Home) -> None
     done = recover.recover(home, wall_clock, os.urandom)
     assert done.history_is_whole
     assert [finding.partition(":")[0] for finding in done.findings] == ["entries"]
-    with closing(SqliteEngine(home.database, read_only=True)) as engine, engine.read() as transaction:
-        assert transaction.rows("SELECT count(*) FROM history WHERE kind = 'enqueued'") == [(ENTRIES,)]
+    assert _enqueued(home) == ENTRIES
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        ("INSERT INTO inbox_mention (member, arrival) VALUES ('ann', 7)", "every_mention_is_of_a_message"),
+        (
+            "INSERT INTO sighting (relay, event_id, state) VALUES ('gone', zeroblob(32), 'there')",
+            "what_is_known_of_relays_is_of_relays",
+        ),
+    ],
+)
+def test_a_stray_row_of_which_the_history_does_not_tell_does_not_cost_the_history(
+    home: Home, damage: str, found: str
+) -> None:
+    with closing(SqliteEngine(home.database)) as engine, engine.write() as transaction:
+        transaction.run(damage)
+    done = recover.recover(home, wall_clock, os.urandom)
+    assert done.history_is_whole
+    assert [finding.partition(":")[0] for finding in done.findings] == [found]
+    assert _enqueued(home) == ENTRIES
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "DELETE FROM history WHERE seq = 7",
+        "UPDATE history SET mesh = 'other' WHERE seq = 7",
+        "DELETE FROM operation_log WHERE sequence = 7",
+    ],
+    ids=["an entry is lost", "an entry is changed", "a row that it tells of is lost"],
+)
+def test_a_history_that_proves_nothing_any_more_begins_anew(home: Home, damage: str) -> None:
+    with closing(SqliteEngine(home.database)) as engine, engine.write() as transaction:
+        transaction.run(damage)
+    done = recover.recover(home, wall_clock, os.urandom)
+    assert (done.history_is_whole, done.findings, _enqueued(home)) == (False, (), 0)
 
 
 def test_a_file_that_is_no_database_any_more_leaves_an_empty_log(home: Home) -> None:

@@ -4,6 +4,7 @@ The new log takes a new epoch, because nobody knows what the damaged one sent la
 begins anew after its last known position. The damaged file is kept beside the new one.
 """
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,8 +28,14 @@ IN_NO_LOG = bytes(LOG_ID_BYTES)
 
 _SQL = Statements(__package__, "recover.sql")
 _ENDINGS = ("", "-wal", "-shm", "-journal")
-# Without the walks that look for a changed byte in a single row: a history that began anew would not mend that.
-_OF_THE_HISTORY = msgspec.structs.replace(SCHEMA, walks=(history.verify,))
+# Only what reads the history: a history that began anew would mend nothing that another check finds.
+_OF_THE_HISTORY = msgspec.structs.replace(
+    SCHEMA,
+    checks=[
+        {name: check for name, check in checks.items() if re.search(r"\bhistory\b", check)} for checks in SCHEMA.checks
+    ],
+    walks=(history.verify,),
+)
 _DAMAGED, _NEW = ".damaged-", ".recovering-"  # between the database's name and the time of the recovery
 
 

@@ -1,7 +1,7 @@
 """Migrations: a schema only moves forward, one transaction per step, and a database of a newer version is refused."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ from holdfast.store import faults
 from holdfast.store.engine import Engine, Transaction
 from holdfast.store.finding import Finding
 from holdfast.store.sqlite import SqliteEngine
-from holdfast.store.statements import Statements
+from holdfast.store.statements import Statement, Statements
 from holdfast.store.world import Clock
 
 _SQL = Statements(__package__, "migrations.sql")
@@ -37,7 +37,7 @@ class Schema(msgspec.Struct, frozen=True):
 
     program: str
     migrations: Sequence[Migration]
-    checks: Sequence[Statements] = ()
+    checks: Sequence[Mapping[str, Statement]] = ()
     walks: Sequence[Callable[[Engine], Iterator[Finding]]] = ()
 
 
