@@ -330,9 +330,10 @@ def _may_be_anothers(asked: Asked, journal: Journal) -> bool:
 def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
     """Except what was offered and then retired: a late packet may bring it at any time, and so may a home that went back.
 
-    And except what its recipient already has: a home that went back offers it anew if the relay lost it.
+    And except what its recipient already has: a home that went back offers it anew if the relay lost it, in order all the same.
     """
-    last: dict[tuple[object, ...], Entry] = {}
+    last: dict[tuple[object, ...], int] = defaultdict(int)
+    last_anew: dict[tuple[object, ...], int] = defaultdict(int)
     retired = {
         (home.member, one.event_id)
         for home in found.homes.values()
@@ -343,13 +344,15 @@ def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
     receipted = _receipted_unknown_to(found, journal)
     for entry in found.relay.of(Kind.ACCEPTED):
         sent = (entry.sender or "", entry.event_id or b"")
-        if sent in retired or (sent in receipted and entry.message_id not in receipted[sent]):
+        if sent in retired:
             continue
         lane = (entry.sender, entry.epoch, entry.destination_kind, entry.destination_ref)
-        before = last.get(lane)
-        if before is not None and (before.sequence or 0) > (entry.sequence or 0):
-            yield f"the relay took sequence {entry.sequence} of {_name(found, entry.sender)} behind {before.sequence}"
-        last[lane] = entry
+        sequence, order = entry.sequence or 0, last
+        if sequence < last[lane] and sent in receipted and entry.message_id not in receipted[sent]:
+            order = last_anew
+        if sequence < order[lane]:
+            yield f"the relay took sequence {sequence} of {_name(found, entry.sender)} behind {order[lane]}"
+        order[lane] = sequence
 
 
 def _retired_unknown_to(home: HomeFile, journal: Journal) -> Iterator[bytes]:
@@ -368,19 +371,33 @@ def _retired_unknown_to(home: HomeFile, journal: Journal) -> Iterator[bytes]:
 
 
 def _receipted_unknown_to(found: Evidence, journal: Journal) -> dict[tuple[str, bytes], set[str | None]]:
-    """Direct messages of homes that went back, with the ids that their relay had given them when they came to their recipients.
+    """Direct messages that a home may offer anew, with the ids that their relay had given them when they came to their recipients.
 
     A home drops the bytes of a message that was receipted. If the relay then loses it, nobody offers it again, until the home
     goes back to a time when it had the bytes. What followed has been accepted by then.
     """
-    gone_back = {one.machine for one in journal.restored}
-    members = {home.member for home in found.homes.values() if home.name in gone_back}
     ids: dict[tuple[str, bytes], set[str | None]] = defaultdict(set)
     for home in found.homes.values():
         for entry in home.entries:
-            if entry.kind is Kind.STORED and entry.sender in members and entry.destination_kind == "dm":
-                ids[entry.sender, entry.event_id or b""].add(entry.message_id)
+            if entry.kind is Kind.STORED and entry.destination_kind == "dm" and _may_be_back(found, entry, journal):
+                ids[entry.sender or "", entry.event_id or b""].add(entry.message_id)
     return ids
+
+
+def _may_be_back(found: Evidence, entry: Entry, journal: Journal) -> bool:
+    """Whether a message's home was backed up with it, its relay went back after that, and then the home.
+
+    The time at which its recipient got it would say less: that clock may be wrong by an hour, and the home keeps the bytes
+    for a while after that.
+    """
+    home = found.home_of(entry.sender or "")
+    if home is None:
+        return False
+    asked = journal.asked.get((home.name, entry.client_message_id or ""))
+    asked_at = 0 if asked is None else asked.at  # None: an operator had it sent anew
+    lost_at = [one.at for one in journal.restored if one.machine == found.relay.name]
+    backups = [one for one in journal.restored if one.machine == home.name]
+    return any(asked_at <= one.made_at <= at <= one.at for one in backups for at in lost_at)
 
 
 def _arrived_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:

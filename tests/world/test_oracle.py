@@ -129,23 +129,76 @@ def _had(sequence: int, message_id: str, destination_kind: str = "dm") -> Entry:
     )
 
 
+LOST = Restored("north", made_at=100, at=500)
+SENT = Asked("bo", "bo-23", "cy", "one", at=200, statuses=[202], accepted_at=201)
+
+
 @pytest.mark.parametrize(
-    ("had", "restored", "found"),
+    ("had", "asked", "restored", "found"),
     [
-        pytest.param(_had(23, "lost"), (WENT_BACK,), [], id="its recipient has it from a relay that lost it"),
-        pytest.param(_had(23, "lost"), (), [FOUND], id="its home forgot nothing"),
-        pytest.param(_had(23, "lost"), (replace(WENT_BACK, machine="cy"),), [FOUND], id="another home went back"),
-        pytest.param(_had(23, "now"), (WENT_BACK,), [FOUND], id="its recipient has it as it was accepted now"),
-        pytest.param(_had(24, "lost"), (WENT_BACK,), [FOUND], id="its recipient has another"),
-        pytest.param(_had(23, "lost", "topic"), (WENT_BACK,), [FOUND], id="the bytes of topics are kept"),
+        pytest.param(
+            _had(23, "lost"), SENT, (LOST, WENT_BACK), [], id="its recipient has it from a relay that lost it"
+        ),
+        pytest.param(_had(23, "lost"), None, (LOST, WENT_BACK), [], id="likewise, and an operator had it sent anew"),
+        pytest.param(_had(23, "lost"), SENT, (LOST,), [FOUND], id="its home forgot nothing"),
+        pytest.param(_had(23, "lost"), SENT, (WENT_BACK,), [FOUND], id="the relay lost nothing"),
+        pytest.param(
+            _had(23, "lost"), SENT, (LOST, replace(WENT_BACK, machine="cy")), [FOUND], id="another home went back"
+        ),
+        pytest.param(
+            _had(23, "lost"),
+            replace(SENT, at=700),
+            (LOST, WENT_BACK),
+            [FOUND],
+            id="its home went back before it was sent",
+        ),
+        pytest.param(_had(23, "lost"), replace(SENT, at=301), (LOST, WENT_BACK), [FOUND], id="the backup has it not"),
+        pytest.param(
+            _had(23, "lost"), SENT, (replace(LOST, at=700), WENT_BACK), [FOUND], id="the relay lost it after that"
+        ),
+        pytest.param(
+            _had(23, "lost"), SENT, (replace(LOST, at=250), WENT_BACK), [FOUND], id="the relay had lost it before"
+        ),
+        pytest.param(
+            _had(23, "now"), SENT, (LOST, WENT_BACK), [FOUND], id="its recipient has it as it was accepted now"
+        ),
+        pytest.param(_had(24, "lost"), SENT, (LOST, WENT_BACK), [FOUND], id="its recipient has another"),
+        pytest.param(_had(23, "lost", "topic"), SENT, (LOST, WENT_BACK), [FOUND], id="the bytes of topics are kept"),
     ],
 )
 def test_what_a_recipient_has_may_be_taken_again_behind_what_followed_from_a_home_that_went_back(
-    had: Entry, restored: tuple[Restored, ...], found: list[str]
+    had: Entry, asked: Asked | None, restored: tuple[Restored, ...], found: list[str]
 ) -> None:
     evidence = _evidence([_accepted(1, 77), msgspec.structs.replace(_accepted(2, 23), message_id="now")])
     evidence.homes["cy"].entries.append(had)
-    assert list(IN_ORDER(evidence, Journal(restored=list(restored)))) == found
+    known = {} if asked is None else {("bo", "bo-23"): asked}
+    assert list(IN_ORDER(evidence, Journal(asked=known, restored=list(restored)))) == found
+
+
+@pytest.mark.parametrize(
+    ("order", "restored", "found"),
+    [
+        pytest.param((77, 22, 23), (LOST, WENT_BACK), [], id="in order"),
+        pytest.param((23, 77, 22, 78), (LOST, WENT_BACK), [], id="what is behind nothing does not count"),
+        pytest.param(
+            (77, 23, 22), (LOST, WENT_BACK), ["the relay took sequence 22 of bo behind 23"], id="out of their own order"
+        ),
+        pytest.param(
+            (77, 23, 22),
+            (LOST, replace(WENT_BACK, made_at=100, at=150)),
+            ["the relay took sequence 23 of bo behind 77", "the relay took sequence 22 of bo behind 23"],
+            id="it went back before anything was sent",
+        ),
+    ],
+)
+def test_what_a_home_that_went_back_offers_anew_is_in_order_all_the_same(
+    order: tuple[int, ...], restored: tuple[Restored, ...], found: list[str]
+) -> None:
+    accepted = [msgspec.structs.replace(_accepted(*place), message_id="now") for place in enumerate(order, start=1)]
+    evidence = _evidence(accepted)
+    evidence.homes["cy"].entries += [_had(22, "lost"), _had(23, "lost")]
+    asked = {("bo", name): replace(SENT, client_message_id=name) for name in ("bo-22", "bo-23")}
+    assert list(IN_ORDER(evidence, Journal(asked=asked, restored=list(restored)))) == found
 
 
 ASKED = Asked("bo", "bo-23", "cy", "one", at=399, statuses=[202, 409], accepted_at=400)
