@@ -10,7 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from holdfast.cli import pipeline_lake
-from holdfast.pipeline import few
+from holdfast.pipeline import balance, certificate, few, records
+from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.table import Table
 from holdfast.pipeline.tables.delivery_slo import delivery_slo
 from holdfast.pipeline.tables.history import history
@@ -117,3 +118,32 @@ def test_an_entry_of_no_time_is_told_and_the_lake_goes_on(
     (entry,) = shelf.query("history", shelf.last_run().versions["history"], sql)
     pipeline_lake.trace(entry["name"], lake)
     assert capsys.readouterr().out.startswith("at no time           accepted")
+
+
+@pytest.mark.parametrize("at", [2**62, -(2**63)])
+def test_a_batch_of_no_time_is_told_by_verify(tmp_path: Path, at: int) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    facts = certificate.Facts(
+        number=1,
+        at=NOW,
+        ranges=(),
+        heads=(),
+        versions={},
+        digests={},
+        listings={},
+        findings=lakes.shelf_of(lake.path).findings({}),
+        balance=balance.zero(),
+        uncompared=(),
+    )
+    one = certificate.write(facts, None, certificate.lake_key(lake.private))
+    signed = {"document": one.document, "pubkey": one.pubkey, "signature": one.signature}
+    records.write(lake, records.CERTIFICATE, 1, [{"number": 1, "at": records.as_time(NOW), **signed}])
+    run = {"number": 1, "at": records.as_time(NOW), "entries": 0, "ranges": [], "heads": [], "versions": []}
+    rows = records.arrow_rows(records.RUN, [run])
+    place = rows.schema.get_field_index("at")
+    damaged = rows.set_column(place, rows.schema.field(place), pa.array([at]).cast(rows.schema.field(place).type))
+    lake.commit(records.RUN, 1, lake.stage_rows(records.RUN, damaged))
+    shelf = lakes.shelf_of(lake.path)
+    assert verify(shelf) == ["batch 1: its at in `run` are not what was certified"]
+    assert [step.at for step in shelf.steps(1)] == [0]

@@ -331,4 +331,7 @@ def _joined(known: Sequence[Range], read: Sequence[Range]) -> tuple[Range, ...]:
 
 
 def _micros(at: Any) -> int:
+    """A time in µs since 1970; 0 if a damaged row has none, which is for `verify` to tell."""
+    if at is None:
+        return 0
     return int(at.timestamp()) * 1_000_000 + int(at.microsecond)
