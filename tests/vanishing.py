@@ -17,8 +17,8 @@ def read_request(connection: socket.socket) -> bytes:
             return b""
         read += part
     head, _, body = read.partition(b"\r\n\r\n")
-    (length,) = re.findall(rb"content-length: (\d+)", head.lower())
-    while len(body) < int(length):
+    length = sum(map(int, re.findall(rb"content-length: (\d+)", head.lower())))  # none of a request without a body
+    while len(body) < length:
         body += connection.recv(65_536)
     return head + b"\r\n\r\n" + body
 

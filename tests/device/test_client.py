@@ -4,11 +4,13 @@ import gc
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import holdfast
 from holdfast.device import client as clients
@@ -21,6 +23,7 @@ from holdfast.device.ipc import REQUESTS_MAX
 from holdfast.device.ipc_documents import Message
 from holdfast.device.ipc_link import DaemonLost, HomeTooLong, NoDaemon, RequestRefused
 from holdfast.protocol import keys
+from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
 from tests.device.house import House, at_home, furnish, new_house
 from tests.vanishing import read_request, vanishing
@@ -102,7 +105,8 @@ class Swallower:
                 if self.losses:
                     self.losses -= 1
                 else:
-                    near.sendall(answer)
+                    # Else the client would ask again on this connection, perhaps before it sees that it has ended.
+                    near.sendall(answer.replace(b"\r\n", b"\r\nconnection: close\r\n", 1))
 
     def close(self) -> None:
         self._listener.close()
@@ -306,28 +310,140 @@ def test_a_client_that_is_stopped_in_a_handler_that_succeeds_has_applied_that_me
     assert [message.id for message in client.inbox(unapplied=True).messages] == [later]
 
 
-def test_a_daemon_that_is_busy_for_a_moment_does_not_end_a_program_that_handles_messages(
-    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients, "RECONNECT_WAIT_S", 0.01)
-    (name,) = _receive(house, "x")
+    monkeypatch.setattr(handling, "TELL_WAIT_S", 0.01)
+
+
+def _answer_nothing(house: House) -> None:
+    house.service.app.under_way += REQUESTS_MAX
+
+
+def _answer_again(house: House) -> None:
+    house.service.app.under_way -= REQUESTS_MAX
+
+
+def _told(event: str, logged: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The reasons of an event in the log."""
+    return [entry["reason"] for entry in logged if entry["event"] == event]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_while_the_daemon_is_busy_an_acknowledgement_is_repeated_and_its_handler_is_not(
+    house: House, client: Client
+) -> None:
+    first, second = _receive(house, "one", "two")
     handled: list[str] = []
 
     @client.on_message
     def act(message: Message) -> None:
         handled.append(message.id)
-        if len(handled) == 1:
-            house.service.app.under_way += REQUESTS_MAX  # nothing more is answered, the acknowledgement included
-            threading.Timer(0.1, rest).start()
+        if message.id == first:
+            _answer_nothing(house)
+            threading.Timer(0.1, _answer_again, (house,)).start()
         else:
             client.stop()
 
-    def rest() -> None:
-        house.service.app.under_way -= REQUESTS_MAX
+    with capture_logs() as logged:
+        client.run()
+    assert handled == [first, second]
+    assert house.message(first).applied_at is not None
+    assert _told("the daemon is told again", logged)[0].startswith("daemon_busy")
 
-    client.run()
-    assert handled == [name, name]
-    assert house.message(name).applied_at is not None
+
+@pytest.mark.usefixtures("impatient")
+def test_while_the_daemon_is_busy_a_failure_is_told_again_and_no_handler_is_called(
+    house: House, client: Client
+) -> None:
+    (name,) = _receive(house, "x")
+    called: list[str] = []
+
+    @client.on_message
+    def first(message: Message) -> None:
+        called.append("first")
+
+    @client.on_message
+    def second(message: Message) -> None:
+        called.append("second")
+        if called.count("second") == 1:
+            _answer_nothing(house)
+            threading.Timer(0.1, _answer_again, (house,)).start()
+            raise RuntimeError("not yet")
+
+    client.run(until_idle=True)
+    assert called == ["first", "second", "second"]
+    assert house.message(name).handler_attempts == 1
+
+
+def test_an_acknowledgement_whose_answer_was_lost_is_repeated_and_the_message_is_applied_once(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handling, "TELL_WAIT_S", 0.01)
+    (name,) = _receive(house, "x")
+    handled: list[str] = []
+    between = Swallower(tmp_path / "between.sock", house.service.socket, losses=0)
+    with Client(socket=tmp_path / "between.sock") as client:
+
+        @client.on_message
+        def act(message: Message) -> None:
+            handled.append(message.id)
+            between.losses = 2
+
+        client.run(until_idle=True)
+    between.close()
+    assert (handled, between.losses) == ([name], 0)
+    assert [entry.kind for entry in house.entries()].count(Kind.APPLIED) == 1
+
+
+def test_a_client_that_is_stopped_while_it_waits_for_the_daemon_ends_and_leaves_the_message_for_the_next_time(
+    house: House, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handling, "TELL_WAIT_S", 3600.0)
+    (name,) = _receive(house, "x")
+
+    @client.on_message
+    def act(message: Message) -> None:
+        _answer_nothing(house)
+
+    with capture_logs() as logged:
+        worker = threading.Thread(target=client.run, daemon=True)
+        worker.start()
+        while not _told("the daemon is told again", logged):
+            threading.Event().wait(0.01)
+        client.stop()
+        worker.join(30)
+    _answer_again(house)
+    assert not worker.is_alive()
+    assert house.message(name).applied_at is None
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_running_client_that_is_refused_for_a_moment_says_so_and_goes_on(house: House, client: Client) -> None:
+    handled: list[str] = []
+    both = threading.Event()
+
+    @client.on_message
+    def act(message: Message) -> None:
+        handled.append(message.id)
+        if len(handled) == 2:
+            both.set()
+
+    worker = threading.Thread(target=client.run, daemon=True)
+    with capture_logs() as logged:
+        (first,) = _receive(house, "one")
+        worker.start()
+        while not house.message(first).applied_at:
+            threading.Event().wait(0.01)
+        _answer_nothing(house)
+        (second,) = _receive(house, "two")
+        while not _told("the daemon refuses; this goes on", logged):
+            threading.Event().wait(0.01)
+        _answer_again(house)
+        assert both.wait(60)
+        client.stop()
+        worker.join(30)
+    assert (handled, worker.is_alive()) == ([first, second], False)
 
 
 def test_a_failure_that_passes_is_forgotten(house: House, client: Client) -> None:
@@ -501,4 +617,40 @@ def test_a_running_client_goes_on_in_a_home_that_was_restored_to_before_it_began
         client.stop()
         worker.join(30)
     assert (seen, worker.is_alive()) == (["before", "after"], False)
+    client.close()
+
+
+def test_a_running_client_goes_on_in_a_home_that_was_restored_to_before_the_message_that_it_fails(
+    tmp_path: Path,
+) -> None:
+    home = Home(tmp_path / "home")
+    furnish(home)
+    with at_work(home) as device:
+        device.do(operations.mark_backup)
+    shutil.copyfile(home.database, tmp_path / "earlier.db")
+    began, restored, after = threading.Event(), threading.Event(), threading.Event()
+    client = Client(home=home.path)
+
+    @client.on_message
+    def act(message: Message) -> None:
+        if message.body == "after":
+            after.set()
+            return
+        began.set()
+        restored.wait(60)
+        raise RuntimeError("not yet")
+
+    worker = threading.Thread(target=client.run, daemon=True)
+    with at_home(home) as house:
+        worker.start()
+        _receive(house, "before")
+        assert began.wait(60)
+    shutil.copyfile(tmp_path / "earlier.db", home.database)
+    with at_home(home) as house:
+        restored.set()
+        _receive(house, "after")
+        assert after.wait(60)
+        client.stop()
+        worker.join(30)
+    assert not worker.is_alive()
     client.close()

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.device import ipc_administration
-from holdfast.device.handling import Handlers, Wanted
+from holdfast.device.handling import Handlers, Wanted, pause, warn
 from holdfast.device.ipc_documents import (
     TOPIC_SIGN,
     Acknowledged,
@@ -55,8 +55,8 @@ SEND_WAITS_S = (0.1, 0.2, 0.4, 0.8, 1.6, 2.0)  # before each repetition of a sen
 SEND_PATIENCE_S = 10.0  # no repetition begins later than this: a daemon that hangs makes each one wait long
 PAGE_ROWS = 50
 
-# The stream cannot go on from the cursor: the home was restored, or its history was pruned.
-_START_OVER = frozenset({Refusal.OTHER_LOG, Refusal.CURSOR_AHEAD, Refusal.RANGE_PRUNED})
+# The home was restored, and may lack the message that a handler had, or its history was pruned.
+_START_OVER = frozenset({Refusal.OTHER_LOG, Refusal.CURSOR_AHEAD, Refusal.RANGE_PRUNED, Refusal.NOT_FOUND})
 
 T = TypeVar("T")
 Handler = TypeVar("Handler", bound=Callable[[Message], object])
@@ -250,9 +250,8 @@ class Client:
                     yield event
             except (NoDaemon, DaemonLost):
                 pass
-            if not self._stopped:
-                time.sleep(wait_s)
-                wait_s = min(2 * wait_s, RECONNECT_WAIT_MAX_S)
+            pause(self, wait_s)
+            wait_s = min(2 * wait_s, RECONNECT_WAIT_MAX_S)
 
     @overload
     def on_message(self, handler: Handler) -> Handler: ...
@@ -274,7 +273,8 @@ class Client:
 
         The sender is resolved to a member at once, and refused if the daemon knows none of that name, id or key. A handler
         that returns acknowledges the message. After five failures the message is parked, and shown by `inbox --parked`. If
-        the program dies before the acknowledgement, the handler sees the message again, under the same `message.id`.
+        the program dies or is stopped before the daemon has taken the acknowledgement, the handler sees the message again,
+        under the same `message.id`.
         """
 
         wanted = Wanted(
@@ -293,6 +293,7 @@ class Client:
         """Give messages to their handlers, in the order of arrival, until `stop`; with `until_idle`, until none is left.
 
         If the daemon goes away or is busy meanwhile, this waits for it; if it is not there at the start, this raises.
+        With `until_idle` this waits only to acknowledge what was handled, and otherwise raises.
         """
         cursor: str | None = self.health().cursor
         from_start = False
@@ -309,8 +310,10 @@ class Client:
             except (NoDaemon, DaemonLost, RequestRefused) as trouble:
                 if until_idle or (isinstance(trouble, RequestRefused) and not _passes(trouble.refusal)):
                     raise
+                if isinstance(trouble, RequestRefused):
+                    warn("the daemon refuses; this goes on", reason=str(trouble), again_in_s=RECONNECT_WAIT_S)
                 cursor, from_start = None, True
-                time.sleep(RECONNECT_WAIT_S)
+                pause(self, RECONNECT_WAIT_S)
 
     def stop(self) -> None:
         """End `run` and `events`, without interrupting a handler at work. May be called from any thread."""

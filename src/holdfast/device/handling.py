@@ -1,21 +1,30 @@
 """Message handlers of a client program: each message is handled once in effect, in order, and never lost by a failure.
 
 The inbox drives them, not the event stream: a message stays unapplied until a handler has succeeded, so a crash repeats at
-most the one under way. The daemon counts failures, and parks a message after the fifth.
+most the one under way. The daemon counts failures, and parks a message after the fifth. What became of a message is told
+to the daemon until it answers: a handler that has acted is not called again because the daemon was away or busy.
 """
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from holdfast.device.ipc_documents import Message
+from holdfast.device.ipc_link import DaemonLost, NoDaemon, RequestRefused
+from holdfast.protocol.refusal import REFUSALS
 
 if TYPE_CHECKING:
     from holdfast.device.client import Client
 
 RETRY_WAIT_S = 0.1  # after a handler's first failure; doubles
+TELL_WAIT_S = 0.5  # before the daemon is told again what became of a message; doubles up to the maximum
+TELL_WAIT_MAX_S = 5.0
+STOP_POLL_S = 0.1  # between two looks whether the client was stopped
+
+T = TypeVar("T")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,18 +74,49 @@ class Handlers:
             try:
                 wanting[0](message)
             except Exception as error:  # a handler's failure must not end the others
-                import structlog  # here, because its import costs every program time
-
-                structlog.get_logger(__name__).warning("handler failed", message=message.id, error=repr(error))
-                message = self._client.fail(message.id, f"{type(error).__name__}: {error}")
+                warn("handler failed", message=message.id, error=repr(error))
+                fail = partial(self._client.fail, message.id, f"{type(error).__name__}: {error}")
+                message = self._tell(fail) or message
                 if not _is_done_with(message):
-                    time.sleep(RETRY_WAIT_S * 2 ** (message.handler_attempts - 1))
+                    pause(self._client, RETRY_WAIT_S * 2 ** (message.handler_attempts - 1))
                 if self._client.is_stopped:
                     return
             else:
                 wanting.pop(0)  # not called again if the next handler fails
                 if not wanting:
-                    self._client.ack(message.id)
+                    self._tell(partial(self._client.ack, message.id))
+
+    def _tell(self, request: Callable[[], T]) -> T | None:
+        """The answer to a request, which is repeated until there is one; None if the client is stopped before.
+
+        An acknowledgement whose answer was lost is taken once. A failure may count twice then: better than another act.
+        """
+        wait_s = TELL_WAIT_S
+        while True:
+            try:
+                return request()
+            except (NoDaemon, DaemonLost, RequestRefused) as trouble:
+                if isinstance(trouble, RequestRefused) and REFUSALS[trouble.refusal].is_permanent:
+                    raise
+                warn("the daemon is told again", reason=str(trouble), again_in_s=wait_s)
+            pause(self._client, wait_s)
+            if self._client.is_stopped:
+                return None
+            wait_s = min(2 * wait_s, TELL_WAIT_MAX_S)
+
+
+def warn(event: str, **about: object) -> None:
+    """Log a warning."""
+    import structlog  # here, because its import costs every program time
+
+    structlog.get_logger(__name__).warning(event, **about)
+
+
+def pause(client: "Client", wait_s: float) -> None:
+    """Wait, but not on after the client was stopped."""
+    end_at = time.monotonic() + wait_s
+    while not client.is_stopped and (left_s := end_at - time.monotonic()) > 0:
+        time.sleep(min(left_s, STOP_POLL_S))
 
 
 def _is_done_with(message: Message) -> bool:
