@@ -108,6 +108,16 @@ def test_a_relay_says_what_it_has_and_closes_on_whoever_needs_more(relay: Runnin
         assert client.closed() == (4010, "feature_unavailable")
 
 
+@pytest.mark.parametrize("before", [2_500, 6_000])
+def test_who_needs_more_hears_so_whatever_else_it_said_in_the_same_breath(relay: RunningRelay, before: int) -> None:
+    require = b'["FEATURES",{"require":{"teleport":1}}]'
+    said = [require, *[b"{}"] * before, b"\xff\xfe"]  # the last is no text
+    with connected(relay) as client:
+        client.socket.socket.sendall(b"".join(bytes((0x81, 0x80 | len(text))) + bytes(4) + text for text in said))
+        assert client.closed() == (4010, "feature_unavailable")
+    assert relay.metric("holdfast_bugs_total") == 0
+
+
 def test_a_question_that_is_none_is_told_so(relay: RunningRelay) -> None:
     with connected(relay) as client:
         client.say("FEATURES", {"require": ["dedupe"]})

@@ -14,6 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.frames import CloseCode
 
+from holdfast.wire.closing import LINGER_S
 from holdfast.wire.http import PIPELINED_MAX
 from holdfast.wire.network import PortTaken, SystemNetwork
 from holdfast.wire.server import Server
@@ -440,7 +441,7 @@ def test_a_websocket_message_over_the_limit_closes_with_1009() -> None:
 def test_text_that_is_none_closes_with_1007_and_a_broken_frame_with_1002() -> None:
     async def test() -> None:
         async with serving() as server:
-            for frame, code in ((b"\x81\x81\x00\x00\x00\x00\xff", 1007), (b"\xf1\x80\x00\x00\x00\x00", 1002)):
+            for frame, code in ((NO_TEXT, 1007), (b"\xf1\x80" + MASK, 1002)):
                 async with websocket(server) as client:
                     client.transport.write(frame)
                     assert (await close_code(client))[0] == code
@@ -505,7 +506,9 @@ HANDSHAKE = (
     b"sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 )
 MASK = b"\x00\x00\x00\x00"
+NO_TEXT = b"\x81\x81" + MASK + b"\xff"
 PAUSED_BYTES = 65_536  # unsent, and the server is told to wait
+READ_BYTES_MAX = 262_144  # that the event loop reads at once
 
 
 def test_who_speaks_on_a_websocket_after_its_close_learns_that_nobody_hears() -> None:
@@ -610,6 +613,54 @@ def test_of_the_smallest_messages_few_are_kept_for_one_who_does_not_take_them_an
             assert 0 < messages <= PARSED_BYTES // len(frame)
 
     run_in_virtual_time(test())
+
+
+@pytest.mark.parametrize("last", [b"", NO_TEXT])
+def test_of_the_smallest_messages_none_is_parsed_after_our_close_and_the_connection_ends_at_once(
+    last: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def closing(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        await receive()
+        receive.__self__.conn.recv_frame = None  # from now on, who parses fails, and logs it
+        await send({"type": "websocket.close", "code": 4010, "reason": "enough"})
+
+    async def test() -> None:
+        async with serving_at_a_path(closing, idle_timeout_s=IDLE_S) as path, dialled(path) as peer:
+            await peer.send(HANDSHAKE)
+            await peer.reader.readuntil(b"\r\n\r\n")
+            begun = asyncio.get_running_loop().time()
+            await peer.send(b"\x81\x80" + MASK + (b"\x81\x82" + MASK + b"{}") * 30_000 + last)
+            assert await peer.reader.read() == b"\x88\x08\x0f\xaaenough"
+            assert asyncio.get_running_loop().time() - begun < LINGER_S
+
+    run_in_virtual_time(test())
+    assert caplog.records == []
+
+
+def test_what_has_no_message_for_the_application_is_parsed_in_pieces_and_others_have_their_turn_between_them() -> None:
+    left: list[int] = []
+    heard = asyncio.Event()
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        message = asyncio.ensure_future(receive())
+        while not message.done():
+            left.append(len(receive.__self__._unparsed))
+            await asyncio.sleep(0)
+        heard.set()
+
+    async def test() -> None:
+        async with serving(late) as server, dialled(server) as peer:
+            await peer.send(HANDSHAKE)
+            await peer.reader.readuntil(b"\r\n\r\n")
+            await peer.send((b"\x89\x80" + MASK) * 100_000 + b"\x81\x82" + MASK + b"{}")
+            await asyncio.wait_for(heard.wait(), GENEROUS_S)
+        assert 0 < max(left) <= READ_BYTES_MAX // PARSED_BYTES
+
+    run(test())
 
 
 def test_closing_finishes_what_is_under_way_and_ends_what_is_idle() -> None:

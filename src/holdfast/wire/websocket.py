@@ -57,7 +57,6 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._slow: asyncio.TimerHandle | None = None  # until which the other side must take what was written
         self._unfinished: asyncio.TimerHandle | None = None  # until which a begun message must be complete
         self._unparsed: deque[bytes] = deque()  # until the application has taken the messages before it
-        self.close_timeout = LINGER_S
         self.conn = _Handshake(max_size=self._limits.frame_bytes_max, logger=logging.getLogger("uvicorn.error"))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -77,19 +76,29 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def _parse(self) -> None:
-        """Parse what has come, up to the piece that has a message for the application."""
-        while self._unparsed and not (self.read_paused or self.transport.is_closing()):
+        """Parse a piece of what has come, and the next one in the next turn of the loop, because others wait meanwhile.
+
+        After a piece with messages for the application, the next one waits until it has taken them.
+        """
+        if self._unparsed and not (self.read_paused or self.transport.is_closing()):
             super().data_received(self._unparsed.popleft())
-        if self._within_message() and self._unfinished is None and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._within_message() and self._unfinished is None:
             self._unfinished = self.loop.call_later(self._limits.request_timeout_s, self._never_ends)
+        if self.read_paused:
+            return
+        if self._unparsed:
+            self.transport.pause_reading()
+            self.loop.call_soon(self._parse)
+        else:
+            self.transport.resume_reading()
 
     async def receive(self) -> ASGIReceiveEvent:
         message = await self.queue.get()
         if self.read_paused and self.queue.empty():
             self.read_paused = False
             self._parse()
-            if not self.read_paused:
-                self.transport.resume_reading()
         return message
 
     def send_receive_event_to_app(self) -> None:
@@ -114,7 +123,9 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         if message["type"] == "websocket.http.response.body":
             self.handshake_complete = True  # it was refused; otherwise uvicorn would log that there was no answer
-        self._parse()  # after our close the rest matters again: the other side's close may be in it
+        elif message["type"] == "websocket.close":
+            self._unparsed.clear()  # nobody hears it
+            self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -131,7 +142,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.write(b"".join(pong))
 
     def keepalive_timeout(self) -> None:
-        if self.read_paused:  # we paused reading, and the pong may be among the unread bytes
+        if self.read_paused or self._unparsed:  # we paused reading, and the pong may be among the unread bytes
             self.pong_timer = None
             self.schedule_ping()
         else:
