@@ -438,15 +438,23 @@ def test_a_websocket_message_over_the_limit_closes_with_1009() -> None:
     run(test())
 
 
-def test_text_that_is_none_closes_with_1007_and_a_broken_frame_with_1002() -> None:
+def test_text_that_is_none_closes_with_1007_and_a_broken_frame_with_1002(caplog: pytest.LogCaptureFixture) -> None:
+    own_close = b"\x88\x82" + MASK + b"\x0f\xa0"  # 4000
+
     async def test() -> None:
         async with serving() as server:
-            for frame, code in ((NO_TEXT, 1007), (b"\xf1\x80" + MASK, 1002)):
+            for frames, code in (
+                (NO_TEXT, 1007),
+                (NO_TEXT * 2, 1007),
+                (NO_TEXT + own_close, 4000),
+                (b"\xf1\x80" + MASK, 1002),
+            ):
                 async with websocket(server) as client:
-                    client.transport.write(frame)
+                    client.transport.write(frames)
                     assert (await close_code(client))[0] == code
 
     run(test())
+    assert caplog.records == []
 
 
 def test_a_handshake_that_is_none_is_a_problem() -> None:

@@ -103,12 +103,13 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def send_receive_event_to_app(self) -> None:
         self._stop_unfinished()
-        if self.curr_msg_data_type == "text" and not _is_text(b"".join(self.frames)):
-            self.frames = []
+        if self.curr_msg_data_type != "text" or _is_text(b"".join(self.frames)):
+            super().send_receive_event_to_app()
+            return
+        self.frames = []
+        if self.conn.state is State.OPEN:  # in the same piece may be the other side's close, or another such text
             self.conn.send_close(CloseCode.INVALID_DATA)
             self.handle_parser_exception()
-        else:
-            super().send_receive_event_to_app()
 
     async def send(self, message: ASGISendEvent) -> None:
         if not self.writable.is_set():
