@@ -9,6 +9,7 @@ from pathlib import Path
 import holdfast
 from holdfast.cli.check import inspect
 from holdfast.device import author as authors
+from holdfast.device import feed_relays
 from holdfast.device.device import at_work
 from holdfast.device.home import Home
 from tests.device.company import until
@@ -66,6 +67,22 @@ def test_homes_that_share_no_relay_converge_through_one_that_follows_both(tmp_pa
         asyncio.run(live())
         for feed in (east, west):
             assert feed.relay.metric("holdfast_bugs_total") == 0
+
+
+def test_a_relay_that_was_kept_under_no_possible_name_is_listed_as_not_followed_and_the_others_are_followed(
+    tmp_path: Path,
+) -> None:
+    home, impossible = Home(tmp_path / "home"), "http://a..b"
+    with at_work(home, create=True) as device:
+        device.do(lambda tx: feed_relays.add(tx, device.clock(), impossible))  # refused by now, but not always
+
+    async def follow() -> None:
+        async with notes(home.path, feed.relay.url) as client:
+            await until(lambda: client.is_live(feed.relay.url), lambda: impossible in client.details)
+            assert client.details[impossible].startswith("no connection (")
+
+    with open_feed(tmp_path / "relay") as feed:
+        asyncio.run(follow())
 
 
 def test_what_is_written_while_a_relay_is_away_comes_to_it_when_it_is_back(tmp_path: Path) -> None:

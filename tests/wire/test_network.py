@@ -111,3 +111,9 @@ def test_these_are_this_machine(host: str) -> None:
 )
 def test_these_are_not(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "a\0b", "\udcff"])
+def test_a_name_that_cannot_be_looked_up_is_one_that_is_not_there(host: str) -> None:
+    with pytest.raises(OSError, match=r"codec|null"):
+        asyncio.run(SystemNetwork().connect(asyncio.Protocol, host, 80))

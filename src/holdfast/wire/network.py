@@ -58,7 +58,7 @@ class Network(Protocol):
         """Listen on a Unix socket at a path, for its owner only. A socket file that a dead program left there is removed."""
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        """Open a connection."""
+        """Open a connection; raises OSError if there is none to be had."""
 
 
 class SystemNetwork:
@@ -88,7 +88,10 @@ class SystemNetwork:
         return _UnixListener(server, path)
 
     async def connect(self, factory: Callable[[], P], host: str, port: int) -> tuple[asyncio.Transport, P]:
-        return await asyncio.get_running_loop().create_connection(factory, host, port)
+        try:
+            return await asyncio.get_running_loop().create_connection(factory, host, port)
+        except ValueError as error:  # a name that cannot be looked up, such as a..b
+            raise OSError(str(error)) from error
 
 
 def is_too_long(path: str) -> bool:
