@@ -30,6 +30,7 @@ from holdfast.relay import settings as relay_settings
 from holdfast.store import faults, notes, wal
 from holdfast.store.settings import SettingsInvalid
 from holdfast.wire import client, feed_frames, queue_frames, route
+from holdfast.wire.request import read_document
 from tests.people import Person, conversation_key, secret_of
 from tests.relay.feed_client import Author
 
@@ -219,7 +220,7 @@ DECODERS: Mapping[str, Decoder] = {
         found=[b"9" * 5_000, b"0001-01-01T00:00:00+23:59"],
     ),
     "send": Decoder(
-        lambda raw, _: send.prepare(send.read(raw)),
+        lambda raw, _: send.prepare(read_document(raw, send.Send)),
         _json({"to": "bob", "message": "x", "meta": {"a": [1, {"b": 2}]}, "mentions": ["a"], "priority": "now"}),
     ),
     "arguments of administration": Decoder(

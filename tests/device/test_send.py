@@ -22,6 +22,7 @@ from holdfast.protocol.schedule import DAY, SECOND
 from holdfast.store import history, migrations
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.writer import Writer
+from holdfast.wire.request import read_document
 from tests.device.desk import START, Desk
 
 
@@ -233,7 +234,7 @@ def test_what_is_just_within_the_limits_is_taken(desk: Desk) -> None:
 
 def test_a_request_is_read_from_json() -> None:
     raw = b'{"to":"@news","message":"hi","priority":"low","meta":{"a":1},"mentions":["bob"],"not_before":5}'
-    assert send.read(raw) == Send(
+    assert read_document(raw, Send) == Send(
         to="@news", message="hi", priority=Priority.LOW, meta={"a": 1}, mentions=("bob",), not_before=5
     )
 
@@ -253,7 +254,7 @@ def test_a_request_is_read_from_json() -> None:
 )
 def test_a_request_that_is_none_is_refused_and_says_where(raw: bytes, named: str) -> None:
     with pytest.raises(Refused) as refused:
-        send.read(raw)
+        read_document(raw, Send)
     assert refused.value.refusal is Refusal.MALFORMED
     assert named in refused.value.detail
 

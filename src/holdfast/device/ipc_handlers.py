@@ -76,7 +76,7 @@ class Handlers:
 
     async def take_send(self, headers: Mapping[str, str], body: bytes) -> Reply:
         """Take a send, from either door."""
-        return await self._send(headers, send.read(body))
+        return await self._send(headers, read_document(body, send.Send))
 
     async def post_topic_post(self, request: Request) -> Reply:
         post = read_document(request.body, documents.TopicPost)

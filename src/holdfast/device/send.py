@@ -92,17 +92,6 @@ class _Row(msgspec.Struct, frozen=True):
     successor: str | None  # the id under which a requeue sent the content again
 
 
-_decoder = msgspec.json.Decoder(Send)
-
-
-def read(raw: bytes) -> Send:
-    """Read a request from a caller's JSON."""
-    try:
-        return _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refused(Refusal.MALFORMED, f"request: {error}") from error
-
-
 def chosen_id(header: str | None, body: str | None) -> str | None:
     """The id of a request, from its Idempotency-Key header, bare or quoted, or its client_message_id; None to mint one."""
     if header is None:
