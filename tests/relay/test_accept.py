@@ -16,6 +16,7 @@ from holdfast.protocol.action import (
     Block,
     RevokeMember,
 )
+from holdfast.protocol.administration import rotate_member_key
 from holdfast.protocol.event import Event
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal
@@ -299,6 +300,31 @@ def test_a_fast_sender_is_put_off_but_its_repetitions_are_free(tmp_path: Path) -
     place.expect(201, place.carol.message(place.bob))
     place.now += 2_000_000
     place.expect(201, events[4], events[5])
+    asyncio.run(place.relay.close())
+
+
+def test_a_member_has_one_pace_through_all_its_keys(tmp_path: Path) -> None:
+    place = Place(tmp_path / "relay.db", Settings(limits=Limits(messages_burst=6, messages_per_s=0.001))).settle()
+    key, taken = place.bob, 0
+    for number in range(3):
+        new = Person(f"bobs-key-{number}")
+        rotation = key.administer(rotate_member_key(new.secret, MESH, place.bob.member, bytes(32)))
+        answers = place.publish(*(key.message(place.carol) for _ in range(4)), rotation)
+        taken += sum(answer.accepted for answer in answers)
+        key = new
+    assert taken == 6, "a burst, of which one was a new key"
+    place.expect(201, *(place.carol.message(place.alice) for _ in range(6)))
+    asyncio.run(place.relay.close())
+
+
+def test_whoever_has_a_members_old_key_cannot_use_up_its_pace(tmp_path: Path) -> None:
+    """The key may have been replaced because it was stolen."""
+    place = Place(tmp_path / "relay.db", Settings(limits=Limits(messages_burst=6, messages_per_s=0.001))).settle()
+    new = Person("bobs-new-key")
+    place.expect(201, place.bob.administer(rotate_member_key(new.secret, MESH, place.bob.member, bytes(32))))
+    stolen = place.publish(*(place.bob.message(to) for to in (place.alice, place.carol) * 4))
+    assert not any(answer.accepted for answer in stolen)
+    place.expect(201, *(new.message(place.carol) for _ in range(5)))
     asyncio.run(place.relay.close())
 
 

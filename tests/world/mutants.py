@@ -124,7 +124,7 @@ MUTANTS: tuple[Mutant, ...] = (
         try:
 """,
                 """        try:
-            self._limiter.check(offer.event.pubkey, offer.event.id, self._now)
+            self._limiter.check(self._paced(offer), offer.event.id, self._now)
         except Refused as refused:
             return refusal_answer(refused, offer.event.id)
         if earlier is not None:

@@ -115,7 +115,7 @@ class Acceptance:
             accepted = self._judge(offer, local)
         except Refused as refused:
             if refused.refusal is Refusal.RECEIPT_UNKNOWN:  # so that useless receipts are not free
-                self._limiter.charge(offer.event.pubkey, self._now)
+                self._limiter.charge(self._paced(offer), self._now)
             return refusal_answer(refused, offer.event.id)
         self._accepted.append(accepted)
         claimed = (offer.head.mesh, accepted.sender, offer.head.client_message_id)
@@ -133,9 +133,14 @@ class Acceptance:
 
     def _check_pace(self, offer: Offer) -> None:
         if isinstance(offer.said, Receipt):  # deliveries limit the valid ones; only useless ones are charged
-            self._limiter.check_debt(offer.event.pubkey, self._now)
+            self._limiter.check_debt(self._paced(offer), self._now)
         else:
-            self._limiter.check(offer.event.pubkey, offer.event.id, self._now)
+            self._limiter.check(self._paced(offer), offer.event.id, self._now)
+
+    def _paced(self, offer: Offer) -> str:
+        """Whose pace an offer takes: its member's. A key that is no longer in force has its own, for it may be stolen."""
+        signer = self._signer(offer)
+        return f"{offer.head.mesh}:{signer.member}" if signer and signer.is_in_force else offer.event.pubkey
 
     def _signer(self, offer: Offer) -> Signer | None:
         return self._directory.signers.get((offer.head.mesh, offer.event.pubkey))

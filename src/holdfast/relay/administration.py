@@ -101,11 +101,11 @@ class Office:
     def _identify(self, offer: Offer, directory: Directory) -> Who:
         pubkey = offer.event.pubkey
         signer = directory.signers.get((self.mesh, pubkey))
-        active = signer is not None and signer.status == "active" and signer.is_current
+        member = signer if signer and signer.is_in_force else None
         return Who(
             pubkey=pubkey,
-            member=signer.member if signer and active else None,
-            role=signer.role if signer and active else None,
+            member=member.member if member else None,
+            role=member.role if member else None,
             is_operator=self.is_operator(pubkey),
             is_local=self._local,
         )

@@ -34,6 +34,10 @@ class Signer(msgspec.Struct, frozen=True):
     def is_current(self) -> bool:
         return self.until is None
 
+    @property
+    def is_in_force(self) -> bool:
+        return self.is_current and self.status == "active"
+
 
 class Earlier(msgspec.Struct):
     """The event accepted under an id; within a batch its position is filled in when the batch is written."""
