@@ -17,7 +17,7 @@ FATAL = words(
     malformed too_large bad_event_id bad_signature unreadable kind_unsupported event_too_old not_a_member mesh_unknown
     destination_kind_unsupported destination_unknown may_not_post receipt_unknown max_age_passed not_permitted
     counter_not_increasing name_taken epoch_superseded grant_missing countersignature_missing invite_invalid key_taken
-    last_admin subject_unknown clock_reused too_many_conflicts
+    last_admin subject_unknown clock_reused too_many_conflicts mesh_full
     """
 )
 PATIENT = words("rate_limited queue_full waiting_for_key receipt_early unavailable author_not_admitted")

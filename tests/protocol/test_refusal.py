@@ -48,7 +48,7 @@ STATUS = {
             not_found ack_unknown author_missing""",
     408: "slow_reader slow_writer",
     409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
-            cursor-ahead other_log clock_reused too_many_conflicts
+            cursor-ahead other_log clock_reused too_many_conflicts mesh_full
             checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight requeue_of_other
             cancel_too_late sequence_taken author_present document_conflicted document_not_conflicted document_changed document_full
             replaced_by_newer_connection member_already_connected""",
@@ -139,7 +139,9 @@ def test_a_refused_event_a_refused_hook_and_a_refused_start_are_told_apart() -> 
 
 
 def test_what_administration_can_be_told_is_about_the_event_and_ends_it() -> None:
-    for code in words("grant_missing invite_invalid key_taken last_admin subject_unknown countersignature_missing"):
+    for code in words(
+        "grant_missing invite_invalid key_taken last_admin subject_unknown countersignature_missing mesh_full"
+    ):
         row = REFUSALS[Refusal(code)]
         assert (row.subject, row.is_permanent) == (Subject.EVENT, True), code
 

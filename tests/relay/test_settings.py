@@ -42,7 +42,7 @@ def test_the_environment_changes_what_the_file_says(file: Path) -> None:
 
 def test_every_setting_can_be_written_down_and_read_back(file: Path) -> None:
     lines = []
-    for table in ("", "limits", "retention"):
+    for table in ("", "limits", "retention", "mesh"):
         lines.append(f"[{table}]" if table else "")
         values = msgspec.to_builtins(getattr(Settings(), table) if table else Settings())
         for name, value in values.items():
@@ -84,6 +84,11 @@ def test_every_setting_can_be_written_down_and_read_back(file: Path) -> None:
             "store = 'postgresql://host/db?sslpassword=key'",
             {},
             "store has an sslpassword, which would be shown to everybody on this machine: write it",
+        ),
+        (
+            "[mesh]\ntopics_max = 20000",
+            {},
+            "the document of a mesh could have 12792400 bytes, and clients read no more than 8388608: lower mesh.members_max,",
         ),
         ("[limits]\nbodies_bytes_max = 70000", {}, "raise it to at least limits.request_bytes_max, which is 8388608."),
     ],

@@ -16,6 +16,7 @@ from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused, problem
 from holdfast.wire import client as wire_client
 from holdfast.wire.client import InvalidUrl, RelayClient, Unreachable, relay_url
+from holdfast.wire.response import RESPONSE_BYTES_MAX
 
 SECRET = b"\x07" * 32
 NOW = 1_800_000_000_000_000
@@ -145,7 +146,7 @@ def test_an_endless_answer_is_not_read_to_its_end() -> None:
 
     said = _publish(lambda request: httpx.Response(200, stream=Endless()))
     assert said.says is FaultKind.NOT_UNDERSTOOD
-    assert next(read) <= wire_client.RESPONSE_BYTES_MAX // 65_536 + 2
+    assert next(read) <= RESPONSE_BYTES_MAX // 65_536 + 2
 
 
 def test_reading_a_mesh_proves_who_reads() -> None:

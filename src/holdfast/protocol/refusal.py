@@ -55,6 +55,7 @@ class Refusal(StrEnum):
     AUTHOR_NOT_ADMITTED = "author_not_admitted"
     CLOCK_REUSED = "clock_reused"
     TOO_MANY_CONFLICTS = "too_many_conflicts"
+    MESH_FULL = "mesh_full"
     # to somebody who reads: queue, feed, export
     AUTH_REQUIRED = "auth_required"
     AUTH_FAILED = "auth_failed"
@@ -237,6 +238,8 @@ REFUSALS = total({
     # The relay may neither drop the second nor take both: it cannot know whether they say the same.
     Refusal.CLOCK_REUSED: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Another snapshot has the same clock. Fetch it, compare, and publish with a counter of your own."),
     Refusal.TOO_MANY_CONFLICTS: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "Too many edits of this document conflict. Resolve them with a snapshot that follows them all."),
+    # Permanent: in its lane a retry would hold up the decisions that make room.
+    Refusal.MESH_FULL: RefusalRow(_EVENT, _PERMANENT, 409, _INVALID, "A mesh may have no more of what the detail names. The relay's operator sets that limit."),
 
     Refusal.AUTH_REQUIRED: RefusalRow(_READ, _TEMPORARY, 401, _AUTH_REQUIRED, "Answer the AUTH challenge, then ask again."),
     Refusal.AUTH_FAILED: RefusalRow(_READ, _PERMANENT, 401, _AUTH_REQUIRED, "Sign the challenge of this connection, for this relay's address, with a clock that is right."),

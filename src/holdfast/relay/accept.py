@@ -152,7 +152,7 @@ class Acceptance:
 
     def _judge(self, offer: Offer, local: bool) -> Accepted:
         if isinstance(offer.said, Administration):
-            office = administration.Office(self._transaction, self._now, self._operators, local)
+            office = administration.Office(self._transaction, self._now, self._settings.mesh, self._operators, local)
             sender = office.carry_out(offer, self._directory)
             return Accepted(offer=offer, sender=sender, message_id=self._mint())
         sender = self._check_member(offer)

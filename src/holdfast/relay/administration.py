@@ -42,6 +42,7 @@ from holdfast.protocol.tables import total
 from holdfast.relay import closing, consumers
 from holdfast.relay.directory import Directory
 from holdfast.relay.offer import Offer
+from holdfast.relay.settings import MeshSettings
 from holdfast.store.engine import Row, Transaction, Value
 from holdfast.store.statements import Statements
 
@@ -77,9 +78,12 @@ class Who(msgspec.Struct, frozen=True):
 class Office:
     """Carries out one administration event inside the writer's transaction."""
 
-    def __init__(self, transaction: Transaction, now: int, operators: frozenset[str], local: bool) -> None:
+    def __init__(
+        self, transaction: Transaction, now: int, limits: MeshSettings, operators: frozenset[str], local: bool
+    ) -> None:
         self._transaction = transaction
         self.now = now
+        self.limits = limits
         self._operators = operators
         self._local = local
 
@@ -128,6 +132,11 @@ class Office:
 
     def run(self, statement: str, /, **parameters: Value) -> int:
         return self._transaction.run(_SQL[statement], {"mesh": self.mesh, "now": self.now, **parameters})
+
+    def check_room(self, setting: str, most: int, count: int) -> None:
+        """Refuse one more where there are as many as may be, or more because more might be once."""
+        if count >= most:
+            raise Refused(Refusal.MESH_FULL, f"there are {count}, and {setting} is {most}")
 
     def drop_queue(self, member: str) -> None:
         closing.drop_queue(self._transaction, self.now, self.mesh, member)
@@ -247,6 +256,8 @@ def _admit(office: Office, member: str, name: str, key: str, role: Role) -> None
     if taken:
         refusal = Refusal.KEY_TAKEN if taken[0][0] == "key" else Refusal.NAME_TAKEN
         raise Refused(refusal, f"the {taken[0][0]} is or was another member's")
+    ((members,),) = office.rows("members")
+    office.check_room("mesh.members_max", office.limits.members_max, members)
     office.run("add_member", member=member, name=name, role=role.value)
     office.run("add_key", member=member, pubkey=key)
 
@@ -289,6 +300,9 @@ def _rotate_member_key(office: Office, action: RotateMemberKey) -> None:
     office.active(action.member)
     if office.rows("taken", member="", name="", pubkey=action.key):
         raise Refused(Refusal.KEY_TAKEN, "the key is or was a member's")
+    ((replaced, of_member),) = office.rows("replaced_keys", member=action.member)
+    office.check_room("mesh.member_replaced_keys_max", office.limits.member_replaced_keys_max, of_member)
+    office.check_room("mesh.replaced_keys_max", office.limits.replaced_keys_max, replaced)
     office.run("retire_key", member=action.member)
     office.run("add_key", member=action.member, pubkey=action.key)
 
@@ -296,11 +310,17 @@ def _rotate_member_key(office: Office, action: RotateMemberKey) -> None:
 def _create_topic(office: Office, action: CreateTopic) -> None:
     if office.rows("topic", topic=action.topic):
         raise Refused(Refusal.NAME_TAKEN, f"there is a topic {action.topic}")
+    ((topics, of_member),) = office.rows("topics", member=office.member)
+    office.check_room("mesh.member_topics_max", office.limits.member_topics_max, of_member)
+    office.check_room("mesh.topics_max", office.limits.topics_max, topics)
     office.run("create_topic", topic=action.topic, created_by=office.member)
 
 
 def _subscribe(office: Office, action: Subscribe) -> None:
     office.topic(action.topic)
+    ((subscriptions, is_subscribed),) = office.rows("subscriptions", topic=action.topic, member=office.member)
+    if not is_subscribed:
+        office.check_room("mesh.subscriptions_max", office.limits.subscriptions_max, subscriptions)
     office.run("subscribe", topic=action.topic, member=office.member)
 
 

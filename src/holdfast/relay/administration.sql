@@ -32,6 +32,14 @@ SELECT 'name' FROM member WHERE mesh = :mesh AND name = :name AND status = 'acti
 UNION ALL
 SELECT 'key' FROM member_key WHERE mesh = :mesh AND pubkey = :pubkey
 
+-- name: members
+-- Revoked ones, too: the document of the mesh names them for ever.
+SELECT count(*) FROM member WHERE mesh = :mesh
+
+-- name: replaced_keys
+-- Of all members, and of one. The last key of each is not counted, though that of a revoked one is no longer in force.
+SELECT count(*) - count(DISTINCT member), count(CASE WHEN member = :member THEN 1 END) - 1 FROM member_key WHERE mesh = :mesh
+
 -- name: add_member
 -- expires_from is NULL, because an empty queue has nothing that expires.
 INSERT INTO member (mesh, member, name, role, status, joined_at, expires_from)
@@ -77,8 +85,16 @@ WHERE mesh = :mesh AND created_by = :member AND used_at IS NULL AND withdrawn_at
 -- name: topic
 SELECT key_epoch, created_by, key_id FROM topic WHERE mesh = :mesh AND topic = :topic
 
+-- name: topics
+-- All, and those that one member created.
+SELECT count(*), count(CASE WHEN created_by = :member THEN 1 END) FROM topic WHERE mesh = :mesh
+
 -- name: create_topic
 INSERT INTO topic (mesh, topic, key_epoch, created_by, created_at) VALUES (:mesh, :topic, 0, :created_by, :now)
+
+-- name: subscriptions
+-- To all topics, and whether this is one of them.
+SELECT count(*), count(CASE WHEN topic = :topic AND member = :member THEN 1 END) FROM subscription WHERE mesh = :mesh
 
 -- name: subscribe
 INSERT INTO subscription (mesh, topic, member, since) VALUES (:mesh, :topic, :member, :now)

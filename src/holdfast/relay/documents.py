@@ -57,7 +57,7 @@ class Subscriber(msgspec.Struct):
 
 
 class Topic(msgspec.Struct):
-    """A topic of a mesh."""
+    """A topic of a mesh; `left` names a member who has the current key and should not, if there is one."""
 
     topic: TopicName
     key_epoch: int
@@ -182,6 +182,12 @@ class Limitation(msgspec.Struct, kw_only=True):
     max_connections: int
     messages_per_s: float
     messages_burst: int
+    mesh_members_max: int
+    mesh_replaced_keys_max: int
+    mesh_member_replaced_keys_max: int
+    mesh_topics_max: int
+    mesh_member_topics_max: int
+    mesh_subscriptions_max: int
     request_timeout_s: float
     idle_timeout_s: float
 

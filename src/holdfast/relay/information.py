@@ -56,7 +56,7 @@ def _snapshot_sync(settings: Settings, min_created_at: int | None) -> SnapshotSy
 
 
 def _limitation(settings: Settings) -> Limitation:
-    limits, days = settings.limits, _dedupe_days(settings)
+    limits, mesh, days = settings.limits, settings.mesh, _dedupe_days(settings)
     return Limitation(
         max_message_length=limits.frame_bytes_max,
         max_event_tags=TAGS_MAX,
@@ -74,6 +74,12 @@ def _limitation(settings: Settings) -> Limitation:
         max_connections=limits.connections_max,
         messages_per_s=limits.messages_per_s,
         messages_burst=limits.messages_burst,
+        mesh_members_max=mesh.members_max,
+        mesh_replaced_keys_max=mesh.replaced_keys_max,
+        mesh_member_replaced_keys_max=mesh.member_replaced_keys_max,
+        mesh_topics_max=mesh.topics_max,
+        mesh_member_topics_max=mesh.member_topics_max,
+        mesh_subscriptions_max=mesh.subscriptions_max,
         request_timeout_s=limits.request_timeout_s,
         idle_timeout_s=limits.idle_timeout_s,
     )

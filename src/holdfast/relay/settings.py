@@ -12,6 +12,7 @@ from holdfast.protocol.event import EVENT_BYTES_MAX
 from holdfast.protocol.schedule import DEDUPE_DAYS_MIN, DedupeMode
 from holdfast.store import address
 from holdfast.store.settings import SettingsInvalid, SettingsReader
+from holdfast.wire.response import RESPONSE_BYTES_MAX
 
 __all__ = ("ENVIRONMENT", "FILE_NAME", "Settings", "SettingsInvalid", "load")
 
@@ -103,6 +104,32 @@ class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     subscriptions_max: Number = 64  # of one connection
 
 
+# What each takes at most in a mesh's document, as JSON; a test measures it.
+_MESH_BYTES, _MEMBER_BYTES, _KEY_BYTES, _TOPIC_BYTES, _SUBSCRIPTION_BYTES = 400, 600, 130, 290, 96
+
+
+class MeshSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one mesh may have. Its members read all of that in one document, without which they can administer nothing."""
+
+    members_max: Number = 8_000  # revoked ones included
+    replaced_keys_max: Number = 8_000  # of all members
+    member_replaced_keys_max: Number = 200  # of one member
+    topics_max: Number = 1_000
+    member_topics_max: Number = 100  # created by one member
+    subscriptions_max: Number = 12_000  # to all topics together
+
+    @property
+    def document_bytes_max(self) -> int:
+        """The most bytes that a mesh's document can have within these limits."""
+        return (
+            _MESH_BYTES
+            + self.members_max * _MEMBER_BYTES
+            + self.replaced_keys_max * _KEY_BYTES
+            + self.topics_max * _TOPIC_BYTES
+            + self.subscriptions_max * _SUBSCRIPTION_BYTES
+        )
+
+
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A relay's settings."""
 
@@ -118,6 +145,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     retention: Retention = Retention()
     queue: QueueSettings = QueueSettings()
     feed: FeedSettings = FeedSettings()
+    mesh: MeshSettings = MeshSettings()
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
 
@@ -132,6 +160,12 @@ def load(file: Path | None, environment: Mapping[str, str]) -> Settings:
         raise SettingsInvalid(
             f"limits.bodies_bytes_max is {limits.bodies_bytes_max}, which is less than one request may have: "
             f"raise it to at least limits.request_bytes_max, which is {limits.request_bytes_max}."
+        )
+    if found.mesh.document_bytes_max > RESPONSE_BYTES_MAX:
+        raise SettingsInvalid(
+            f"the document of a mesh could have {found.mesh.document_bytes_max} bytes, and clients read no more than "
+            f"{RESPONSE_BYTES_MAX}: lower mesh.members_max, mesh.replaced_keys_max, mesh.topics_max or "
+            "mesh.subscriptions_max."
         )
     if found.store is not None and address.has_key_password(found.store):
         raise SettingsInvalid(

@@ -15,7 +15,7 @@ from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "views.sql")
 
-MESH_SHAPE = 1
+MESH_SHAPE = 2
 """The version of a mesh's document, part of its tag: raise it whenever the same rows give another document."""
 
 
@@ -48,9 +48,7 @@ def _mesh(transaction: Transaction, mesh_id: str, name: str) -> dict[str, Any]:
     subscribers: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for topic, member, has_key in transaction.rows(_SQL["subscribers"], {"mesh": mesh_id}):
         subscribers[topic].append({"member": member, "has_key": bool(has_key)})
-    left: dict[str, list[str]] = defaultdict(list)
-    for topic, member in transaction.rows(_SQL["left"], {"mesh": mesh_id}):
-        left[topic].append(member)
+    left = {topic: [member] for topic, member in transaction.rows(_SQL["left"], {"mesh": mesh_id})}
     keys: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for member, pubkey, since, until in transaction.rows(_SQL["keys"], {"mesh": mesh_id}):
         keys[member].append({"pubkey": pubkey, "since": since, "until": until})
@@ -74,7 +72,7 @@ def _mesh(transaction: Transaction, mesh_id: str, name: str) -> dict[str, Any]:
                 "key_epoch": epoch,
                 "created_by": created_by,
                 "subscribers": subscribers[topic],
-                "left": left[topic],
+                "left": left.get(topic, []),
             }
             for topic, epoch, created_by in transaction.rows(_SQL["topics"], {"mesh": mesh_id})
         ],

@@ -32,8 +32,9 @@ WHERE subscription.mesh = :mesh
 ORDER BY subscription.topic, subscription.member
 
 -- name: left
--- Members who hold the current key but are no longer subscribers or keepers: the key has to be rotated.
-SELECT topic.topic, topic_grant.member
+-- Who holds the current key but is no longer a subscriber or keeper: the key has to be rotated. One of them per topic says
+-- that; a keeper could make any number by granting the key to everybody.
+SELECT topic.topic, min(topic_grant.member)
 FROM topic
 JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
                 AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.key_id = topic.key_id
@@ -42,7 +43,7 @@ LEFT JOIN subscription ON subscription.mesh = topic.mesh AND subscription.topic 
                       AND subscription.member = topic_grant.member
 WHERE topic.mesh = :mesh AND subscription.member IS NULL
   AND NOT (member.status = 'active' AND (member.role = 'admin' OR member.member = topic.created_by))
-ORDER BY topic.topic, topic_grant.member
+GROUP BY topic.topic
 
 -- name: topic
 SELECT key_epoch FROM topic WHERE mesh = :mesh AND topic = :topic

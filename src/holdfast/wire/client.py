@@ -29,12 +29,12 @@ from holdfast.protocol.snapshot import Standing
 from holdfast.store.world import Clock, Random, wall_clock
 from holdfast.wire.network import is_loopback
 from holdfast.wire.request import MET_LOG
+from holdfast.wire.response import RESPONSE_BYTES_MAX
 
 CONNECT_TIMEOUT_S = 10.0
 READ_TIMEOUT_S = 15.0  # without a byte of the answer, which the relay sends after a commit
 WRITE_TIMEOUT_S = 15.0
 EXCHANGE_TIMEOUT_S = 120.0  # for a whole request and its whole answer, however steadily the bytes come
-RESPONSE_BYTES_MAX = 8_388_608
 QUEUE_TTL_DAYS = 7  # assumed of a relay that does not say how long messages wait
 DAYS_MAX = 36_500  # that a relay may promise
 DETAIL_CHARACTERS_MAX = 300  # of the relay's words quoted in an error of ours
@@ -126,7 +126,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     key_epoch: Position
     created_by: str
     subscribers: tuple[Subscriber, ...]
-    left: tuple[str, ...]  # members who have the current key and should not: it has to be rotated
+    left: tuple[str, ...]  # a member who has the current key and should not: it has to be rotated
 
 
 class Mesh(msgspec.Struct, frozen=True, kw_only=True):

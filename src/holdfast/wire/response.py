@@ -6,6 +6,8 @@ from typing import Any
 
 from holdfast.wire.route import Reply, Stream
 
+RESPONSE_BYTES_MAX = 8_388_608  # that a client of ours reads of one answer
+
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
