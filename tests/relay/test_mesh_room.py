@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.protocol.action import NAME_CHARACTERS_MAX, AddMember, RenameMember, Role, Unsubscribe
-from holdfast.protocol.administration import rotate_member_key
+from holdfast.protocol.administration import admit_author, rotate_member_key
 from holdfast.protocol.event import Event
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.tags import IDENTIFIER, INTEGER_MAX, TOPIC
@@ -14,7 +14,7 @@ from holdfast.relay import documents
 from holdfast.relay.information import information
 from holdfast.relay.settings import Limits, MeshSettings, Settings
 from holdfast.wire.response import RESPONSE_BYTES_MAX
-from tests.people import MESH, Person
+from tests.people import MESH, Person, secret_of
 from tests.relay.place import Place, make_topic, restarted
 
 PACE = Limits(messages_per_s=1_000_000.0, messages_burst=1_000_000)
@@ -31,6 +31,10 @@ def _add(place: Place, name: str) -> Event:
 
 def _rotate(signer: Person, new: str, of: Person) -> Event:
     return signer.administer(rotate_member_key(Person(new).secret, MESH, of.member, bytes(32)))
+
+
+def _admit(member: Person, author: str) -> Event:
+    return member.administer(admit_author(secret_of(author), MESH, member.member, bytes(32)))
 
 
 def _refused(place: Place, event: Event, setting: str) -> None:
@@ -71,6 +75,13 @@ def test_a_mesh_has_so_many_subscriptions_and_one_that_is_there_may_be_repeated(
     _refused(place, place.bob.subscribe("two"), "mesh.subscriptions_max")
     place.expect(201, place.bob.subscribe("one"))
     place.expect(201, place.bob.administer(Unsubscribe(topic="one")), place.bob.subscribe("two"))
+
+
+def test_one_member_admits_so_many_authors_and_one_of_them_may_be_repeated(tmp_path: Path) -> None:
+    place = _place(tmp_path, member_authors_max=2).settle()
+    place.expect(201, _admit(place.bob, "one"), _admit(place.bob, "two"), _admit(place.bob, "two"))
+    _refused(place, _admit(place.bob, "three"), "mesh.member_authors_max")
+    place.expect(201, _admit(place.carol, "three"), _admit(place.carol, "two"), _admit(place.bob, "four"))
 
 
 def test_a_mesh_that_has_more_than_it_may_works_on_but_does_not_grow(tmp_path: Path) -> None:

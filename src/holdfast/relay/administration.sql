@@ -137,6 +137,9 @@ DELETE FROM block WHERE mesh = :mesh AND member = :member AND blocked = :blocked
 -- name: author
 SELECT member FROM author WHERE mesh = :mesh AND author = :author
 
+-- name: other_authors
+SELECT count(*) FROM author WHERE mesh = :mesh AND member = :member AND author <> :author
+
 -- name: admit_author
 INSERT INTO author (mesh, author, member, since) VALUES (:mesh, :author, :member, :now)
 ON CONFLICT (mesh, author) DO UPDATE SET member = excluded.member, since = excluded.since

@@ -188,6 +188,7 @@ class Limitation(msgspec.Struct, kw_only=True):
     mesh_topics_max: int
     mesh_member_topics_max: int
     mesh_subscriptions_max: int
+    mesh_member_authors_max: int
     request_timeout_s: float
     idle_timeout_s: float
 

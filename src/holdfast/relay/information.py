@@ -80,6 +80,7 @@ def _limitation(settings: Settings) -> Limitation:
         mesh_topics_max=mesh.topics_max,
         mesh_member_topics_max=mesh.member_topics_max,
         mesh_subscriptions_max=mesh.subscriptions_max,
+        mesh_member_authors_max=mesh.member_authors_max,
         request_timeout_s=limits.request_timeout_s,
         idle_timeout_s=limits.idle_timeout_s,
     )

@@ -109,7 +109,7 @@ _MESH_BYTES, _MEMBER_BYTES, _KEY_BYTES, _TOPIC_BYTES, _SUBSCRIPTION_BYTES = 400,
 
 
 class MeshSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What one mesh may have. Its members read all of that in one document, without which they can administer nothing."""
+    """What one mesh may have. All but the authors is in one document, which members need to administer anything."""
 
     members_max: Number = 8_000  # revoked ones included
     replaced_keys_max: Number = 8_000  # of all members
@@ -117,6 +117,7 @@ class MeshSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_o
     topics_max: Number = 1_000
     member_topics_max: Number = 100  # created by one member
     subscriptions_max: Number = 12_000  # to all topics together
+    member_authors_max: Number = 20  # admitted by one member; each has a pace of its own
 
     @property
     def document_bytes_max(self) -> int:
