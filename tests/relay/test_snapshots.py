@@ -21,8 +21,10 @@ from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.snapshot import detail, from_event
 from holdfast.relay.database import SCHEMA
 from holdfast.relay.settings import FeedRetention, FeedSettings, Limits, Settings
+from holdfast.relay.snapshots import Pruned, write_pruned
 from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
+from tests.effort import lines_run
 from tests.people import Person, secret_of
 from tests.relay.feed_client import Author, bootstrap, tail
 from tests.relay.feed_watch import watch
@@ -429,3 +431,73 @@ def test_whether_an_author_is_admitted_costs_the_same_among_many(tmp_path: Path)
             rows = [(place.bob.mesh, f"{number:064x}", place.bob.member, 0) for number in range(1_000)]
             transaction.insert("author", ("mesh", "author", "member", "since"), rows)
         assert _cost_of_edit(place, circle.author) <= alone * 1.05 + 20
+
+
+def _make_large(place: Place, author: Author, d: str, count: int) -> None:
+    """A document with so many deletions side by side, and as many that were pruned."""
+    place.expect(201, *(author.snapshot(d, {f"B{number}": 1}, o="del") for number in range(count)))
+    pruned = [Pruned(f"{number:064x}", 1, ((f"C{number}", 1),)) for number in range(count)]
+    with place.engine.write() as transaction:
+        left = {"pruned": write_pruned(pruned), "author": author.key, "d": d}
+        transaction.run("UPDATE document SET pruned = :pruned, pruned_seq = 1 WHERE author = :author AND d = :d", left)
+
+
+def _cost_of_refusal(place: Place, refusal: Refusal, event: Event) -> tuple[int, int]:
+    """Steps of the database's machine, and lines of Python."""
+    with Steps(place).counted() as steps:
+        lines = lines_run(lambda: place.refused(refusal, event))
+    return steps.count, lines
+
+
+def test_what_an_author_may_not_publish_costs_the_same_whatever_stands_beside_it(tmp_path: Path) -> None:
+    with a_place(tmp_path, Settings(limits=QUICK)) as place:
+        circle = Circle(place)
+        author = circle.author
+        place.expect(201, circle.admit(place.bob), author.snapshot("small"))
+        _make_large(place, author, "large", 100)
+        place.expect(201, circle.dismiss(place.bob))
+        _cost_of_refusal(place, Refusal.AUTHOR_NOT_ADMITTED, author.snapshot("small"))
+        steps, lines = _cost_of_refusal(place, Refusal.AUTHOR_NOT_ADMITTED, author.snapshot("small"))
+        more_steps, more_lines = _cost_of_refusal(place, Refusal.AUTHOR_NOT_ADMITTED, author.snapshot("large"))
+        assert more_steps <= steps + 20
+        assert more_lines <= lines + 20
+
+
+def test_what_comes_too_fast_costs_the_same_whatever_stands_beside_it(tmp_path: Path) -> None:
+    slow = Limits(messages_burst=101, messages_per_s=0.1)
+    with a_place(tmp_path, Settings(feed=FeedSettings(open=True), limits=slow)) as place:
+        author = author_at(place)
+        place.expect(201, author.snapshot("small"))
+        _make_large(place, author, "large", 100)
+        _cost_of_refusal(place, Refusal.RATE_LIMITED, author.snapshot("small"))
+        steps, lines = _cost_of_refusal(place, Refusal.RATE_LIMITED, author.snapshot("small"))
+        more_steps, more_lines = _cost_of_refusal(place, Refusal.RATE_LIMITED, author.snapshot("large"))
+        assert more_steps <= steps + 20
+        assert more_lines <= lines + 20
+
+
+def test_a_deletion_that_was_pruned_is_known_though_its_author_was_dismissed(tmp_path: Path) -> None:
+    with a_place(tmp_path, Settings(limits=QUICK, feed=FeedSettings(tombstones_max=1))) as place:
+        circle = Circle(place)
+        gone = circle.author.snapshot("one", o="del")
+        place.expect(201, circle.admit(place.bob), gone, circle.author.snapshot("two", o="del"))
+        asyncio.run(place.relay.sweep())
+        assert place.rows("SELECT d FROM snapshot") == [("two",)]
+        place.expect(201, circle.dismiss(place.bob))
+        (again,) = place.expect(200, gone)
+        assert (again.members["duplicate"], again.members["history_available"]) == (True, False)
+        place.refused(Refusal.AUTHOR_NOT_ADMITTED, circle.author.snapshot("one", o="del"))
+
+
+def test_what_stands_beside_a_snapshot_is_compared_with_it_and_not_with_each_other(tmp_path: Path) -> None:
+    with a_place(tmp_path, Settings(feed=FeedSettings(open=True), limits=QUICK)) as place:
+        author = author_at(place)
+
+        def cost(d: str) -> int:
+            event = author.snapshot(d)
+            return lines_run(lambda: place.expect(201, event))
+
+        _make_large(place, author, "four times as large", 80)
+        _make_large(place, author, "large", 20)
+        alone, large, larger = cost("small"), cost("large"), cost("four times as large")
+        assert larger - alone < 5 * (large - alone)

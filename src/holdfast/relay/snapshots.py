@@ -6,6 +6,7 @@ that a new snapshot dominates get its position as their `superseded_seq`; one th
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -68,14 +69,14 @@ class _Taken(msgspec.Struct):
     is_forgotten: bool = False  # only pruned snapshots dominate it
 
 
-class Pruned(msgspec.Struct, frozen=True, array_like=True):
+class Pruned(msgspec.Struct, frozen=True, array_like=True, dict=True):
     """What is kept of a snapshot that was current when its document was pruned."""
 
     event_id: str
     seq: int
     entries: tuple[tuple[str, int], ...]
 
-    @property
+    @cached_property
     def clock(self) -> VectorClock:
         return VectorClock(self.entries)
 
@@ -100,6 +101,15 @@ def load_admitted(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> 
     return {author for (author,) in transaction.lookup(SQL["admitted"], ("author",), wanted)}
 
 
+def load_remembered(transaction: Transaction, offers: Iterable[SnapshotOffer]) -> set[bytes]:
+    """The ids of those of the offered events that a pruned document seems to remember."""
+    wanted = sorted({(*offer.document, offer.event.id) for offer in offers})
+    return {
+        bytes.fromhex(event_id)
+        for (event_id,) in transaction.lookup(SQL["remembered"], ("author", "d", "event_id"), wanted)
+    }
+
+
 def repeated(offer: SnapshotOffer, known: Known) -> Answer:
     """The answer to a snapshot that was accepted before: the same as then."""
     members = {
@@ -121,7 +131,8 @@ class Intake:
 
     def take(self, offers: Sequence[SnapshotOffer]) -> list[Answer]:
         """An answer to every offer, in order; accepted ones are in the history."""
-        self._load(offers)
+        self._screen(offers)
+        self._load(self._documents(offers))
         self._taken: list[_Taken] = []
         self._superseded: dict[int, int] = {}  # position in an earlier batch -> position that superseded it
         self._changed: dict[Document, int] = {}  # the position of each document's last change
@@ -130,27 +141,40 @@ class Intake:
             self._write()
         return answers
 
-    def _load(self, offers: Sequence[SnapshotOffer]) -> None:
-        transaction, documents = self._transaction, sorted({offer.document for offer in offers})
+    def _screen(self, offers: Sequence[SnapshotOffer]) -> None:
+        """Find what is known and what is refused as far as possible without the documents, which may be large."""
+        transaction = self._transaction
         self._known = load_known(transaction, offers)
         self._admitted = set() if self._feed.open else load_admitted(transaction, offers)
         self._head_seq = history.head(transaction).seq
+        self._refused: dict[bytes, Answer] = {}
+        for event_id, offer in {offer.event_id: offer for offer in offers if offer.event_id not in self._known}.items():
+            try:
+                self._check(offer)
+            except Refused as refused:
+                self._refused[event_id] = refusal_answer(refused, offer.event.id)
+
+    def _documents(self, offers: Sequence[SnapshotOffer]) -> list[Document]:
+        """The documents to look at: a refusal stands without, unless it is for something that a pruned one remembers."""
+        remembered = load_remembered(self._transaction, [offer for offer in offers if offer.event_id in self._refused])
+        settled = self._known.keys() | self._refused.keys() - remembered
+        return sorted({offer.document for offer in offers if offer.event_id not in settled})
+
+    def _load(self, documents: Sequence[Document]) -> None:
+        transaction = self._transaction
         self._currents: dict[Document, list[_Current]] = defaultdict(list)
         for author, d, seq, o, clock in transaction.lookup(SQL["currents"], ("author", "d"), documents):
             self._currents[author, d].append(_Current(seq, o, read_clock(clock)))
-        self._pruned: dict[Document, list[Pruned]] = {}
-        for author, d, text in transaction.lookup(SQL["pruned"], ("author", "d"), documents):
-            currents = [current.clock for current in self._currents[author, d]]
-            # A pruned snapshot that a current one dominates no longer matters.
-            pruned = [left for left in read_pruned(text) if snapshot.standing(left.clock, currents) is Standing.CURRENT]
-            self._pruned[author, d] = pruned
+        found = transaction.lookup(SQL["pruned"], ("author", "d"), documents)
+        self._pruned = {(author, d): read_pruned(text) for author, d, text in found}
 
     def _decide(self, offer: SnapshotOffer) -> Answer:
         known = self._known.get(offer.event_id) or self._known_of_pruned(offer)
         if known is not None:
             return repeated(offer, known)
+        if offer.event_id in self._refused:
+            return self._refused[offer.event_id]
         try:
-            self._check(offer)
             taken = self._judge(offer)
         except Refused as refused:
             return refusal_answer(refused, offer.event.id)
@@ -171,21 +195,23 @@ class Intake:
 
     def _known_of_pruned(self, offer: SnapshotOffer) -> Known | None:
         """The pruned deletion that this event is; None if the document lives again, because then it must be decided anew."""
-        if any(current.o == Operation.PUT for current in self._currents[offer.document]):
+        currents = self._currents[offer.document]
+        left = next((left for left in self._pruned.get(offer.document, ()) if left.event_id == offer.event.id), None)
+        if left is None or any(current.o == Operation.PUT for current in currents):
             return None
-        left = [left for left in self._pruned.get(offer.document, ()) if left.event_id == offer.event.id]
-        return Known(left[0].seq, None, 0) if left else None
+        if snapshot.standing(left.clock, (current.clock for current in currents)) is Standing.DOMINATED:
+            return None  # it no longer matters
+        return Known(left.seq, None, 0)
 
     def _judge(self, offer: SnapshotOffer) -> _Taken:
         clock, currents = offer.said.clock, self._currents[offer.document]
-        pruned = [left.clock for left in self._pruned.get(offer.document, ()) if left.event_id != offer.event.id]
-        clocks = [*(current.clock for current in currents), *pruned]
-        if clock in clocks:
-            raise Refused(Refusal.CLOCK_REUSED, f"document {offer.said.d} has another snapshot with this very clock")
         seq = self._head_seq + len(self._taken) + 1
-        if snapshot.standing(clock, clocks) is Standing.DOMINATED:
-            is_forgotten = snapshot.standing(clock, [current.clock for current in currents]) is Standing.CURRENT
-            return _Taken(offer, seq, superseded_seq=seq, is_forgotten=is_forgotten)
+        if _is_late(offer, [current.clock for current in currents]):
+            return _Taken(offer, seq, superseded_seq=seq)
+        # One that a current snapshot dominates makes no difference here: what it dominates, the current one does, too.
+        pruned = [left.clock for left in self._pruned.get(offer.document, ()) if left.event_id != offer.event.id]
+        if _is_late(offer, pruned):
+            return _Taken(offer, seq, superseded_seq=seq, is_forgotten=True)
         replaced = set(snapshot.superseded(clock, [(current.seq, current.clock) for current in currents]))
         if len(currents) - len(replaced) >= self._feed.conflicts_max:
             most = self._feed.conflicts_max
@@ -254,6 +280,13 @@ def _row(taken: _Taken, at: int) -> tuple[Value, ...]:
         *(write_clock(said.clock), said.created_at, at, taken.superseded_seq),
         *(None if taken.is_forgotten else taken.offer.raw, len(taken.offer.raw)),
     )
+
+
+def _is_late(offer: SnapshotOffer, clocks: Sequence[VectorClock]) -> bool:
+    """Whether one of these clocks dominates the offered one; refused if it is one of them."""
+    if offer.said.clock in clocks:
+        raise Refused(Refusal.CLOCK_REUSED, f"document {offer.said.d} has another snapshot with this very clock")
+    return snapshot.standing(offer.said.clock, clocks) is Standing.DOMINATED
 
 
 def _draft(offer: SnapshotOffer) -> Draft:

@@ -24,6 +24,14 @@ FROM wanted
 JOIN document ON document.author = wanted.author AND document.d = wanted.d
 WHERE document.pruned IS NOT NULL
 
+-- name: remembered
+-- Those of the wanted events that stand in what is left of their document. It may be long, and so is only searched for them; a
+-- device of the same name is found, too.
+SELECT wanted.event_id
+FROM wanted
+JOIN document ON document.author = wanted.author AND document.d = wanted.d
+WHERE document.pruned LIKE '%"' || wanted.event_id || '"%'
+
 -- name: supersede
 UPDATE snapshot SET superseded_seq = :by WHERE seq = :seq AND superseded_seq IS NULL
 
