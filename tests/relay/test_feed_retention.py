@@ -444,6 +444,20 @@ def prune(place: Place, settings: Settings, transaction: Transaction) -> int:
     return prune_deleted(transaction, place.now, passed, settings.feed, settings.retention.sweep_rows_max)
 
 
+def test_a_document_that_left_much_is_not_pruned_again(place: Place, author: Author) -> None:
+    """What it left is kept for ever and compared with whatever comes: without a bound an author could slow down everybody."""
+    for cycle in range(5):
+        clocks = [{f"{number:02}-{cycle}-{'x' * 120}": 1} for number in range(90)]
+        place.expect(201, *(author.snapshot("much", clock, o="del") for clock in clocks))
+        place.expect(201, *deleted(author, *(f"{cycle}-{number}" for number in range(3))))
+        swept(place)
+    assert len(left_of(place, "much")) == 4 * 90
+    assert place.rows("SELECT count(*) FROM snapshot WHERE d = 'much'") == [(90,)]
+    assert place.rows("SELECT count(*) FROM document WHERE puts = 0 AND currents > 0") == [(2,)]
+    for cycle in range(5):
+        place.refused(Refusal.CLOCK_REUSED, author.snapshot("much", {f"00-{cycle}-{'x' * 120}": 1}))
+
+
 def test_full_retention_lets_nothing_go_whatever_was_set_before(place: Place, author: Author) -> None:
     place.expect(201, *edits(author, 9), *deleted(author, "one", "two", "three"))
     place.now += DAY

@@ -13,6 +13,8 @@ from holdfast.relay.snapshots import SQL, Pruned, compacted, read_clock, read_pr
 from holdfast.store import history
 from holdfast.store.engine import Transaction, Value
 
+LEFT_CHARACTERS_MAX = 65_536  # of clocks that earlier prunings left of a document that is pruned once more
+
 
 def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
     """Drop payloads that are due; returns how many."""
@@ -37,7 +39,7 @@ def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSet
     gone = 0
     for author, count in transaction.rows(SQL["crowded_authors"], {"kept": feed.tombstones_max}):
         limit = min(count - feed.tombstones_max, rows_max - gone)
-        wanted = {"author": author, "passed": passed, "limit": limit}
+        wanted = {"author": author, "passed": passed, "left_max": LEFT_CHARACTERS_MAX, "limit": limit}
         for d, pruned in transaction.rows(SQL["oldest_deleted"], wanted):
             if gone < rows_max:
                 gone += _prune(transaction, now, author, d, read_pruned(pruned), rows_max - gone)

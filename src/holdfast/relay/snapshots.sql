@@ -64,9 +64,11 @@ UPDATE snapshot SET event = NULL WHERE seq = :seq
 SELECT author, count(*) FROM document WHERE puts = 0 AND currents > 0 GROUP BY author HAVING count(*) > :kept
 
 -- name: oldest_deleted
--- Snapshots that came dominated are rows of the document too: readers must have passed all of them.
+-- Snapshots that came dominated are rows of the document too: readers must have passed all of them. What earlier prunings left
+-- is never dropped and compared with whatever comes, so a document that left much is not pruned again.
 SELECT d, pruned FROM document
 WHERE author = :author AND puts = 0 AND currents > 0 AND changed_seq <= :passed
+  AND coalesce(length(pruned), 0) <= :left_max
   AND NOT EXISTS (
       SELECT 1 FROM snapshot
       WHERE snapshot.author = document.author AND snapshot.d = document.d AND snapshot.seq > :passed
