@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.protocol.clock import VectorClock
 from holdfast.protocol.feed_filter import (
@@ -50,9 +51,9 @@ def test_a_filter_of_changes_with_everything() -> None:
     asked = {**TAIL, "since": 5, "until_seq": 9, "limit": 3, "#d": ["x"], "#o": ["put", "del"], "#c": []}
     assert read_changes(raw(asked)) == Changes(
         mode=Mode.TAIL,
-        kinds=(42061,),
+        kinds=frozenset({42061}),
         author=AUTHOR,
-        tags=Tags(d=("x",), o=("put", "del"), c=()),
+        tags=Tags(d=frozenset({"x"}), o=frozenset({"put", "del"}), c=frozenset()),
         since=5,
         until_seq=9,
         limit=3,
@@ -60,7 +61,7 @@ def test_a_filter_of_changes_with_everything() -> None:
 
 
 def test_a_filter_of_changes_with_what_it_must_have() -> None:
-    assert read_changes(raw(TAIL)) == Changes(mode=Mode.TAIL, kinds=(42061,), author=AUTHOR)
+    assert read_changes(raw(TAIL)) == Changes(mode=Mode.TAIL, kinds=frozenset({42061}), author=AUTHOR)
     live = read_changes(raw({**TAIL, "mode": "bootstrap", "live": True}))
     assert (live.mode, live.live, live.since) == (Mode.BOOTSTRAP, True, 0)
 
@@ -173,7 +174,28 @@ def test_a_request_that_nothing_can_match_is_known(asked: dict[str, Any], is_fut
     assert read_wanted(raw(asked)).is_futile is is_futile
 
 
+class Compared(str):
+    """A text that counts what it is compared with."""
+
+    times = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str(self) == other
+
+
+def test_a_row_is_looked_up_among_the_values_of_a_filter_and_not_compared_with_each() -> None:
+    values = [f"{number:064x}" for number in range(VALUES_MAX)]
+    for name, field in (("ids", "event_id"), ("authors", "author"), ("#d", "d"), ("#c", "c")):
+        wanted = read_wanted(raw({name: [*values[1:], "a" * 64]}))
+        Compared.times = 0
+        assert wanted.match(replace(SNAPSHOT, **{field: Compared("a" * 64)}))
+        assert not wanted.match(replace(SNAPSHOT, **{field: Compared("b" * 64)}))
+        assert Compared.times < 10  # a few, where hashes are alike
+
+
 def test_a_document_without_a_class_matches_no_class() -> None:
-    assert not Tags(c=("notes",)).match("doc", "put", None)
+    assert not Tags(c=frozenset({"notes"})).match("doc", "put", None)
     assert Tags().match("doc", "put", None)
     assert Wanted().match(SNAPSHOT)

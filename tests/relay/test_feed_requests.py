@@ -1,9 +1,12 @@
 """REQ on the feed: by id, author, kind, date and tag, the newest first, then live; and who may read what on a private relay."""
 
 import asyncio
+import json
 import socket as sockets
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,14 +15,20 @@ from websockets.exceptions import ConnectionClosed
 from holdfast.protocol import administration
 from holdfast.protocol.action import DismissAuthor
 from holdfast.protocol.event import Event
-from holdfast.protocol.feed_filter import FILTERS_MAX
+from holdfast.protocol.feed_filter import FILTERS_MAX, Wanted, read_wanted
 from holdfast.protocol.schedule import SECOND
+from holdfast.protocol.snapshot import Snapshot
+from holdfast.relay import feed as feeds
+from holdfast.relay.feed import Row
+from holdfast.relay.feed_requests import RequestSubscription
+from holdfast.relay.relay import Relay
 from holdfast.relay.settings import FeedSettings, Settings
+from holdfast.store.engine import Transaction
 from tests.relay.feed_client import NOTE, QUICK, Author, Feed, FeedClient, bootstrap, open_feed, served, shown, tail
 from tests.relay.feed_watch import RequestWatch, put
-from tests.relay.place import Place
+from tests.relay.place import Place, Whose
 from tests.relay.queue_client import eventually
-from tests.relay.running import running
+from tests.relay.running import ANSWER_S, running
 
 AUTHOR, OTHER = Author(), Author("somebody else")
 TASK = 40_000
@@ -187,6 +196,104 @@ def test_what_is_gone_is_told_by_the_filter_that_names_it(tmp_path: Path) -> Non
         ["EVENT-STATUS", "r", {"id": old.id, "status": "payload_compacted", "seq": 1}],
         ["EOSE", "r"],
     ]
+    asyncio.run(place.relay.close())
+
+
+class Requested:
+    """Frames that a request to a relay in this process brings."""
+
+    def __init__(self, place: Place, authors: Sequence[Author], *filters: dict[str, Any]) -> None:
+        self.frames: list[tuple[Any, ...]] = []
+        self._is_whole = asyncio.Event()
+        wanted = [read_wanted(json.dumps(asked).encode()) for asked in filters]
+        self._subscription = RequestSubscription(place.relay, "r", wanted, [one.key for one in authors], self._say)
+        asyncio.run(self._run())
+
+    @property
+    def ids(self) -> list[str]:
+        return [json.loads(bytes(frame[2]))["id"] for frame in self.frames]
+
+    async def _say(self, frame: tuple[Any, ...]) -> None:
+        if frame[0] == "EOSE":
+            self._is_whole.set()
+        else:
+            self.frames.append(frame)
+
+    async def _run(self) -> None:
+        running = asyncio.create_task(self._subscription.run())
+        await asyncio.wait_for(self._is_whole.wait(), ANSWER_S)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+def open_place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "relay.db", Settings(feed=FeedSettings(open=True)))
+    yield made
+    asyncio.run(made.relay.close())
+
+
+def test_several_authors_come_in_one_order_whatever_matches_and_wherever_a_page_ends(
+    open_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "PAGE_ROWS", 3)
+    rng = Random(1)
+    authors = [Author(name, now_s=open_place.now // SECOND) for name in ("one", "two", "three")]
+    events = [
+        rng.choice(authors).snapshot(f"{rng.randrange(3)}-{number}", at_s=NOW - rng.randrange(20), c=rng.choice("xyz"))
+        for number in range(60)
+    ]
+    open_place.expect(201, *events)
+    ordered = sorted(events, key=lambda event: (-event.created_at, event.id))
+    for classes in (["x"], ["x", "y"], ["x", "y", "z"], ["none"]):
+        matching = [event.id for event in ordered if event.tags[2][1] in classes]
+        for limit in (1, 2, 7, 60):
+            assert Requested(open_place, authors, {"#c": classes, "limit": limit}).ids == matching[:limit]
+        assert Requested(open_place, authors, {"#c": classes, "limit": 5}, {"#c": classes}).ids == matching
+
+
+def test_an_author_is_read_as_far_as_the_order_has_come_though_nothing_of_him_matches(
+    open_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeds, "PAGE_ROWS", 3)
+    pages: list[str] = []
+
+    def counted(transaction: Transaction, author: str, *rest: Any) -> list[Row]:
+        pages.append(author)
+        return newest(transaction, author, *rest)
+
+    newest = feeds.newest
+    monkeypatch.setattr(feeds, "newest", counted)
+    one, other = Author("one", now_s=open_place.now // SECOND), Author("other", now_s=open_place.now // SECOND)
+    open_place.expect(201, *(other.snapshot(f"{number}", at_s=NOW - number) for number in range(60)))
+    wanted = one.snapshot("wanted", at_s=NOW - 10)
+    open_place.expect(201, wanted)
+    assert Requested(open_place, (one, other), {"#d": ["wanted"], "limit": 1}).ids == [wanted.id]
+    assert (pages.count(one.key), pages.count(other.key)) == (1, 4)
+
+
+def test_what_matches_is_found_where_rows_are_read_and_not_on_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ten filters of a thousand values each, and everybody would wait until every row was held against them."""
+    place = Place(tmp_path / "relay.db", Settings(feed=FeedSettings(open=True)))
+    authors = [Author(name, now_s=place.now // SECOND) for name in ("one", "two")]
+    events = [author.snapshot(f"{number}") for author in authors for number in range(5)]
+    place.expect(201, *events)
+    place.relay = Relay(place.engine, place.relay.settings, Whose, clock=place.clock, random=place.random)
+    threads: set[int] = set()
+
+    def noted(wanted: Wanted, said: Snapshot) -> bool:
+        threads.add(threading.get_ident())
+        return match(wanted, said)
+
+    match = Wanted.match
+    monkeypatch.setattr(Wanted, "match", noted)
+    named = {"ids": [event.id for event in events]}
+    found = Requested(place, authors, {"#d": ["1"]}, named, {"limit": 100}).ids
+    assert set(found) == {event.id for event in events}
+    assert threads
+    assert threading.get_ident() not in threads
     asyncio.run(place.relay.close())
 
 

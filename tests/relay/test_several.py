@@ -287,8 +287,8 @@ def test_pages_of_the_newest_snapshots_do_not_read_again_what_came_before(engine
         transaction.insert("snapshot", columns, rows)
     with engine.read() as transaction:
         seen, after = 0, None
-        while (page := feed.newest(transaction, author, count, 0, count, after)).last is not None:
-            seen, after = seen + len(page.items), page.last
+        while page := feed.newest(transaction, author, count, 0, count, after):
+            seen, after = seen + len(page), page[-1]
         read = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relname = 'snapshot'"
         assert seen == count
         assert transaction.rows(read)[0][0] < 2 * count

@@ -5,7 +5,7 @@ is.
 """
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,8 @@ _Kinds = Annotated[tuple[Annotated[int, Meta(ge=0, le=KIND_MAX)], ...], Meta(max
 _Text = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z")]  # no tag has a NUL, and PostgreSQL cannot store one in a text
 _Texts = Annotated[tuple[_Text, ...], Meta(max_length=VALUES_MAX)]
 
+T = TypeVar("T")
+
 
 class Mode(StrEnum):
     """What CHANGES returns: the current state (bootstrap), or the changes after a position (tail)."""
@@ -33,11 +35,11 @@ class Mode(StrEnum):
 
 
 class Tags(msgspec.Struct, frozen=True, kw_only=True):
-    """Which documents, operations and classes; None is any."""
+    """Which documents, operations and classes; None is any. Sets, here and below: every row is looked up in them."""
 
-    d: tuple[str, ...] | None = None
-    o: tuple[str, ...] | None = None
-    c: tuple[str, ...] | None = None
+    d: frozenset[str] | None = None
+    o: frozenset[str] | None = None
+    c: frozenset[str] | None = None
 
     def match(self, d: str, o: str, c: str | None) -> bool:
         wanted = ((self.d, d), (self.o, o), (self.c, c))
@@ -48,7 +50,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """The filter of one CHANGES subscription."""
 
     mode: Mode
-    kinds: tuple[int, ...]
+    kinds: frozenset[int]
     author: str
     tags: Tags = Tags()
     since: int = 0
@@ -63,9 +65,9 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """One filter of REQ; None is any. Times are seconds, as events have them."""
 
-    ids: tuple[str, ...] | None = None
-    authors: tuple[str, ...] | None = None
-    kinds: tuple[int, ...] | None = None
+    ids: frozenset[str] | None = None
+    authors: frozenset[str] | None = None
+    kinds: frozenset[int] | None = None
     tags: Tags = Tags()
     since: int | None = None
     until: int | None = None
@@ -127,7 +129,7 @@ def read_changes(raw: bytes) -> Changes:
         mode=mode,
         kinds=_sync_kinds(found.kinds),
         author=_one_author(found.authors),
-        tags=Tags(d=found.d, o=found.o, c=found.c),
+        tags=_tags(found),
         since=found.since or 0,
         until_seq=found.until_seq,
         limit=found.limit,
@@ -142,14 +144,22 @@ def read_wanted(raw: bytes) -> Wanted:
         for value in values or ():
             _check_hex(value, what)
     return Wanted(
-        ids=found.ids,
-        authors=found.authors,
-        kinds=found.kinds,
-        tags=Tags(d=found.d, o=found.o, c=found.c),
+        ids=_set(found.ids),
+        authors=_set(found.authors),
+        kinds=_set(found.kinds),
+        tags=_tags(found),
         since=found.since,
         until=found.until,
         limit=found.limit,
     )
+
+
+def _tags(found: _Changes | _Wanted) -> Tags:
+    return Tags(d=_set(found.d), o=_set(found.o), c=_set(found.c))
+
+
+def _set(values: tuple[T, ...] | None) -> frozenset[T] | None:
+    return None if values is None else frozenset(values)
 
 
 def _mode(text: str | None) -> Mode:
@@ -168,13 +178,13 @@ def _check_bootstrap(found: _Changes) -> None:
         raise Refused(Refusal.MALFORMED, "filter: until_seq with bootstrap, which is of the moment it is asked for")
 
 
-def _sync_kinds(kinds: tuple[int, ...] | None) -> tuple[int, ...]:
+def _sync_kinds(kinds: tuple[int, ...] | None) -> frozenset[int]:
     if not kinds:
         raise Refused(Refusal.KINDS_REQUIRED, "filter: no kinds")
     for kind in kinds:
         if kind not in SYNC_KINDS:
             raise Refused(Refusal.KIND_OUT_OF_RANGE, f"filter: kind {kind}")
-    return kinds
+    return frozenset(kinds)
 
 
 def _one_author(authors: tuple[str, ...] | None) -> str:

@@ -134,8 +134,10 @@ def state(transaction: Transaction, wanted: Changes, at: int, after: Row | None)
     return _page(transaction, rows, [row for row in rows if wanted.match(row.kind, row.d, row.o, row.c)])
 
 
-def newest(transaction: Transaction, author: str | None, at: int, since: int, until: int, after: Row | None) -> Page:
-    """The kept snapshots of one author, or of all, newest first."""
+def newest(
+    transaction: Transaction, author: str | None, at: int, since: int, until: int, after: Row | None
+) -> list[Row]:
+    """A page of the kept snapshots of one author, or of all, newest first."""
     name = "newest_of_all" if author is None else "newest"
     parameters: dict[str, Value] = {
         "at": at,
@@ -144,8 +146,7 @@ def newest(transaction: Transaction, author: str | None, at: int, since: int, un
         "after_event_id": b"\xff" * 32 if after is None else after.event_id,
         "limit": PAGE_ROWS,
     }
-    rows = _rows(transaction, name, {**parameters, **({} if author is None else {"author": author})})
-    return Page([Item(row, None) for row in rows], rows[-1] if rows else None)
+    return _rows(transaction, name, {**parameters, **({} if author is None else {"author": author})})
 
 
 def by_id(transaction: Transaction, event_ids: Iterable[str]) -> list[Row]:
@@ -174,7 +175,7 @@ def fitting(rows: Sequence[Row]) -> list[Row]:
 def _document(wanted: Changes) -> str | None:
     """The document that a filter asks for, if it is a single one: then the author's others need not be read."""
     d = wanted.tags.d
-    return d[0] if d is not None and len(d) == 1 else None
+    return next(iter(d)) if d is not None and len(d) == 1 else None
 
 
 def _rows(transaction: Transaction, name: str, parameters: dict[str, Value]) -> list[Row]:

@@ -4,13 +4,15 @@ Filters are served one after another, and a snapshot that one of them has sent i
 """
 
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from heapq import heappop, heapreplace
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.protocol.feed_filter import Wanted
+from holdfast.protocol.snapshot import Snapshot
 from holdfast.relay import feed
 from holdfast.relay.answer import ALL
 from holdfast.relay.changes import Say, Subscription
@@ -18,6 +20,9 @@ from holdfast.relay.feed import CREATED_AT_MAX, Page, Row
 from holdfast.relay.relay import Relay
 from holdfast.store.engine import Transaction
 
+_Place = tuple[int, bytes]
+
+_FIRST: _Place = (-CREATED_AT_MAX - 1, b"")  # before every row
 MERGED_MAX = 32  # authors whose feeds are merged; for more, which only an open relay serves, all feeds are read
 
 
@@ -27,11 +32,28 @@ class _Served(msgspec.Struct, frozen=True):
     wanted: Wanted
     last: Row | None
 
-    def has(self, row: Row) -> bool:
+    def has(self, row: Row, said: Snapshot) -> bool:
         """Whether this filter has already sent a row."""
-        if not self.wanted.match(row.snapshot) or not (row.is_kept or self.wanted.ids is not None):
+        if not self.wanted.match(said) or not (row.is_kept or self.wanted.ids is not None):
             return False
         return self.last is None or _place(row) <= _place(self.last)
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """A row that matches a filter, and whether no filter before has sent it."""
+
+    row: Row
+    is_fresh: bool
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """What matches a filter among some rows; the last of these rows, matching or not."""
+
+    found: Sequence[_Found]
+    last: Row
+
+
+_Match = Callable[[Sequence[Row]], Sequence[_Found]]
 
 
 class RequestSubscription(Subscription):
@@ -41,6 +63,7 @@ class RequestSubscription(Subscription):
         super().__init__(relay, sub, authors, say)
         self._filters = [wanted for wanted in filters if not wanted.is_futile]
         self._authors = authors
+        self._readable = frozenset(authors)
         self._only_author = authors[0] if len(authors) == 1 and authors[0] != ALL else None
 
     async def run(self) -> None:
@@ -55,40 +78,51 @@ class RequestSubscription(Subscription):
     async def _send_kept(self, wanted: Wanted, at: int, served: Sequence[_Served]) -> Row | None:
         """Send a filter's matching snapshots, then the status of compacted ones; returns the last row if `limit` was reached."""
         left, last, gone = wanted.limit, None, []
-        async for rows in self._pages(wanted, at):
-            found = [row for row in rows if row.seq <= at and self._may_have(row) and wanted.match(row.snapshot)][:left]
-            fresh = [row for row in found if not any(other.has(row) for other in served)]
+        async for found in self._pages(wanted, at, served):
+            within = found[:left]
+            fresh = [one.row for one in within if one.is_fresh]
             gone += [row for row in fresh if not row.is_kept]
             await self._send([row for row in fresh if row.is_kept])
-            if left is not None and found:
-                left, last = left - len(found), found[-1]
+            if left is not None and within:
+                left, last = left - len(within), within[-1].row
                 if not left:
                     break
         for row in gone:
             await self._status(row)
         return last if left == 0 else None
 
-    async def _pages(self, wanted: Wanted, at: int) -> AsyncIterator[Sequence[Row]]:
+    async def _pages(self, wanted: Wanted, at: int, served: Sequence[_Served]) -> AsyncIterator[Sequence[_Found]]:
+        match = partial(self._found, wanted=wanted, at=at, served=served)
         if wanted.ids is not None:
-            yield await self._relay.look(partial(feed.by_id, event_ids=wanted.ids))
-            return
-        if ALL in self._authors or len(self._authors) > MERGED_MAX:
-            pages = self._newest(wanted, at, None)
+            event_ids = wanted.ids
+            yield await self._relay.look(lambda tx: match(feed.by_id(tx, event_ids)))
+        elif ALL in self._readable or len(self._readable) > MERGED_MAX:
+            async for page in self._newest(wanted, at, None, match):
+                yield page.found
         else:  # so that a client cannot make us read rows that it may not have or does not want
-            pages = _merged([self._newest(wanted, at, author) for author in self._authors])
-        async for rows in pages:
-            yield rows
+            async for found in _merged([self._newest(wanted, at, author, match) for author in self._authors]):
+                yield found
 
-    async def _newest(self, wanted: Wanted, at: int, author: str | None) -> AsyncIterator[Sequence[Row]]:
+    async def _newest(self, wanted: Wanted, at: int, author: str | None, match: _Match) -> AsyncIterator[_Page]:
         since, until = wanted.since or 0, CREATED_AT_MAX if wanted.until is None else wanted.until
-        after: Row | None = None
-        while True:
-            read = partial(feed.newest, author=author, at=at, since=since, until=until, after=after)
-            page = await self._relay.look(read)
-            if page.last is None:
-                return
-            yield [item.row for item in page.items]
-            after = page.last
+
+        def read(transaction: Transaction, after: Row | None) -> _Page | None:
+            rows = feed.newest(transaction, author, at, since, until, after)
+            return _Page(match(rows), rows[-1]) if rows else None
+
+        page = await self._relay.look(partial(read, after=None))
+        while page is not None:
+            yield page
+            page = await self._relay.look(partial(read, after=page.last))
+
+    def _found(self, rows: Sequence[Row], wanted: Wanted, at: int, served: Sequence[_Served]) -> list[_Found]:
+        """Those of the rows that a filter matches. Part of the reading, because on the event loop everybody would wait for it."""
+        found = []
+        for row in rows:
+            said = row.snapshot
+            if row.seq <= at and self._may_have(row) and wanted.match(said):
+                found.append(_Found(row, not any(other.has(row, said) for other in served)))
+        return found
 
     async def _send(self, rows: Sequence[Row]) -> None:
         while rows:
@@ -118,29 +152,41 @@ class RequestSubscription(Subscription):
         return feed.changes_of(transaction, self._only_author, after, until, self._is_wanted), until
 
     def _is_wanted(self, row: Row) -> bool:
-        return self._may_have(row) and any(wanted.match(row.snapshot) for wanted in self._filters)
+        said = row.snapshot
+        return self._may_have(row) and any(wanted.match(said) for wanted in self._filters)
 
     def _may_have(self, row: Row) -> bool:
-        return ALL in self._authors or row.author in self._authors
+        return ALL in self._readable or row.author in self._readable
 
 
-async def _merged(streams: Sequence[AsyncIterator[Sequence[Row]]]) -> AsyncIterator[Sequence[Row]]:
-    """The rows of several authors merged into one order, with one page of each in memory."""
-    heads: list[tuple[deque[Row], AsyncIterator[Sequence[Row]]]] = [(deque(), stream) for stream in streams]
-    while heads:
-        for rows, stream in heads:
-            if not rows:
-                async for page in stream:  # only the next page
-                    rows.extend(page)
-                    break
-        heads = [(rows, stream) for rows, stream in heads if rows]
-        merged: list[Row] = []
-        while heads and all(rows for rows, _ in heads) and len(merged) < feed.PAGE_ROWS:
-            merged.append(min((rows for rows, _ in heads), key=lambda rows: _place(rows[0])).popleft())
-        if merged:
+async def _merged(streams: Sequence[AsyncIterator[_Page]]) -> AsyncIterator[Sequence[_Found]]:
+    """What was found of several authors merged into one order, with one page of each in memory.
+
+    A page is read when the order comes to its place, even if nothing in the page before it matched.
+    """
+    ahead: list[deque[_Found]] = [deque() for _ in streams]
+    ends = [_FIRST] * len(streams)  # the last rows that were looked at
+    nexts = [(_FIRST, number) for number in range(len(streams))]  # a heap: where each author's rows go on
+    merged: list[_Found] = []
+    while nexts:
+        _, number = nexts[0]
+        if merged and (not ahead[number] or len(merged) == feed.PAGE_ROWS):
             yield merged
+            merged = []
+        if ahead[number]:
+            merged.append(ahead[number].popleft())
+        else:
+            page = await anext(streams[number], None)
+            if page is None:
+                heappop(nexts)
+                continue
+            ahead[number].extend(page.found)
+            ends[number] = _place(page.last)
+        heapreplace(nexts, (_place(ahead[number][0].row) if ahead[number] else ends[number], number))
+    if merged:
+        yield merged
 
 
-def _place(row: Row) -> tuple[int, bytes]:
+def _place(row: Row) -> _Place:
     """A row's sort key within a filter's result: newest first, and within a second the smaller id first."""
     return -row.created_at, row.event_id
