@@ -25,7 +25,7 @@ from holdfast.relay.settings import FeedRetention, FeedSettings, Limits, Retenti
 from holdfast.store.check import check
 from holdfast.store.engine import Transaction
 from tests.relay.feed_client import Author, bootstrap, open_feed, shown, tail
-from tests.relay.feed_watch import put, watch
+from tests.relay.feed_watch import Watch, put, watch
 from tests.relay.place import Place, restarted
 
 QUICK = Limits(messages_per_s=1_000_000.0, messages_burst=1_000_000)
@@ -441,7 +441,7 @@ def test_a_step_ends_between_two_documents_too(tmp_path: Path) -> None:
 
 def prune(place: Place, settings: Settings, transaction: Transaction) -> int:
     passed = place.relay.head().seq
-    return prune_deleted(transaction, place.now, passed, settings.feed, settings.retention.sweep_rows_max)
+    return prune_deleted(transaction, place.now, passed, (), settings.feed, settings.retention.sweep_rows_max)
 
 
 def test_a_document_that_left_much_is_not_pruned_again(place: Place, author: Author) -> None:
@@ -550,6 +550,64 @@ def test_a_bootstrap_holds_back_compaction(place: Place, author: Author) -> None
     assert (len(seen.snapshots), seen.eose) == (15, 18)
 
 
+def test_what_was_superseded_before_a_bootstrap_began_is_compacted_while_it_runs(place: Place, author: Author) -> None:
+    """Whoever asks for one state after the other does not hold back all compaction for ever."""
+    other = Author("other", author.now_s)
+    place.expect(201, *edits(author, 9), *edits(other, 9))
+    place.now += HOUR
+    sweeps: list[tuple[int, int]] = []
+
+    async def meddle(frame: list[Any]) -> None:
+        if frame[2] == "STATUS":
+            await put(place, *edits(author, 1), *edits(other, 1))
+            gone = await place.relay.sweep()
+            sweeps.append((gone["compacted_snapshots"].total(), gone["pruned_snapshots"].total()))
+
+    seen = watch(place, bootstrap(author), meddle)
+    assert (sweeps, len(seen.snapshots), seen.refused) == ([(10, 0)], 1, None)
+
+
+def test_a_bootstrap_holds_back_the_deleted_documents_of_its_author_alone(place: Place, author: Author) -> None:
+    other = Author("other", author.now_s)
+    place.expect(201, *deleted(author, "one", "two", "three"), *deleted(other, "one", "two", "three"))
+    began = place.relay.head().seq
+    sweeps: list[tuple[int, int]] = []
+
+    async def meddle(frame: list[Any]) -> None:
+        if frame[2] == "STATUS":
+            await put(place, *deleted(other, *"abcdef"))
+            gone = await place.relay.sweep()
+            sweeps.append((gone["compacted_snapshots"].total(), gone["pruned_snapshots"].total()))
+
+    seen = watch(place, bootstrap(author), meddle)
+    assert (sweeps, len(seen.snapshots), seen.refused) == ([(0, 6)], 3, None)
+    assert watch(place, tail(author, since=began)).refused is None  # what was deleted later is there still
+    assert swept(place) == (0, 10)
+
+
+def test_who_has_no_documents_holds_back_nothing_and_follows_what_he_makes(place: Place, author: Author) -> None:
+    """Anybody may ask for the documents of a key that he has just made up."""
+    place.expect(201, *deleted(author, "one", "two", "three"))
+    stranger = Author("stranger", author.now_s)
+    held: list[int] = []
+    first = stranger.snapshot()
+
+    async def meddle(frame: list[Any]) -> None:
+        held.append(len(place.relay.bootstraps))
+        if frame[2] == "STATUS":
+            await put(place, first)
+
+    asked = bootstrap(stranger, live=True)
+    seen = Watch(place, asked, meddle)
+    asyncio.run(seen.run(lambda: len(seen.frames) == 3))
+    assert seen.frames == [
+        ["CHANGES", "s", "STATUS", {"mode": "bootstrap", "snapshot_seq": 6}],
+        ["CHANGES", "s", "EOSE", 6],
+        ["CHANGES", "s", "EVENT", 7, shown(first)],
+    ]
+    assert held == [0, 0, 0]
+
+
 @pytest.mark.parametrize("at_frame", [0, 5, 6, 12])
 def test_a_bootstrap_that_takes_too_long_is_told_so(place: Place, author: Author, at_frame: int) -> None:
     """Even if all that it would still have been sent is gone, and nothing else would tell it that something is missing."""
@@ -569,7 +627,7 @@ def test_a_bootstrap_that_takes_too_long_is_told_so(place: Place, author: Author
     assert seen.refused is not None
     assert (seen.refused.refusal, seen.refused.detail) == (Refusal.BOOTSTRAP_EXPIRED, "it took longer than 60 seconds")
     assert "EOSE" not in [frame[2] for frame in seen.frames]
-    assert place.relay.bootstraps == []
+    assert place.relay.bootstraps == {}
 
 
 def test_a_bootstrap_that_ended_holds_back_nothing(place: Place, author: Author) -> None:

@@ -14,10 +14,11 @@ from holdfast.protocol import keys
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import SECOND
 from holdfast.relay import directory, feed, neighbours, offer
+from holdfast.relay.answer import ALL
 from holdfast.relay.database import open_relay
 from holdfast.relay.neighbours import OtherRelay
 from holdfast.relay.relay import Relay
-from holdfast.relay.settings import Limits, Settings
+from holdfast.relay.settings import FeedSettings, Limits, Settings
 from holdfast.store import faults, history
 from holdfast.store.engine import Engine
 from holdfast.store.postgres import PostgresEngine
@@ -228,23 +229,56 @@ def test_a_state_that_is_handed_over_at_one_relay_holds_back_compaction_at_the_o
     def held() -> bool:
         with engine.write() as transaction:
             since = clock[0] - settings.feed.bootstrap_timeout_s * SECOND
-            return neighbours.is_bootstrapping(transaction, since)
+            return bool(neighbours.bootstraps(transaction, since))
 
     async def hand_over() -> None:
         assert not held()
-        await here.begin_bootstrap("one", clock[0])
-        await there.begin_bootstrap("two", clock[0])
+        await here.begin_bootstrap("one", "an author", clock[0])
+        await there.begin_bootstrap("two", "an author", clock[0])
         here.end_bootstrap("one")
         await here.tell_ended()
         assert held()
         there.end_bootstrap("two")
         await there.tell_ended()
         assert not held()
-        await there.begin_bootstrap("of a relay that dies", clock[0])
+        await there.begin_bootstrap("of a relay that dies", "an author", clock[0])
         clock[0] += settings.feed.bootstrap_timeout_s * SECOND
         assert not held()
 
     asyncio.run(hand_over())
+
+
+def test_a_state_that_is_handed_over_at_one_relay_holds_back_what_is_part_of_it_at_the_other(engine: Engine) -> None:
+    clock = [1_800_000_000 * SECOND]
+    settings = Settings(feed=FeedSettings(open=True, compact_after_hours=0, recent_count=1))
+    here, there = (Relay(engine, settings, Whose, clock=lambda: clock[0], inline=True) for _ in range(2))
+    author = Author(now_s=clock[0] // SECOND)
+
+    async def edit() -> None:
+        (answer,) = await here.publish([raw(author.snapshot())])
+        assert answer.http_status == 201
+
+    async def compacted() -> int:
+        return (await there.sweep())["compacted_snapshots"].total()
+
+    async def hand_over() -> None:
+        await edit()
+        await edit()
+        assert await here.begin_bootstrap("one", author.key, clock[0]) == 2
+        await edit()
+        assert await compacted() == 1
+        here.end_bootstrap("one")
+        await here.tell_ended()
+        assert await compacted() == 1
+
+    asyncio.run(hand_over())
+
+
+def test_a_relay_that_does_not_tell_what_it_hands_over_holds_back_everything(engine: Engine) -> None:
+    """One of a version before, while the new one has upgraded the schema."""
+    with engine.write() as transaction:
+        transaction.run("INSERT INTO bootstrap (key, began_at) VALUES ('one', 5)")
+        assert neighbours.bootstraps(transaction, 0) == [feed.Bootstrap(ALL, 0, 5)]
 
 
 def test_the_end_of_a_hand_over_that_the_store_did_not_take_is_told_again(engine: Engine) -> None:
@@ -252,7 +286,7 @@ def test_the_end_of_a_hand_over_that_the_store_did_not_take_is_told_again(engine
     relay = Relay(engine, Settings(), Whose, clock=lambda: clock[0], inline=True)
 
     async def hand_over() -> None:
-        await relay.begin_bootstrap("one", clock[0])
+        await relay.begin_bootstrap("one", "an author", clock[0])
         relay.end_bootstrap("one")
         _rename(engine, "bootstrap", "away")
         with pytest.raises(faults.Fault):
@@ -260,7 +294,7 @@ def test_the_end_of_a_hand_over_that_the_store_did_not_take_is_told_again(engine
         _rename(engine, "away", "bootstrap")
         await relay.tell_ended()
         with engine.write() as transaction:
-            assert not neighbours.is_bootstrapping(transaction, 0)
+            assert not neighbours.bootstraps(transaction, 0)
 
     asyncio.run(hand_over())
 

@@ -71,8 +71,13 @@ class ChangesSubscription(Subscription):
 
     async def _bootstrap(self) -> int:
         """Send the snapshots that are current at this position; later accepts do not change that set."""
+        author = self._wanted.author
+        empty_at = await self._relay.look(partial(feed.empty_at, author=author))
+        if empty_at is not None:  # nothing has to be held back, so that strangers cannot ask the writer for it
+            await self._tell("STATUS", {"mode": Mode.BOOTSTRAP.value, "snapshot_seq": empty_at})
+            return empty_at
         with self._held() as (key, began):
-            at = await self._relay.begin_bootstrap(key, began)
+            at = await self._relay.begin_bootstrap(key, author, began)
             await self._tell("STATUS", {"mode": Mode.BOOTSTRAP.value, "snapshot_seq": at})
             after: Row | None = None
             while True:
@@ -86,13 +91,11 @@ class ChangesSubscription(Subscription):
 
     @contextmanager
     def _held(self) -> Iterator[tuple[str, int]]:
-        """Hold back compaction during a bootstrap, for a limited time."""
+        """Whatever is held back for a bootstrap is let go of at its end."""
         key, began = self._relay.mint(), self._relay.now()
-        self._relay.bootstraps.append(began)
         try:
             yield key, began
         finally:
-            self._relay.bootstraps.remove(began)
             self._relay.end_bootstrap(key)
 
     def _check_held(self, page: Page, began: int) -> None:

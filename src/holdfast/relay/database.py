@@ -35,6 +35,7 @@ SCHEMA = Schema(
         Migration.load(__package__, "sender"),
         Migration.load(__package__, "restoration"),
         Migration.load(__package__, "expiry"),
+        Migration.load(__package__, "bootstrap"),
     ),
     checks=(history.CHECKS, Statements(__package__, "checks.sql")),
     walks=(history.verify, feed_check.verify, message_check.verify),

@@ -68,6 +68,14 @@ class Page(msgspec.Struct, frozen=True):
     last: Row | None
 
 
+class Bootstrap(msgspec.Struct, frozen=True):
+    """Somebody is being handed the state of an author's documents at a position; ALL authors and 0 until these are known."""
+
+    author: str
+    seq: int
+    began_at: int
+
+
 def min_seq(transaction: Transaction) -> int:
     """The position from which the feed can be replayed without a gap."""
     return int(transaction.rows(_SQL["min_seq"])[0][0])
@@ -81,6 +89,11 @@ def min_created_at(transaction: Transaction) -> int | None:
 
 def head_seq(transaction: Transaction) -> int:
     return history.head(transaction).seq
+
+
+def empty_at(transaction: Transaction, author: str) -> int | None:
+    """The head of the history if an author has no snapshots there; None if there are some."""
+    return None if transaction.rows(_SQL["any"], {"author": author}) else head_seq(transaction)
 
 
 def check_cursor(transaction: Transaction, since: int) -> int:

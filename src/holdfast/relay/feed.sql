@@ -8,6 +8,9 @@ SELECT max(pruned_seq) FROM document WHERE author = :author AND pruned_seq IS NO
 -- name: min_created_at
 SELECT min(created_at) FROM snapshot WHERE event IS NOT NULL
 
+-- name: any
+SELECT 1 FROM snapshot WHERE author = :author LIMIT 1
+
 -- name: changes
 -- An author's accepted snapshots, in the order of the history; without payloads, because not all rows will match.
 SELECT seq, event_id, author, kind, d, o, c, created_at, size, event IS NOT NULL FROM snapshot

@@ -5,7 +5,7 @@ dropped, in several steps if its history is long. Its clocks are kept, so that n
 feed can be replayed without a gap only from a later position.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from holdfast.protocol.clock import frontier
 from holdfast.relay.settings import FeedRetention, FeedSettings
@@ -16,11 +16,11 @@ from holdfast.store.engine import Transaction, Value
 LEFT_CHARACTERS_MAX = 65_536  # of clocks that earlier prunings left of a document that is pruned once more
 
 
-def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
-    """Drop payloads that are due; returns how many."""
+def compact(transaction: Transaction, now: int, passed: int, settled: int, feed: FeedSettings, rows_max: int) -> int:
+    """Drop payloads that are due and were superseded up to the position `settled`; returns how many."""
     if feed.retention is FeedRetention.FULL_RETENTION:
         return 0  # although some may be due by a time that was set under another setting
-    rows = transaction.rows(SQL["due"], {"now": now, "passed": passed, "limit": rows_max})
+    rows = transaction.rows(SQL["due"], {"now": now, "passed": passed, "settled": settled, "limit": rows_max})
     for seq, *_ in rows:
         transaction.run(SQL["compact"], {"seq": seq})
     history.append(
@@ -29,8 +29,10 @@ def compact(transaction: Transaction, now: int, passed: int, feed: FeedSettings,
     return len(rows)
 
 
-def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSettings, rows_max: int) -> int:
-    """Drop the oldest deleted documents of authors who have too many; returns how many rows.
+def prune_deleted(
+    transaction: Transaction, now: int, passed: int, spared: Collection[str], feed: FeedSettings, rows_max: int
+) -> int:
+    """Drop the oldest deleted documents of authors who have too many and are not spared; returns how many rows.
 
     At most `rows_max`, plus the current snapshots of one document, which are dropped together.
     """
@@ -38,6 +40,8 @@ def prune_deleted(transaction: Transaction, now: int, passed: int, feed: FeedSet
         return 0
     gone = 0
     for author, count in transaction.rows(SQL["crowded_authors"], {"kept": feed.tombstones_max}):
+        if author in spared:
+            continue
         limit = min(count - feed.tombstones_max, rows_max - gone)
         wanted = {"author": author, "passed": passed, "left_max": LEFT_CHARACTERS_MAX, "limit": limit}
         for d, pruned in transaction.rows(SQL["oldest_deleted"], wanted):

@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.protocol.action import Action, RevokeMember, RotateMemberKey, read_action
 from holdfast.protocol.refusal import Refused
+from holdfast.relay.feed import Bootstrap
 from holdfast.store import faults, history
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
@@ -65,10 +66,9 @@ def changed_since(transaction: Transaction, before: Seen) -> tuple[Seen, list[tu
     return now, [*((mesh, member) for mesh, member in taken), *_ended(decided)]
 
 
-def begin_bootstrap(transaction: Transaction, key: str, began_at: int) -> int:
-    """Hold back compaction during a bootstrap; returns the position whose state it sends."""
-    transaction.run(_SQL["begin_bootstrap"], {"key": key, "began_at": began_at})
-    return history.head(transaction).seq
+def begin_bootstrap(transaction: Transaction, key: str, bootstrap: Bootstrap) -> None:
+    """Tell of a bootstrap, so that what it needs is held back at all relays."""
+    transaction.run(_SQL["begin_bootstrap"], {"key": key, **msgspec.structs.asdict(bootstrap)})
 
 
 def end_bootstraps(transaction: Transaction, keys: Iterable[str]) -> None:
@@ -76,11 +76,10 @@ def end_bootstraps(transaction: Transaction, keys: Iterable[str]) -> None:
         transaction.run(_SQL["end_bootstrap"], {"key": key})
 
 
-def is_bootstrapping(transaction: Transaction, since: int) -> bool:
-    """Whether a bootstrap that began after that time is under way, at any relay."""
+def bootstraps(transaction: Transaction, since: int) -> list[Bootstrap]:
+    """The bootstraps that began after that time and are under way, at any relay."""
     transaction.run(_SQL["drop_old_bootstraps"], {"until": since})
-    ((count,),) = transaction.rows(_SQL["bootstraps_since"], {"after": since})
-    return bool(count)
+    return [Bootstrap(*row) for row in transaction.rows(_SQL["bootstraps_since"], {"after": since})]
 
 
 def _last_number(transaction: Transaction) -> int:

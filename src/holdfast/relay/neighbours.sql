@@ -22,13 +22,13 @@ SELECT mesh, member FROM queue_reader WHERE number > :after
 SELECT mesh, detail FROM history WHERE seq > :after AND kind = 'admin' AND mesh IS NOT NULL
 
 -- name: begin_bootstrap
-INSERT INTO bootstrap (key, began_at) VALUES (:key, :began_at)
+INSERT INTO bootstrap (key, author, seq, began_at) VALUES (:key, :author, :seq, :began_at)
 
 -- name: end_bootstrap
 DELETE FROM bootstrap WHERE key = :key
 
 -- name: bootstraps_since
-SELECT count(*) FROM bootstrap WHERE began_at > :after
+SELECT author, seq, began_at FROM bootstrap WHERE began_at > :after ORDER BY key
 
 -- name: drop_old_bootstraps
 -- Bootstraps that ran out of time, or whose relay died: they no longer hold back compaction.

@@ -23,6 +23,7 @@ from holdfast.relay import consumers, neighbours, queue, views
 from holdfast.relay import snapshots as intake
 from holdfast.relay.accept import Acceptance, Request
 from holdfast.relay.answer import ALL, EVERYBODY, FEED, Answer, refuse
+from holdfast.relay.feed import Bootstrap
 from holdfast.relay.gathering import Gathering
 from holdfast.relay.limiter import Limiter
 from holdfast.relay.neighbours import Seen
@@ -112,8 +113,8 @@ class Relay:
         self._fatal: faults.Fault | None = None
         self._wakers: list[Wake] = []
         self._end_connections: EndConnections = lambda mesh, member, refusal: None
-        # The start times of running bootstraps, which hold back compaction. On a shared database they also have a row each.
-        self.bootstraps: list[int] = []
+        # Running bootstraps, which hold back compaction. On a shared database they also have a row each.
+        self.bootstraps: dict[str, Bootstrap] = {}
         self._ended_bootstraps: set[str] = set()
 
     @property
@@ -264,15 +265,23 @@ class Relay:
         now, ended = neighbours.changed_since(transaction, before)
         return now, [*grown, *ended]
 
-    async def begin_bootstrap(self, key: str, began_at: int) -> int:
-        """Hold back compaction at all relays during a bootstrap; returns the position whose state it sends."""
+    async def begin_bootstrap(self, key: str, author: str, began_at: int) -> int:
+        """Hold back compaction of what a bootstrap needs, at all relays; returns the position whose state it sends."""
+        self.bootstraps[key] = Bootstrap(ALL, 0, began_at)
         # Through the writer, so that no sweep runs at the same time that does not know of it.
+        begun = await self.decide(lambda tx: self._begin_bootstrap(tx, key, author, began_at))
+        self.bootstraps[key] = begun
+        return begun.seq
+
+    def _begin_bootstrap(self, transaction: Transaction, key: str, author: str, began_at: int) -> Bootstrap:
+        begun = Bootstrap(author, history.head(transaction).seq, began_at)
         if self.is_shared:
-            return await self.decide(lambda tx: neighbours.begin_bootstrap(tx, key, began_at))
-        return (await self.decide(history.head)).seq
+            neighbours.begin_bootstrap(transaction, key, begun)
+        return begun
 
     def end_bootstrap(self, key: str) -> None:
         """End a bootstrap; the other relays learn of it in a moment."""
+        self.bootstraps.pop(key, None)
         if self.is_shared:
             self._ended_bootstraps.add(key)
 
@@ -311,10 +320,10 @@ class Relay:
     def _sweep_step(self, step: Sweep, transaction: Transaction) -> Swept:
         settings, now = self.settings, self._clock()
         since = now - settings.feed.bootstrap_timeout_s * SECOND
-        held = any(began > since for began in tuple(self.bootstraps))
+        bootstraps = [one for one in tuple(self.bootstraps.values()) if one.began_at > since]
         if self.is_shared:
-            held = neighbours.is_bootstrapping(transaction, since) or held
-        return step(transaction, now, Rules(settings.retention, settings.feed, self._sign, held))
+            bootstraps += neighbours.bootstraps(transaction, since)
+        return step(transaction, now, Rules(settings.retention, settings.feed, self._sign, bootstraps))
 
     async def close(self) -> None:
         """Take no new requests, finish those under way, and close the files."""

@@ -50,9 +50,10 @@ ORDER BY created_at DESC, event_id DESC
 UPDATE snapshot SET compact_at = :at WHERE seq = :seq
 
 -- name: due
--- Payloads that are due to be dropped, unless some reader of the history has not passed them yet.
+-- Payloads that are due to be dropped, unless some reader of the history has not passed them yet, or they were current at a
+-- position whose state somebody is being handed.
 SELECT seq, author, d, event_id, kind FROM snapshot
-WHERE event IS NOT NULL AND compact_at <= :now AND seq <= :passed
+WHERE event IS NOT NULL AND compact_at <= :now AND seq <= :passed AND superseded_seq <= :settled
 ORDER BY compact_at, seq
 LIMIT :limit
 

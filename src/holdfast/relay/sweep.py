@@ -1,7 +1,7 @@
 """Sweeps: they remove what has outlived its time, in bounded steps, each one transaction with its history entries."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -9,6 +9,8 @@ from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.schedule import CLOCK_AHEAD_MAX, DAY, DEDUPE_KEPT_BEYOND_WINDOW, DedupeMode
 from holdfast.relay import closing, consumers, feed_sweep
+from holdfast.relay.answer import ALL
+from holdfast.relay.feed import Bootstrap
 from holdfast.relay.settings import FeedSettings, Retention
 from holdfast.store import history
 from holdfast.store.engine import Row, Transaction
@@ -29,7 +31,7 @@ class Rules(msgspec.Struct, frozen=True):
     retention: Retention
     feed: FeedSettings
     sign: Sign
-    compaction_held: bool = False  # a bootstrap is under way
+    bootstraps: Sequence[Bootstrap] = ()  # under way
 
 
 class Swept(msgspec.Struct, frozen=True):
@@ -116,20 +118,21 @@ def prune_history(transaction: Transaction, now: int, rules: Rules) -> Swept:
 
 
 def compact_snapshots(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Drop the payloads of superseded snapshots, unless a bootstrap is under way."""
-    if rules.compaction_held:
-        return _NOTHING
+    """Drop the payloads of superseded snapshots, unless they were superseded since a bootstrap that is under way began."""
     passed = passed_by_all(transaction, now, rules.retention)
-    count = feed_sweep.compact(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)
+    settled = min((bootstrap.seq for bootstrap in rules.bootstraps), default=history.head(transaction).seq)
+    count = feed_sweep.compact(transaction, now, passed, settled, rules.feed, rules.retention.sweep_rows_max)
     return Swept.rows(count, rules)
 
 
 def prune_deleted_documents(transaction: Transaction, now: int, rules: Rules) -> Swept:
-    """Drop the oldest deleted documents of authors who have many."""
-    if rules.compaction_held:
+    """Drop the oldest deleted documents of authors who have many, and whose documents are not being handed over."""
+    authors = {bootstrap.author for bootstrap in rules.bootstraps}
+    if ALL in authors:
         return _NOTHING
-    passed = passed_by_all(transaction, now, rules.retention)
-    count = feed_sweep.prune_deleted(transaction, now, passed, rules.feed, rules.retention.sweep_rows_max)
+    # The readers of a bootstrap go on from its position, so what goes may not be later than that.
+    passed = min([passed_by_all(transaction, now, rules.retention), *(one.seq for one in rules.bootstraps)])
+    count = feed_sweep.prune_deleted(transaction, now, passed, authors, rules.feed, rules.retention.sweep_rows_max)
     return Swept.rows(count, rules)
 
 
