@@ -11,7 +11,8 @@ import pytest
 from holdfast.protocol.feed_filter import read_changes
 from holdfast.relay.answer import EVERYBODY, FEED
 from holdfast.relay.changes import ChangesSubscription, Feeds
-from holdfast.relay.settings import Settings
+from holdfast.relay.neighbours import Seen
+from holdfast.relay.settings import FeedSettings, Settings
 from tests.relay.feed_client import Author, Feed, FeedClient, bootstrap, open_feed, shown, tail
 from tests.relay.place import Place
 from tests.relay.queue_client import eventually
@@ -327,6 +328,40 @@ def test_a_bound_that_messages_reach_ends_it_within_a_moment(tmp_path: Path, aut
         client.expect_eose(0)
         feed.relay.found_mesh("alice")
         client.expect(["CLOSED", "s", "until_seq is reached"])
+
+
+def test_who_waits_for_a_far_position_is_woken_when_the_history_comes_to_it_and_not_before(
+    tmp_path: Path, author: Author
+) -> None:
+    """Twenty such tails, and every event of anybody would make twenty readers look for what is not for them."""
+    place = Place(tmp_path / "relay.db", Settings(feed=FeedSettings(open=True)))
+    feeds, other = Feeds(place.relay), Author("other", now_s=place.now // 1_000_000)
+
+    async def say(frame: tuple[Any, ...]) -> None:
+        raise AssertionError(frame)
+
+    bounds = (4, 5, 6, None)
+    asked = [tail(author, live=True, **({} if bound is None else {"until_seq": bound})) for bound in bounds]
+    waiting = [ChangesSubscription(place.relay, "s", read_changes(json.dumps(one).encode()), say) for one in asked]
+    for subscription in waiting:
+        feeds.join(subscription)
+
+    def woken() -> list[bool]:
+        found = [subscription._news.is_set() for subscription in waiting]
+        for subscription in waiting:
+            subscription._news.clear()
+        return found
+
+    place.expect(201, other.snapshot(), other.snapshot(), other.snapshot())
+    assert woken() == [False, False, False, False]
+    place.expect(201, other.snapshot(), other.snapshot())
+    assert woken() == [True, True, False, False]
+    feeds.leave(waiting[0])
+    asyncio.run(place.relay.wake_changed(Seen(4, 0)))  # a look, if a wake-up was lost
+    assert woken() == [False, True, False, False]
+    place.expect(201, Author(author.name, now_s=other.now_s).snapshot())
+    assert woken() == [False, True, True, True]
+    asyncio.run(place.relay.close())
 
 
 def test_a_bound_that_is_reached_already_ends_it_at_once(feed: Feed, client: FeedClient, author: Author) -> None:

@@ -32,6 +32,8 @@ COMPACTED = "payload_compacted"
 class Subscription(ABC):
     """A feed subscription of one connection, until it is cancelled or complete."""
 
+    bound: int | None = None  # the position of the history that it waits for, whoever moves it there
+
     def __init__(self, relay: Relay, sub: str, authors: Sequence[str], say: Say) -> None:
         self.sub = sub
         self.keys = tuple((FEED, author) for author in authors)
@@ -57,9 +59,8 @@ class ChangesSubscription(Subscription):
     """`CHANGES`: the state of an author's documents, or their changes."""
 
     def __init__(self, relay: Relay, sub: str, wanted: Changes, say: Say) -> None:
-        # A reader that waits for a position is also woken by other authors' snapshots, which move the history there.
-        authors = (wanted.author,) if wanted.until_seq is None else (wanted.author, ALL)
-        super().__init__(relay, sub, authors, say)
+        super().__init__(relay, sub, (wanted.author,), say)
+        self.bound = wanted.until_seq
         self._wanted = wanted
         self._sent = 0
 
@@ -109,7 +110,7 @@ class ChangesSubscription(Subscription):
         """Send what was accepted after `since` until now; returns the position up to which nothing is missing."""
         after, limit = self._wanted.since, self._wanted.limit
         head = await self._relay.look(partial(feed.check_cursor, since=after))
-        until = head if self._wanted.until_seq is None else min(self._wanted.until_seq, head)
+        until = head if self.bound is None else min(self.bound, head)
         while self._sent != limit:
             page = await self._relay.look(partial(self._page, after=after, until=until))
             for item in page.items:
@@ -128,21 +129,20 @@ class ChangesSubscription(Subscription):
 
     async def _follow(self, after: int) -> None:
         """Send new snapshots as they come, up to the bound if there is one."""
-        bound = self._wanted.until_seq
-        while bound is None or after < bound:
+        while self.bound is None or after < self.bound:
             self._news.clear()  # before reading, so that rows that come meanwhile wake us again
             page, until = await self._relay.look(partial(self._news_page, after=after))
             for item in page.items:
                 await self._send(item)
             after = until if page.last is None else page.last.seq
-            if page.last is None and after != bound:
+            if page.last is None and after != self.bound:
                 await self._news.wait()
         await self._say(("CLOSED", self.sub, "until_seq is reached"))
 
     def _news_page(self, transaction: Transaction, after: int) -> tuple[Page, int]:
         """The next page of new snapshots, and the head of the history when it was read."""
-        head, bound = feed.head_seq(transaction), self._wanted.until_seq
-        until = head if bound is None else min(bound, head)
+        head = feed.head_seq(transaction)
+        until = head if self.bound is None else min(self.bound, head)
         return self._page(transaction, after, until), until
 
     async def _send(self, item: Item) -> None:
@@ -162,13 +162,17 @@ class Feeds:
     def __init__(self, relay: Relay) -> None:
         # In the order in which they came, so that a simulation can repeat what happened.
         self._of: dict[tuple[str, str], dict[Subscription, None]] = {}
-        relay.watch_feeds(self.wake)
+        self._bounded: dict[Subscription, int] = {}
+        relay.watch_feeds(self.wake, self.reach)
 
     def join(self, subscription: Subscription) -> None:
+        if subscription.bound is not None:
+            self._bounded[subscription] = subscription.bound
         for key in subscription.keys:
             self._of.setdefault(key, {})[subscription] = None
 
     def leave(self, subscription: Subscription) -> None:
+        self._bounded.pop(subscription, None)
         for key in subscription.keys:
             self._of.get(key, {}).pop(subscription, None)
             if not self._of.get(key):
@@ -177,6 +181,12 @@ class Feeds:
     def wake(self, keys: Iterable[tuple[str, str]]) -> None:
         for key in keys:
             for subscription in self._woken(key):
+                subscription.wake()
+
+    def reach(self, seq: int) -> None:
+        """Wake the subscriptions that wait for this position of the history, or for one before."""
+        for subscription, bound in self._bounded.items():
+            if bound <= seq:
                 subscription.wake()
 
     def _woken(self, key: tuple[str, str]) -> Iterable[Subscription]:

@@ -22,7 +22,7 @@ from holdfast.protocol.schedule import SECOND
 from holdfast.relay import consumers, neighbours, queue, views
 from holdfast.relay import snapshots as intake
 from holdfast.relay.accept import Acceptance, Request
-from holdfast.relay.answer import ALL, EVERYBODY, FEED, Answer, refuse
+from holdfast.relay.answer import ALL, EVERYBODY, Answer, refuse
 from holdfast.relay.feed import Bootstrap
 from holdfast.relay.gathering import Gathering
 from holdfast.relay.limiter import Limiter
@@ -112,6 +112,7 @@ class Relay:
         self._is_open = True
         self._fatal: faults.Fault | None = None
         self._wakers: list[Wake] = []
+        self._reachers: list[Callable[[int], None]] = []
         self._end_connections: EndConnections = lambda mesh, member, refusal: None
         # Running bootstraps, which hold back compaction. On a shared database they also have a row each.
         self.bootstraps: dict[str, Bootstrap] = {}
@@ -227,13 +228,18 @@ class Relay:
         self._wakers.append(wake)
         self._end_connections = end
 
-    def watch_feeds(self, wake: Wake) -> None:
-        """Register a callback for new snapshots of an author; called after the commit."""
+    def watch_feeds(self, wake: Wake, reach: Callable[[int], None]) -> None:
+        """Register callbacks for new snapshots of an author and for the position reached; called after the commit."""
         self._wakers.append(wake)
+        self._reachers.append(reach)
 
     def _wake(self, keys: Iterable[tuple[str, str]]) -> None:
         for waker in self._wakers:
             waker(keys)
+
+    def _reach(self, seq: int) -> None:
+        for reacher in self._reachers:
+            reacher(seq)
 
     @property
     def is_shared(self) -> bool:
@@ -252,12 +258,11 @@ class Relay:
         """Wake readers with new rows or revoked access since `before`; returns the position looked at."""
         now, keys = await self.look(lambda tx: self._changed_since(tx, before))
         self._wake(keys)
+        self._reach(now.seq)
         return now
 
     def _changed_since(self, transaction: Transaction, before: Seen) -> tuple[Seen, list[tuple[str, str]]]:
         seq, grown = queue.grown_since(transaction, before.seq)
-        if seq > before.seq:
-            grown.append((FEED, ALL))  # some subscriptions wait for a position, whatever is written there
         if not self.is_shared:
             return Seen(seq, 0), grown
         if EVERYBODY in grown:  # everybody is woken, and checks its own right to read
@@ -348,6 +353,9 @@ class Relay:
             self._wake(answer.wakes)
             for mesh, member, refusal in answer.ends:
                 self._end_connections(mesh, member, refusal)
+        anchors = [answer.members["anchor"] for answer in answers if answer.accepted]
+        if anchors:
+            self._reach(max(anchor.seq for anchor in anchors))
 
     async def _do(self, work: Work) -> Any:
         try:
