@@ -28,7 +28,7 @@ from holdfast.device.send import Send, send
 from holdfast.device.settings import OutboxSettings
 from holdfast.device.settings import Settings as DeviceSettings
 from holdfast.export.exporter import Exporter
-from holdfast.protocol.action import RenameMember, RevokeMember
+from holdfast.protocol.action import RenameMember, RevokeMember, Role, SetRole
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY, SECOND
 from holdfast.relay.service import Service
@@ -110,6 +110,56 @@ def test_a_topics_key_is_granted_without_anybodys_doing_and_posts_are_read(relay
         assert bob.messages()[0].topic == "news"
 
     _together(relay.url, tmp_path, act)
+
+
+class _Gate(httpx.AsyncBaseTransport):
+    """A way to the relay on which a topic's next key is made current only when the gate is open."""
+
+    def __init__(self, friend: Friend) -> None:
+        http = friend.daemon.client._http
+        self._way, http._transport = http._transport, self
+        self.is_reached, self.is_open = False, asyncio.Event()
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if b"advance_topic_key" in await request.aread():
+            self.is_reached = True
+            await self.is_open.wait()
+        return await self._way.handle_async_request(request)
+
+    async def aclose(self) -> None:
+        await self._way.aclose()
+
+
+def test_a_keeper_that_lost_the_race_for_a_new_key_reads_and_posts_with_the_winners(
+    relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def meet() -> None:
+        async with company(relay.url, tmp_path, "ann", "bob", "carol") as (ann, bob, carol):
+            async with ann.daemon.session() as session:
+                await topics.create(session, "news")
+            for friend in (ann, bob, carol):
+                async with friend.daemon.session() as session:
+                    await topics.subscribe(session, "news")
+            await until(*(lambda friend=friend: _key_epoch(friend) == 1 for friend in (ann, bob, carol)))
+            async with ann.daemon.session() as session:
+                await session.ask(SetRole(member=bob.daemon.facts.member, role=Role.ADMIN))
+            await until(lambda: bob.daemon.directory.members[bob.daemon.facts.member].role == Role.ADMIN)
+            winner, loser = _Gate(ann), _Gate(bob)
+            async with carol.daemon.session() as session:
+                await topics.unsubscribe(session, "news")
+            await until(lambda: winner.is_reached, lambda: loser.is_reached)
+            winner.is_open.set()
+            await until(lambda: ann.rows(_GRANTED) == [(2,)])
+            loser.is_open.set()
+            await until(lambda: bob.rows(_GRANTED) == [(2,)])
+            await ann.send("@news", "from the winner")
+            await bob.send("@news", "from the loser")
+            await until(lambda: bob.bodies() == ["from the winner"], lambda: ann.bodies() == ["from the loser"])
+
+    asyncio.run(meet())
+
+
+_GRANTED = "SELECT max(key_epoch) FROM topic_key WHERE source = 'granted'"
 
 
 def test_a_send_at_a_later_time_waits_for_it(relay: RunningRelay, tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ class Link:
         await topics.collect(session)
         for deed in await topics.tend(session):
             _log.info("topic key", topic=deed.topic, did=str(deed.did), members=deed.members)
+        await topics.collect(session)  # the mesh was fetched anew meanwhile, and another keeper may have made its keys
         if not topics.wanting(session):
             self._tended = session.mesh
 
