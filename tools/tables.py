@@ -136,9 +136,10 @@ def requeues() -> Iterable[str]:
         "An operator may give the content of a stuck row to a new one. A row that was offered before may have been taken"
         " without our knowing, whether it waits or was given up, so the relay is asked first whether it has these bytes."
         " A row that was never offered needs no asking, and one that carries the relay's id counts as committed."
+        " What the relay does not have, because it was restored, recipients may have: their signed receipts show it."
     )
     yield table(
-        ("row", "the relay says", "signal to the row", "refusal to the operator", "`--force`"),
+        ("row", "the relay says, or receipts", "signal to the row", "refusal to the operator", "`--force`"),
         (
             (
                 status,

@@ -40,6 +40,7 @@ class LifeOfMessages(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.desk = Desk(Path(self.folder.name) / "device.db")
         self.statuses: dict[str, Status] = {}  # by client_message_id
+        self.receipted: set[str] = set()  # likewise
         self.relay_ids = itertools.count()
         self.log_number = 0
         self.forks: list[Fork] = []
@@ -110,7 +111,12 @@ class LifeOfMessages(RuleBasedStateMachine):
             assert done.id == item.superseded_by
             return
         known = word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
-        ruling = REQUEUES[item.status, known or word or RelayWord.UNREACHABLE]
+        known = known or word or RelayWord.UNREACHABLE
+        if item.client_message_id in self.receipted and (item.status, RelayWord.RECEIPTED) in REQUEUES:
+            is_post = item.destination_kind == "topic"
+            proven = RelayWord.RECEIPTED_BY_SOME if is_post else RelayWord.RECEIPTED
+            known = known if known is RelayWord.COMMITTED else proven
+        ruling = REQUEUES[item.status, known]
         assert isinstance(done, Requeued) is (ruling.refusal is None or (ruling.force_helps and force))
         if isinstance(done, Requeued):
             self.moved(item, Signal.REQUEUED)
@@ -140,8 +146,10 @@ class LifeOfMessages(RuleBasedStateMachine):
     @rule(number=picks, status=st.sampled_from(["stored", "unreadable", "duplicate"]))
     def receipt(self, number: int, status: str) -> None:
         item = self.pick(number, Status.DONE, Status.DEAD)
-        if item is not None and item.event_id is not None:
-            self.desk.take(self.desk.receipt(self.desk.bob, (item, status)), self.desk.bob)
+        if item is None or item.event_id is None:
+            return
+        if self.desk.take(self.desk.receipt(self.desk.bob, (item, status)), self.desk.bob).taken:
+            self.receipted.add(item.client_message_id)
 
     @rule(readable=st.booleans(), same=st.booleans())
     def arrive(self, readable: bool, same: bool) -> None:

@@ -20,6 +20,7 @@ from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY
 from holdfast.store.engine import Transaction
 from tests.device.desk import LOG, NEW_LOG, START, Desk
+from tests.people import Person
 
 THIRD_LOG = b"\x0c" * 16
 FOUND = Committed(broker_message_id="broker-late", history_id=77, log_id=LOG)
@@ -442,6 +443,55 @@ def test_a_word_from_before_another_attempt_does_not_count(desk: Desk) -> None:
     assert isinstance(refused, Refused)
     assert refused.refusal is Refusal.REQUEUE_UNCONFIRMED
     _requeued(desk, again, doubt=_doubt(desk, again), word=RelayWord.NOT_COMMITTED)
+
+
+# what recipients have signed
+
+
+@pytest.mark.parametrize("word", [RelayWord.NOT_COMMITTED, RelayWord.UNREACHABLE, None])
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_what_its_recipient_has_signed_for_is_not_requeued_though_a_restored_relay_forgot_it(
+    desk: Desk, word: RelayWord | None, force: bool, is_dead: bool
+) -> None:
+    item = _forgotten(desk, "bob", desk.bob)
+    if is_dead:
+        item = desk.refuse(item)
+    before = (_log(desk), desk.entries())
+    refused = _requeue(desk, item, word=word, force=force)
+    assert isinstance(refused, Refused)
+    assert (refused.refusal, "member-bob" in refused.detail) == (Refusal.REQUEUE_OF_DONE, True)
+    assert (_log(desk), desk.entries()) == before
+
+
+def test_a_post_that_some_have_signed_for_is_requeued_by_force_only_and_they_are_named(desk: Desk) -> None:
+    item = _forgotten(desk, "@news", desk.bob, desk.carol)
+    before = (_log(desk), desk.entries())
+    for word in (RelayWord.NOT_COMMITTED, RelayWord.UNREACHABLE):
+        refused = _requeue(desk, item, word=word)
+        assert isinstance(refused, Refused)
+        assert refused.refusal is Refusal.REQUEUE_OF_RECEIPTED
+        assert refused.detail.endswith("who has it: 'member-bob', 'member-carol'")
+    assert (_log(desk), desk.entries()) == before
+    _requeued(desk, item, word=RelayWord.NOT_COMMITTED, force=True)
+    assert desk.item(item.id).aborted_by == "operator --force"
+
+
+def test_what_the_relay_has_is_done_even_if_recipients_have_signed_for_it(desk: Desk) -> None:
+    item = _forgotten(desk, "@news", desk.bob)
+    refused = _requeue(desk, item, word=RelayWord.COMMITTED, committed=FOUND, force=True)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_OF_DONE
+    assert desk.item(item.id).status is Status.DONE
+
+
+def _forgotten(desk: Desk, to: str, *receivers: Person) -> Item:
+    """A row that these have signed for, and that waits again because the relay was restored."""
+    item = desk.relay(desk.sent(to))
+    for person in receivers:
+        assert desk.take(desk.receipt(person, (item, "stored")), person).taken == 1
+    assert _roll_back(desk, Fork(LOG, 0)).offered == 1
+    return desk.item(item.id)
 
 
 # a yes that comes late

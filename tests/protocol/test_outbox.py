@@ -100,12 +100,16 @@ WORDS = {
     ("pending", "not_committed"): ("requeued", None),
     ("pending", "committed"): ("duplicate", "requeue_of_done"),
     ("pending", "unreachable"): (None, "requeue_unconfirmed"),
+    ("pending", "receipted"): (None, "requeue_of_done"),
+    ("pending", "receipted_by_some"): (None, "requeue_of_receipted"),
     ("inflight", "not_asked"): (None, "requeue_of_inflight"),
     ("done", "not_asked"): (None, "requeue_of_done"),
     ("dead", "not_asked"): ("requeued", None),
     ("dead", "not_committed"): ("requeued", None),
     ("dead", "committed"): ("duplicate", "requeue_of_done"),
     ("dead", "unreachable"): (None, "requeue_unconfirmed"),
+    ("dead", "receipted"): (None, "requeue_of_done"),
+    ("dead", "receipted_by_some"): (None, "requeue_of_receipted"),
     ("aborted", "not_asked"): (None, "requeue_of_aborted"),
 }
 
@@ -124,13 +128,14 @@ def test_the_signal_of_a_requeue_can_happen_to_its_row(key: tuple[Status, RelayW
         move(TRANSITIONS, key[0], requeue.signal)
 
 
-def test_force_helps_only_where_the_relay_could_not_be_asked() -> None:
-    assert {key for key, requeue in REQUEUES.items() if requeue.force_helps} == {
-        (Status.PENDING, RelayWord.UNREACHABLE),
-        (Status.DEAD, RelayWord.UNREACHABLE),
+def test_force_helps_only_where_the_relay_could_not_be_asked_or_some_of_many_recipients_have_it() -> None:
+    expected = {
+        RelayWord.UNREACHABLE: Refusal.REQUEUE_UNCONFIRMED,
+        RelayWord.RECEIPTED_BY_SOME: Refusal.REQUEUE_OF_RECEIPTED,
     }
-    for status in (Status.PENDING, Status.DEAD):
-        assert REQUEUES[status, RelayWord.UNREACHABLE].refusal is Refusal.REQUEUE_UNCONFIRMED
+    assert {key: requeue.refusal for key, requeue in REQUEUES.items() if requeue.force_helps} == {
+        (status, word): refusal for status in (Status.PENDING, Status.DEAD) for word, refusal in expected.items()
+    }
 
 
 def test_the_relay_is_asked_about_a_waiting_or_dead_row_that_was_offered_and_about_no_other() -> None:

@@ -49,7 +49,7 @@ STATUS = {
     408: "slow_reader slow_writer",
     409: """idempotency_key_reused counter_not_increasing name_taken epoch_superseded grant_missing key_taken last_admin
             cursor-ahead other_log clock_reused too_many_conflicts mesh_full
-            checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight requeue_of_other
+            checkpoint_backwards requeue_of_done requeue_of_aborted requeue_of_inflight requeue_of_other requeue_of_receipted
             cancel_too_late sequence_taken author_present document_conflicted document_not_conflicted document_changed document_full
             replaced_by_newer_connection member_already_connected""",
     410: "max_age_passed cursor-expired range_pruned",

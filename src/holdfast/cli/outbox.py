@@ -136,7 +136,7 @@ def requeue(
         str | None, typer.Option(metavar="TIME", help="Worthless after another time (as send --at), or never.")
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where the relay cannot say whether it has it: it may arrive twice.")
+        bool, typer.Option("--force", help="Also where the relay or some recipients may have it: it may arrive twice.")
     ] = False,
     rate: Annotated[float, typer.Option(min=0.1, max=1000.0, help="With --where: rows a second.")] = RATE_PER_S,
     as_json: AsJson = False,

@@ -2,9 +2,11 @@
 
 The old row is retired and names the new one, and its id is never free again. So a repeated requeue gets the same answer and
 makes no second copy. If the relay may have the old message, it is asked first; without its answer the requeue is refused,
-unless an operator forces it, which is recorded.
+unless an operator forces it, which is recorded. A recipient that has signed a receipt has the message, though a restored
+relay has forgotten it.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -30,9 +32,15 @@ from holdfast.store.world import Random, iso_time
 _SQL = Statements(__package__, "requeue.sql")
 
 OPERATOR = "operator"
-FORCED = " --force"  # added to `aborted_by` if a row was retired without the relay's answer
+FORCED = " --force"  # added to `aborted_by` if a row was retired though it may arrive twice
+NAMED_MAX = 5  # recipients that a refusal names
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)
+
+_WAITS = (Status.PENDING, Status.DEAD)  # for somebody to requeue it
+
+# What a receipt proves.
+_PROVEN = {DestinationKind.DM: RelayWord.RECEIPTED, DestinationKind.TOPIC: RelayWord.RECEIPTED_BY_SOME}
 
 _WORDS = total(
     {
@@ -40,6 +48,8 @@ _WORDS = total(
         RelayWord.COMMITTED: ", and the relay has it",
         RelayWord.NOT_COMMITTED: ", and the relay does not have it",
         RelayWord.UNREACHABLE: ", and the relay does not say whether it has it",
+        RelayWord.RECEIPTED: ", and has arrived: {receivers} signed a receipt for it",
+        RelayWord.RECEIPTED_BY_SOME: ", and signed receipts show who has it: {receivers}",
     },
     RelayWord,
 )
@@ -108,13 +118,17 @@ def requeue(
         return refused
     if doubt is not None and doubt.attempts != item.attempts:
         word = None
+    receivers = [name for (name,) in transaction.rows(_SQL["receivers"], {"sequence": item.sequence})]
     known = _word_at_hand(transaction, item) or word or RelayWord.UNREACHABLE
+    if receivers and item.status in _WAITS and known is not RelayWord.COMMITTED:
+        known = _PROVEN[DestinationKind(item.destination_kind)]
     ruling = REQUEUES[item.status, known]
     is_forced = ruling.force_helps and force
     if ruling.refusal is not None and not is_forced:
         if ruling.signal is not None:
             outbox.keep_yes(transaction, facts, now, item, ruling.signal, committed or _known(item))
-        return Refused(ruling.refusal, f"operation {item.id} is {item.status}{_WORDS[known]}")
+        why = _WORDS[known].format(receivers=_listed(receivers))
+        return Refused(ruling.refusal, f"operation {item.id} is {item.status}{why}")
     try:
         content, address = _successor(transaction, facts, now, random, item, new_client_message_id, patch)
     except Refused as refused:
@@ -131,12 +145,18 @@ def content_of(transaction: Transaction, item: Item) -> Payload | None:
 def _word_at_hand(transaction: Transaction, item: Item) -> RelayWord | None:
     """The relay's answer, if this log knows it; that a row was never offered counts only if no other log has it."""
     known = word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
-    may_wait = item.status in (Status.PENDING, Status.DEAD)
-    return None if known is RelayWord.NOT_ASKED and may_wait and _is_older_than_epoch(transaction, item) else known
+    waits = item.status in _WAITS
+    return None if known is RelayWord.NOT_ASKED and waits and _is_older_than_epoch(transaction, item) else known
 
 
 def _is_older_than_epoch(transaction: Transaction, item: Item) -> bool:
     return bool(transaction.rows(_SQL["older_than_epoch"], {"client_message_id": item.client_message_id}))
+
+
+def _listed(receivers: Sequence[str]) -> str:
+    """The recipients by name, the first few of many."""
+    more = f" and {len(receivers) - NAMED_MAX} more" if len(receivers) > NAMED_MAX else ""
+    return ", ".join(map(shown, receivers[:NAMED_MAX])) + more
 
 
 def _known(item: Item) -> Committed:

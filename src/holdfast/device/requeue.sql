@@ -16,3 +16,11 @@ WHERE NOT EXISTS (
     SELECT 1 FROM history AS entry
     WHERE entry.client_message_id = :client_message_id AND entry.kind = 'enqueued' AND entry.epoch = device.epoch
 )
+
+-- name: receivers
+-- Who has signed that it has this message: by name, if its member is known here.
+SELECT coalesce(directory_member.name, send_receipt.recipient)
+FROM send_receipt
+LEFT JOIN directory_member ON directory_member.member = send_receipt.recipient
+WHERE send_receipt.sequence = :sequence
+ORDER BY 1

@@ -107,12 +107,15 @@ def counts(status: Status, signal: Signal) -> bool:
 
 
 class RelayWord(StrEnum):
-    """What is known of the relay about an id that an operator wants to requeue."""
+    """What is known, of the relay or by receipts, about an id that an operator wants to requeue."""
 
     NOT_ASKED = "not_asked"  # it was never offered, or the status alone decides
     COMMITTED = "committed"  # the relay has these very bytes; other bytes under this id do not count
     NOT_COMMITTED = "not_committed"
     UNREACHABLE = "unreachable"
+    # Whatever the relay says, which may have been restored, recipients have signed that they have it:
+    RECEIPTED = "receipted"  # its only one
+    RECEIPTED_BY_SOME = "receipted_by_some"  # these of a topic's readers
 
 
 class Requeue(msgspec.Struct, frozen=True):
@@ -130,12 +133,17 @@ REQUEUES = total(
         # Nothing is stuck: only the answer was lost, and now it is known.
         (Status.PENDING, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
         (Status.PENDING, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
+        # It has arrived, so nothing is stuck; the row goes on as it is.
+        (Status.PENDING, RelayWord.RECEIPTED): Requeue(None, Refusal.REQUEUE_OF_DONE),
+        (Status.PENDING, RelayWord.RECEIPTED_BY_SOME): Requeue(None, Refusal.REQUEUE_OF_RECEIPTED, force_helps=True),
         # Dead does not mean not committed: the relay may have accepted the last attempt without our knowing. The row
         # records such a yes and stays dead.
         (Status.DEAD, RelayWord.NOT_ASKED): Requeue(Signal.REQUEUED),
         (Status.DEAD, RelayWord.NOT_COMMITTED): Requeue(Signal.REQUEUED),
         (Status.DEAD, RelayWord.COMMITTED): Requeue(Signal.DUPLICATE, Refusal.REQUEUE_OF_DONE),
         (Status.DEAD, RelayWord.UNREACHABLE): Requeue(None, Refusal.REQUEUE_UNCONFIRMED, force_helps=True),
+        (Status.DEAD, RelayWord.RECEIPTED): Requeue(None, Refusal.REQUEUE_OF_DONE),
+        (Status.DEAD, RelayWord.RECEIPTED_BY_SOME): Requeue(None, Refusal.REQUEUE_OF_RECEIPTED, force_helps=True),
         # A forced requeue here could commit one content under two ids.
         (Status.INFLIGHT, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_INFLIGHT),
         (Status.DONE, RelayWord.NOT_ASKED): Requeue(None, Refusal.REQUEUE_OF_DONE),

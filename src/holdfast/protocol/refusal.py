@@ -94,6 +94,7 @@ class Refusal(StrEnum):
     REQUEUE_OF_ABORTED = "requeue_of_aborted"
     REQUEUE_OF_INFLIGHT = "requeue_of_inflight"
     REQUEUE_UNCONFIRMED = "requeue_unconfirmed"
+    REQUEUE_OF_RECEIPTED = "requeue_of_receipted"
     REQUEUE_OF_OTHER = "requeue_of_other"
     CANCEL_TOO_LATE = "cancel_too_late"
     SEQUENCE_TAKEN = "sequence_taken"
@@ -274,10 +275,11 @@ REFUSALS = total({
     Refusal.INSUFFICIENT_STORAGE: RefusalRow(_CALL, _TEMPORARY, 507, _ERROR, "The outbox has reached its limit. Let it drain, or prune it, then repeat this with the same id."),
     Refusal.IDEMPOTENCY_KEYS_DIFFER: RefusalRow(_CALL, _PERMANENT, 400, _INVALID, "The header and the body name different ids. Send one of them, or the same id in both."),
     Refusal.NOT_FOUND: RefusalRow(_CALL, _PERMANENT, 404, _INVALID, "There is nothing of that name here. Check the id or the path."),
-    Refusal.REQUEUE_OF_DONE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "The relay has this message. If it must arrive twice, send it as a new message."),
+    Refusal.REQUEUE_OF_DONE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "The relay has this message, or its recipient has. If it must arrive twice, send it as a new message."),
     Refusal.REQUEUE_OF_ABORTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It was requeued before, with other changes. Look at the message that took its place."),
     Refusal.REQUEUE_OF_INFLIGHT: RefusalRow(_CALL, _TEMPORARY, 409, _INVALID, "It is being sent at this moment. Wait for the relay's answer, then look again."),
     Refusal.REQUEUE_UNCONFIRMED: RefusalRow(_CALL, _TEMPORARY, 503, _ERROR, "The relay cannot say whether it has this message. Try later; with --force it may arrive twice."),
+    Refusal.REQUEUE_OF_RECEIPTED: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Those whom the detail names have it, and would get it twice. --force sends it all the same."),
     Refusal.REQUEUE_OF_OTHER: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Only a message can be requeued. Give a mesh command again; receipts need nothing from you."),
     Refusal.CANCEL_TOO_LATE: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "It is due, and may be at the relay already. Only what still waits for its time can be cancelled."),
     Refusal.SEQUENCE_TAKEN: RefusalRow(_CALL, _PERMANENT, 409, _INVALID, "Another object has that sequence. Let the log choose the next one."),
