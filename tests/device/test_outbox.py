@@ -623,6 +623,32 @@ def test_only_what_is_done_in_a_log_that_was_lost_is_offered_again(desk: Desk) -
     assert [desk.item(item.id) for item in (dead, waiting, elsewhere)] == [dead, waiting, elsewhere]
 
 
+def test_what_was_given_up_is_requeued_again_once_the_relay_has_lost_it(desk: Desk) -> None:
+    kept, lost, between = (desk.refuse(desk.sent()) for _ in range(3))
+    _confirm(desk, kept, Committed(broker_message_id="a", history_id=10, log_id=LOG))
+    _confirm(desk, lost, Committed(broker_message_id="b", history_id=11, log_id=LOG))
+    _confirm(desk, between, Committed(broker_message_id="c", history_id=11, log_id=NEW_LOG))
+    forks = desk.look(lambda tx: outbox.with_abandoned(tx, THIRD_LOG, [Fork(LOG, 10)]))
+    assert _roll_back(desk, *forks) == RolledBack(0, ())
+    assert _roll_back(desk, *forks) == RolledBack(0, ())
+    assert desk.item(kept.id).broker_message_id == "a"
+    for item in (lost, between):
+        forgotten = desk.item(item.id)
+        assert (forgotten.status, forgotten.attempts) == (Status.DEAD, item.attempts)
+        assert (forgotten.broker_message_id, forgotten.history_id, forgotten.log_id) == (None,) * 3
+        assert [entry.reason for entry in desk.entries(Kind.DEAD) if entry.sequence == item.sequence] == [
+            "may_not_post",
+            "rolled_back",
+        ]
+        refused = _requeue(desk, item)
+        assert isinstance(refused, Refused)
+        assert refused.refusal is Refusal.REQUEUE_UNCONFIRMED, "nobody has asked the relay since"
+        _requeued(desk, item, word=RelayWord.NOT_COMMITTED)
+    refused = _requeue(desk, kept, word=RelayWord.NOT_COMMITTED)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_OF_DONE
+
+
 def test_much_that_was_lost_is_offered_in_steps(desk: Desk) -> None:
     for number in range(5):
         desk.relay(desk.sent(), log_id=LOG if number % 2 else NEW_LOG, history_id=10 + number)

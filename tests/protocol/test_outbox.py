@@ -33,7 +33,7 @@ MOVES = """
     restarted   .          pending    .          .          .
     aged_out    dead       .          .          .          .
     requeued    aborted    .          .          aborted    .
-    rolled_back .          .          pending    .          .
+    rolled_back .          .          pending    dead       .
 """
 
 

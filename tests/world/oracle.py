@@ -547,7 +547,9 @@ def _may_die_of(found: Evidence, row: Operation, asked: Asked, journal: Journal)
 
 
 def _died_of_nothing(home: HomeFile, sequence: int, may: frozenset[str]) -> Iterator[str]:
-    reasons = [entry.reason or "" for entry in home.entries if entry.kind is Kind.DEAD and entry.sequence == sequence]
+    ends = [entry for entry in home.entries if entry.kind is Kind.DEAD and entry.sequence == sequence]
+    # That the relay lost a dead row that it had is told once more, and is no reason.
+    reasons = [entry.reason or "" for entry in ends if entry.reason != "rolled_back"]
     if not reasons or not set(reasons) <= may:
         yield f"send {sequence} of {home.name} was given up because of {reasons}, which nothing here calls for"
 

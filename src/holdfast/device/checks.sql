@@ -24,7 +24,7 @@ HAVING count(entry.seq) <> 1
 SELECT entry.sequence, operation.status
 FROM history AS entry
 LEFT JOIN operation_log AS operation ON operation.sequence = entry.sequence
-WHERE entry.kind = 'relayed' OR (entry.kind = 'attempted' AND entry.reason = 'rolled_back')
+WHERE entry.kind = 'relayed' OR (entry.kind IN ('attempted', 'dead') AND entry.reason = 'rolled_back')
 GROUP BY entry.sequence, operation.status, operation.broker_message_id
 HAVING sum(CASE entry.kind WHEN 'relayed' THEN 1 ELSE -1 END) > 0
    AND (operation.status IS NULL

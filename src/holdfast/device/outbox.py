@@ -144,7 +144,7 @@ def with_abandoned(transaction: Transaction, log_id: bytes, forks: Sequence[Fork
 
 
 def _logs(transaction: Transaction) -> Iterator[bytes]:
-    """The relay's logs that hold confirmed rows of ours."""
+    """The relay's logs that hold rows of ours."""
     after = b""
     while found := transaction.rows(_SQL["next_log"], {"after": after}):
         ((log_id,),) = found
@@ -155,15 +155,20 @@ def _logs(transaction: Transaction) -> Iterator[bytes]:
 def roll_back(
     transaction: Transaction, facts: Facts, now: int, forks: Sequence[Fork], limit: int = ROLLED_BACK_MAX
 ) -> RolledBack:
-    """Put rows that a restored relay has lost back into the outbox, with the same bytes; call until none is put back."""
+    """Put rows that a restored relay has lost back into the outbox, with the same bytes; call until none is put back.
+
+    Dead ones stay dead, but no longer count as committed.
+    """
     drafts: list[Draft] = []
+    dead: list[Draft] = []
     lost: list[int] = []
     for log_id in dict.fromkeys(fork.log_id for fork in forks):
         past = {"log_id": log_id, "kept_through": kept_through(log_id, forks), "limit": limit - len(drafts)}
         taken = transaction.rows(_SQL["roll_back"], {**past, "now": now})
         drafts += [_rolled_back_entry(facts, _item(row)) for row in taken]
+        dead += [_rolled_back_entry(facts, _item(row)) for row in transaction.rows(_SQL["roll_back_dead"], past)]
         lost += [sequence for (sequence,) in transaction.rows(_SQL["lost"], past)]
-    history.append(transaction, now, sorted(drafts, key=lambda draft: draft.sequence or 0))
+    history.append(transaction, now, sorted([*drafts, *dead], key=lambda draft: draft.sequence or 0))
     return RolledBack(len(drafts), tuple(lost))
 
 
@@ -198,7 +203,8 @@ def keep_yes(
 
 def _rolled_back_entry(facts: Facts, item: Item) -> Draft:
     detail = Attempt(item.attempts, "the relay was restored to a time before it took this").encode()
-    return entry(facts, item, Kind.ATTEMPTED, reason=Signal.ROLLED_BACK.value, detail=detail)
+    kind = Kind.DEAD if item.status is Status.DEAD else Kind.ATTEMPTED
+    return entry(facts, item, kind, reason=Signal.ROLLED_BACK.value, detail=detail)
 
 
 def entry(

@@ -80,10 +80,27 @@ RETURNING sequence, id, client_message_id, destination_kind, destination_ref, st
           enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
           aborted_at, aborted_by, superseded_by, length(blob)
 
+-- name: roll_back_dead
+-- Dead is final, but without the relay's ids the row may be requeued. There are few such rows.
+UPDATE operation_log
+SET broker_message_id = NULL, history_id = NULL, log_id = NULL
+WHERE status IN ('dead', 'aborted') AND status = 'dead' AND destination_kind <> 'feed'
+  AND log_id = :log_id AND history_id > :kept_through
+RETURNING sequence, id, client_message_id, destination_kind, destination_ref, status, priority, reply_to, mentions, expires_at,
+          enqueued_at, attempts, next_attempt_at, last_error, delivered_at, event_id, epoch, broker_message_id, history_id, log_id,
+          aborted_at, aborted_by, superseded_by, length(blob)
+
 -- name: next_log
 -- One log at a time, by jumps in an index: there are few logs, and many rows of each.
+SELECT log_id FROM (
+    SELECT log_id FROM operation_log
+    WHERE status = 'done' AND destination_kind <> 'feed' AND log_id > :after
+    ORDER BY log_id
+    LIMIT 1
+)
+UNION
 SELECT log_id FROM operation_log
-WHERE status = 'done' AND destination_kind <> 'feed' AND log_id > :after
+WHERE status IN ('dead', 'aborted') AND status = 'dead' AND destination_kind <> 'feed' AND log_id > :after
 ORDER BY log_id
 LIMIT 1
 

@@ -68,10 +68,11 @@ TRANSITIONS = transitions(
         (Status.DONE, Signal.DUPLICATE): Status.DONE,
         (Status.DONE, Signal.ROLLED_BACK): Status.PENDING,
         (Status.DEAD, Signal.REQUEUED): Status.ABORTED,
-        # Dead is final, because the caller was told so; the row keeps the relay's ids, and a receipt still changes what
-        # is shown.
+        # Dead is final, because the caller was told so; the row keeps the relay's ids while the relay has it, and a receipt
+        # still changes what is shown.
         (Status.DEAD, Signal.ACCEPTED): Status.DEAD,
         (Status.DEAD, Signal.DUPLICATE): Status.DEAD,
+        (Status.DEAD, Signal.ROLLED_BACK): Status.DEAD,
         # The successor is on its way under its own id; the row records that this one arrived too.
         (Status.ABORTED, Signal.ACCEPTED): Status.ABORTED,
         (Status.ABORTED, Signal.DUPLICATE): Status.ABORTED,
