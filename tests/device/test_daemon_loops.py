@@ -641,6 +641,57 @@ def test_a_restored_relay_hears_of_changed_keys_again_before_what_was_sealed_wit
         asyncio.run(meet())
 
 
+@pytest.mark.parametrize("backup", ["before the topic", "before the subscription"])
+def test_a_member_that_is_back_before_the_topics_keeper_loses_no_post_after_a_restore(
+    tmp_path: Path, backup: str
+) -> None:
+    ann, bob, data = Home(tmp_path / "ann"), Home(tmp_path / "bob"), tmp_path / "relay"
+
+    def back_up(when: str) -> None:
+        if when == backup:
+            _relay_command("backup", str(tmp_path / "copy"), "--data", str(data))
+
+    async def subscribe(friend: Friend) -> None:
+        async with friend.daemon.session() as session:
+            await topics.subscribe(session, "news")
+
+    async def talk() -> None:
+        await gather_in_mesh(first.url, [ann, bob])
+        async with at_home(ann) as a, at_home(bob) as b:
+            await until(lambda: a.is_connected, lambda: b.is_connected)
+            back_up("before the topic")
+            async with a.daemon.session() as session:
+                await topics.create(session, "news")
+            await subscribe(a)
+            back_up("before the subscription")
+            await subscribe(b)
+            await until(lambda: _key_epoch(b) == 1)
+            await b.send("@news", "once")
+            await until(lambda: b.receipted() == 1)
+
+    async def come_back() -> None:
+        async with at_home(bob) as b:
+            await until(lambda: b.rows(_PUT_OFF) == [(1,)])
+            if backup == "before the topic":
+                assert "given up: subject_unknown: there is no topic news" in (b.daemon.state.last_error or "")
+            async with at_home(ann) as a:
+                await until(lambda: "news" in b.daemon.directory.topics)
+                await subscribe(b)
+                await until(lambda: b.statuses() == {"done"})
+                await a.send("@news", "back")
+                await until(lambda: b.bodies() == ["back"])
+                assert a.bodies() == ["once"]
+
+    with running(data, options=ports.options()) as first:
+        asyncio.run(talk())
+        first.stop(signal.SIGKILL)
+    shutil.rmtree(data)
+    _relay_command("restore", str(tmp_path / "copy"), "--data", str(data))
+    with running(data, options=("--port", str(first.address[1]))):
+        asyncio.run(come_back())
+
+
+_PUT_OFF = "SELECT count(*) FROM operation_log WHERE destination_kind = 'topic' AND status = 'pending' AND attempts > 1"
 _LOGS = "SELECT count(DISTINCT log_id) FROM operation_log WHERE log_id NOT NULL"
 
 

@@ -41,6 +41,7 @@ class LifeOfMessages(RuleBasedStateMachine):
         self.desk = Desk(Path(self.folder.name) / "device.db")
         self.statuses: dict[str, Status] = {}  # by client_message_id
         self.receipted: set[str] = set()  # likewise
+        self.lost: set[str] = set()  # by a restored relay, by id
         self.relay_ids = itertools.count()
         self.log_number = 0
         self.forks: list[Fork] = []
@@ -86,7 +87,8 @@ class LifeOfMessages(RuleBasedStateMachine):
             return
         claimed = self.desk.claim(item)
         self.desk.settle(claimed, says, log_id=self.log_id)
-        self.moved(claimed, REACTIONS[says].signal)
+        waits = says is Refusal.MAY_NOT_POST and item.destination_kind == "topic" and item.id in self.lost
+        self.moved(claimed, Signal.POSTPONED if waits else REACTIONS[says].signal)
 
     @rule(number=picks)
     def claim(self, number: int) -> None:
@@ -142,6 +144,7 @@ class LifeOfMessages(RuleBasedStateMachine):
         for item in items:
             if (item.history_id or 0) > fork:
                 self.moved(item, Signal.ROLLED_BACK)
+                self.lost.add(item.id)
 
     @rule(number=picks, status=st.sampled_from(["stored", "unreadable", "duplicate"]))
     def receipt(self, number: int, status: str) -> None:

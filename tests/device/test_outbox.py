@@ -623,6 +623,19 @@ def test_only_what_is_done_in_a_log_that_was_lost_is_offered_again(desk: Desk) -
     assert [desk.item(item.id) for item in (dead, waiting, elsewhere)] == [dead, waiting, elsewhere]
 
 
+@pytest.mark.parametrize("refusal", [Refusal.DESTINATION_UNKNOWN, Refusal.MAY_NOT_POST])
+def test_a_post_that_the_relay_lost_with_its_topic_waits_until_a_keeper_is_back(desk: Desk, refusal: Refusal) -> None:
+    lost, message = desk.relay(desk.sent("@news")), desk.relay(desk.sent())
+    fresh = desk.sent("@news")
+    assert _roll_back(desk, Fork(LOG, 0)).offered == 2
+    for item, expected in ((lost, Status.PENDING), (message, Status.DEAD), (fresh, Status.DEAD)):
+        refused = desk.settle(desk.claim(item), refusal, "the detail")
+        assert (refused.status, refused.last_error) == (expected, f"{refusal}: the detail")
+    again = desk.item(lost.id)
+    assert (again.event_id, again.next_attempt_at > desk.now) == (lost.event_id, True)
+    assert desk.relay(again, log_id=NEW_LOG).status is Status.DONE
+
+
 def test_what_was_given_up_is_requeued_again_once_the_relay_has_lost_it(desk: Desk) -> None:
     kept, lost, between = (desk.refuse(desk.sent()) for _ in range(3))
     _confirm(desk, kept, Committed(broker_message_id="a", history_id=10, log_id=LOG))

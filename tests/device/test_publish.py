@@ -9,6 +9,7 @@ from typing import Any
 import httpx2 as httpx
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast.cli.check import inspect
 from holdfast.device import outbox, sending
@@ -225,6 +226,15 @@ def test_while_the_relay_does_not_answer_nothing_new_is_taken_on(home: Home, clo
     assert isinstance(error, PutOff)
     assert not error.kept
     assert [status for status, *_ in _log(home)[0]] == ["pending"]
+
+
+def test_what_is_given_up_while_nobody_asks_is_told_in_the_log(home: Home, clock: Clock) -> None:
+    _run(home, clock, Wire(_lost), Subscribe(topic="news"))
+    with capture_logs() as logged:
+        _run(home, clock, Wire(_no(Refusal.SUBJECT_UNKNOWN)))
+    assert [(one["event"], one["sequence"], one["reason"]) for one in logged] == [
+        ("administration was given up", 0, "subject_unknown: the detail")
+    ]
 
 
 def test_what_waits_is_offered_in_the_order_in_which_it_was_asked_for(home: Home, clock: Clock) -> None:

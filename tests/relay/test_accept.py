@@ -15,6 +15,7 @@ from holdfast.protocol import keys
 from holdfast.protocol.action import (
     Block,
     RevokeMember,
+    Unsubscribe,
 )
 from holdfast.protocol.administration import rotate_member_key
 from holdfast.protocol.event import Event
@@ -273,6 +274,23 @@ def test_a_posting_needs_the_topics_current_key(place: Place) -> None:
     place.expect(201, place.alice.post("news"))
     place.refused(Refusal.MAY_NOT_POST, place.bob.post("news"))
     place.refused(Refusal.STALE_KEY, place.alice.post("news", key_epoch=2))
+
+
+def test_a_subscriber_whose_key_is_not_granted_yet_is_put_off_with_all_behind_it(place: Place) -> None:
+    """As after a restore: its relay has forgotten the grant, and a keeper who is back later grants it again."""
+    place.settle()
+    make_topic(place, place.carol)
+    place.expect(201, place.bob.subscribe("news"))
+    post, later = place.bob.post("news"), place.bob.post("news")
+    place.refused(Refusal.WAITING_FOR_KEY, post)
+    assert [answer.refusal for answer in place.publish(post, later)] == [Refusal.WAITING_FOR_KEY, Refusal.HELD_BACK]
+    place.expect(201, place.alice.grant("news", 1, [place.bob]))
+    place.expect(201, post, later)
+    place.expect(
+        201, place.bob.administer(Unsubscribe(topic="news")), place.alice.grant("news", 2, [place.alice, place.carol])
+    )
+    place.expect(201, place.alice.advance("news", 1))
+    place.refused(Refusal.MAY_NOT_POST, place.bob.post("news"))
 
 
 def test_every_answer_of_a_commit_carries_the_relays_signature_under_it(place: Place) -> None:

@@ -274,7 +274,7 @@ class Daemon:
                 # First of all: a caller who asks for the members must not wait for administration that was put off.
                 await session.refresh()
                 self.sightings += 1
-                await publisher.heal(self.membership.mesh)
+                await self._heal(publisher)
                 if publisher.healed:
                     await session.refresh()
                 yield session
@@ -304,7 +304,16 @@ class Daemon:
     async def heal(self) -> None:
         """Offer waiting administration before anything is sealed: a restored relay may have forgotten topic keys."""
         async with self._administration:
-            await Publisher(self.device, self.client, self.membership.relay_pubkey).heal(self.membership.mesh)
+            await self._heal(Publisher(self.device, self.client, self.membership.relay_pubkey))
+
+    async def _heal(self, publisher: Publisher) -> None:
+        """Offer waiting administration; what is given up shows in health reports, because nobody else may hear of it."""
+        try:
+            await publisher.heal(self.membership.mesh)
+        finally:
+            for settled in publisher.healed:
+                if not settled.is_done:
+                    self._troubled(f"administration was given up: {settled.operation.last_error}")
 
     async def _admit(self, author: Author) -> None:
         """Vouch for the author of this home, so that the relay keeps its documents."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import msgspec
+import structlog
 
 from holdfast.device import sending
 from holdfast.device.device import Device
@@ -38,6 +39,9 @@ _OF_THE_EVENT = frozenset({Refusal.STALE_KEY, Refusal.CLOCK_AHEAD})
 
 # The home refers to these by their client_message_ids, so they cannot be replaced by other operations.
 _NAMED = (CreateMesh, Join, RotateMemberKey)
+
+
+_log = structlog.get_logger(__name__)
 
 
 class PutOff(Exception):
@@ -85,6 +89,9 @@ class Publisher:
             settled = await self._offer(operation)
             if settled.operation.status in (Status.DONE, Status.DEAD):
                 self.healed.append(settled)
+                if not settled.is_done:  # perhaps nobody waits for it: a restored relay refused what it had carried out
+                    given_up = settled.operation
+                    _log.warning("administration was given up", sequence=given_up.sequence, reason=given_up.last_error)
             elif settled.said.says in _OF_THE_EVENT:
                 self._put_off.append(settled.operation)
             else:

@@ -13,10 +13,10 @@ from holdfast.device.operations import Address
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.envelope import HEAD_TAGS, Head, head_from_tags
 from holdfast.protocol.event import Event, check_id, decode
-from holdfast.protocol.fingerprint import OBJECT_ID_BYTES, Priority
+from holdfast.protocol.fingerprint import OBJECT_ID_BYTES, DestinationKind, Priority
 from holdfast.protocol.history import Draft, Kind
 from holdfast.protocol.outbox import TRANSITIONS, Signal, Status, counts
-from holdfast.protocol.reaction import REACTIONS, RelaySays
+from holdfast.protocol.reaction import REACTIONS, Reaction, RelaySays
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.snapshot import SYNC_KINDS
 from holdfast.protocol.tables import move
@@ -33,6 +33,9 @@ NO_OBJECT = bytes(OBJECT_ID_BYTES)
 ERROR_CHARACTERS_MAX = 500  # kept of an error
 
 _FRACTION_BYTES = 4
+
+# Until a topic's keeper is back, a relay that was restored may lack the topic, or the key that it had granted.
+_BACK_LATER = frozenset({Refusal.DESTINATION_UNKNOWN, Refusal.MAY_NOT_POST})
 
 
 class StatusChanged(Exception):
@@ -132,8 +135,12 @@ def expired_unsent(transaction: Transaction, now: int, limit: int) -> list[Opera
 
 def waiting_since(transaction: Transaction, operation: Operation) -> int:
     """Since when an operation waits; one that a restored relay lost, since the loss was noticed."""
+    return max(operation.enqueued_at, _lost_at(transaction, operation) or 0)
+
+
+def _lost_at(transaction: Transaction, operation: Operation) -> int | None:
     ((lost_at,),) = transaction.rows(_SQL["lost_at"], {"client_message_id": operation.client_message_id})
-    return max(operation.enqueued_at, lost_at or 0)
+    return None if lost_at is None else int(lost_at)
 
 
 def has_expired_unsent(operation: Operation, now: int) -> bool:
@@ -211,11 +218,19 @@ def settle_all(
 
 
 def _settle(transaction: Transaction, now: int, random: Random, operation: Operation, said: Said) -> _Move:
-    reaction = REACTIONS[said.says]
+    reaction = _reaction(transaction, operation, said)
     if said.yes is not None:
         return _confirm(transaction, now, operation, reaction.signal, said.yes)
     wait = reaction.wait(operation.attempts + reaction.counts, fraction(random), said.retry_after_s)
     return _put_back(transaction, now, operation, reaction.signal, said.says, said.detail, wait)
+
+
+def _reaction(transaction: Transaction, operation: Operation, said: Said) -> Reaction:
+    """What an answer does. A post that a restored relay has lost waits for its topic, whose keeper may be back later."""
+    is_post = operation.destination_kind == DestinationKind.TOPIC
+    if is_post and said.says in _BACK_LATER and _lost_at(transaction, operation) is not None:
+        return REACTIONS[Refusal.WAITING_FOR_KEY]
+    return REACTIONS[said.says]
 
 
 def restart_all(transaction: Transaction, now: int, claimed: Sequence[Operation]) -> list[Operation]:

@@ -4,6 +4,7 @@ Whether a refusal is final is not listed again: it follows from the table of ref
 refusal of the event itself may end a row. A closed connection or a busy daemon says nothing about the event.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
@@ -97,7 +98,7 @@ def _to_refusal(refusal: Refusal) -> Reaction:
     return Reaction(Signal.POSTPONED, Level.INFO, heeds_retry_after=True)
 
 
-REACTIONS = total(
+REACTIONS: Mapping[RelaySays, Reaction] = total(
     {
         Confirmation.CREATED: Reaction(Signal.ACCEPTED, Level.INFO),
         Confirmation.DUPLICATE: Reaction(Signal.DUPLICATE, Level.INFO),

@@ -217,8 +217,11 @@ class Acceptance:
             raise Refused(Refusal.DESTINATION_UNKNOWN, f"there is no topic {topic}")
         if key_epoch == 0:
             raise Refused(Refusal.WAITING_FOR_KEY, f"topic {topic} has no key yet")
-        if (mesh, topic, sender) not in self._directory.may_post:
+        has_key = self._directory.posters.get((mesh, topic, sender))
+        if has_key is None:
             raise Refused(Refusal.MAY_NOT_POST, f"member {sender} holds no key of topic {topic}")
+        if not has_key:  # a keeper grants it, again if the relay was restored
+            raise Refused(Refusal.WAITING_FOR_KEY, f"the key of topic {topic} is not granted to member {sender} yet")
         if envelope.key_epoch != key_epoch:
             raise Refused(Refusal.STALE_KEY, f"the key epoch of topic {topic} is now {key_epoch}")
         others = (member for member in self._directory.subscribers[mesh, topic] if member != sender)

@@ -38,14 +38,17 @@ JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.
                 AND topic_grant.member = subscription.member
 ORDER BY subscription.member
 
--- name: grantees
--- Which of these members hold the topic's current key, and so may post.
-SELECT wanted.mesh, wanted.topic, wanted.member
+-- name: posters
+-- Which of these members hold the topic's current key, and so may post, or are subscribed and wait for it.
+SELECT wanted.mesh, wanted.topic, wanted.member, topic_grant.member IS NOT NULL
 FROM wanted
 JOIN topic ON topic.mesh = wanted.mesh AND topic.topic = wanted.topic
-JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
+LEFT JOIN subscription ON subscription.mesh = topic.mesh AND subscription.topic = topic.topic
+                      AND subscription.member = wanted.member
+LEFT JOIN topic_grant ON topic_grant.mesh = topic.mesh AND topic_grant.topic = topic.topic
                 AND topic_grant.key_epoch = topic.key_epoch AND topic_grant.key_id = topic.key_id
                 AND topic_grant.member = wanted.member
+WHERE topic_grant.member IS NOT NULL OR subscription.member IS NOT NULL
 
 -- name: blockers
 -- The members who block these senders.

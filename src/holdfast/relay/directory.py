@@ -99,7 +99,11 @@ class Directory:
         for mesh, topic, member, count, expires in _look(self._transaction, "subscribers", ("mesh", "topic"), topics):
             self.subscribers[mesh, topic].append(member)
             self.recipients.setdefault((mesh, member), Recipient("active", count, expires, None))
-        self.may_post = set(_look(self._transaction, "grantees", ("mesh", "topic", "member"), posts))
+        # Who may post; False for those who wait for the topic's current key.
+        self.posters: dict[tuple[str, str, str], bool] = {
+            (mesh, topic, member): bool(has_key)
+            for mesh, topic, member, has_key in _look(self._transaction, "posters", ("mesh", "topic", "member"), posts)
+        }
         self.blocks = set(_look(self._transaction, "blockers", ("mesh", "blocked"), senders))
         self.receiptable: dict[Place, Receiptable] = {
             (mesh, member, event_id): Receiptable(*rest)
