@@ -162,6 +162,24 @@ def test_a_keeper_that_lost_the_race_for_a_new_key_reads_and_posts_with_the_winn
 _GRANTED = "SELECT max(key_epoch) FROM topic_key WHERE source = 'granted'"
 
 
+def test_a_key_from_before_its_relay_was_restored_is_not_taken_for_another_keepers_of_the_same_epoch(
+    relay: RunningRelay, tmp_path: Path
+) -> None:
+    async def act(ann: Friend, bob: Friend) -> None:
+        await bob.daemon.do(lambda tx: topic_keys.keep_granted(tx, bob.device.clock(), "news", 1, b"\x07" * 32))
+        async with ann.daemon.session() as session:
+            await topics.create(session, "news")
+            await topics.subscribe(session, "news")
+        async with bob.daemon.session() as session:
+            assert await topics.subscribe(session, "news") is topics.KeyState.WAITING
+        await bob.send("@news", "from bob")
+        await until(lambda: bob.receipted() == 1)
+        await ann.send("@news", "from ann")
+        await until(lambda: ann.bodies() == ["from bob"], lambda: bob.bodies() == ["from ann"])
+
+    _together(relay.url, tmp_path, act)
+
+
 def test_a_send_at_a_later_time_waits_for_it(relay: RunningRelay, tmp_path: Path) -> None:
     async def act(ann: Friend, bob: Friend) -> None:
         daemon, random = ann.daemon, ann.device.random

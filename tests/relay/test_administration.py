@@ -216,6 +216,7 @@ def test_a_mesh_is_shown_to_its_members_and_operators_only(place: Place) -> None
         {
             "topic": "news",
             "key_epoch": 1,
+            "key_id": place.alice.key_id("news", 1),
             "created_by": place.alice.member,
             "subscribers": [{"member": place.bob.member, "has_key": True}],
             "left": [],

@@ -21,7 +21,7 @@ SCHEMA = Schema(
             Migration.load(__package__, name)
             for name in (
                 *("operation_log", "topic_key", "directory", "inbox", "lane", "outbox", "feed", "hook_entry"),
-                *("listing", "console", "inbox_digest", "given_up", "relayed", "unfired", "restored"),
+                *("listing", "console", "inbox_digest", "given_up", "relayed", "unfired", "restored", "topic_key_id"),
             )
         ),
     ),

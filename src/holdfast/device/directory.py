@@ -48,11 +48,12 @@ class KnownKey(msgspec.Struct, frozen=True):
 
 
 class KnownTopic(msgspec.Struct, frozen=True):
-    """A topic; its key epoch is 0 until it has its first key."""
+    """A topic; its key epoch is 0 until it has its first key. The key's id is None if the relay does not tell it."""
 
     topic: str
     key_epoch: int
     created_by: str
+    key_id: str | None = None
 
 
 class Directory:
@@ -173,7 +174,7 @@ def seen_in(mesh: Mesh) -> Directory:
     return Directory(
         (Known(m.member, m.name, m.role, m.status, m.pubkey) for m in sorted(mesh.members, key=lambda m: m.member)),
         found,
-        (KnownTopic(t.topic, t.key_epoch, t.created_by) for t in sorted(mesh.topics, key=lambda t: t.topic)),
+        (KnownTopic(t.topic, t.key_epoch, t.created_by, t.key_id) for t in sorted(mesh.topics, key=lambda t: t.topic)),
     )
 
 

@@ -6,7 +6,7 @@ SELECT member, name, role, status, pubkey FROM directory_member ORDER BY member
 SELECT pubkey, member, since, until FROM directory_key ORDER BY since DESC, pubkey
 
 -- name: topics
-SELECT topic, key_epoch, created_by FROM directory_topic ORDER BY topic
+SELECT topic, key_epoch, created_by, key_id FROM directory_topic ORDER BY topic
 
 -- name: forget_members
 DELETE FROM directory_member

@@ -111,8 +111,8 @@ class Sealer:
 
     def _topic_key(self, topic: str) -> tuple[bytes, dict[str, int]]:
         known = self._directory().topics.get(topic)
-        epoch = 0 if known is None else known.key_epoch
-        key = self._device.look(lambda tx: topic_keys.in_force(tx, topic, epoch)) if epoch else None
+        epoch, named = (0, None) if known is None else (known.key_epoch, known.key_id)
+        key = self._device.look(lambda tx: topic_keys.in_force(tx, self._mesh, topic, epoch, named)) if epoch else None
         if key is None:
             raise CannotSeal(Refusal.WAITING_FOR_KEY, f"the key of topic {topic} (epoch {epoch}) is not here yet")
         return sealing_key(key, self._device.pubkey), {"key_epoch": epoch}

@@ -1,5 +1,6 @@
 """The topic keys that this device holds. No key is ever deleted."""
 
+from holdfast.protocol import topic_key
 from holdfast.store.engine import Transaction
 from holdfast.store.statements import Statements
 
@@ -16,8 +17,11 @@ def keep_granted(transaction: Transaction, now: int, topic: str, key_epoch: int,
     return bool(transaction.run(_SQL["keep_granted"], {"topic": topic, "key_epoch": key_epoch, "key": key, "now": now}))
 
 
-def in_force(transaction: Transaction, topic: str, key_epoch: int) -> bytes | None:
-    """The key to seal with in this key epoch: the one granted last."""
+def in_force(transaction: Transaction, mesh: str, topic: str, key_epoch: int, key_id: str | None) -> bytes | None:
+    """The key to seal with in this key epoch: the one with this id, or the one granted last if the relay tells no id."""
+    if key_id is not None:
+        keys = of_epoch(transaction, topic, key_epoch)
+        return next((key for key in keys if topic_key.key_id(mesh, topic, key_epoch, key) == key_id), None)
     found = transaction.rows(_SQL["key_in_force"], {"topic": topic, "key_epoch": key_epoch})
     return bytes(found[0][0]) if found else None
 

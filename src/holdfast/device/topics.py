@@ -252,7 +252,8 @@ def _opened(session: Session, topic: str, grant: GrantedKey) -> bytes | None:
 
 
 def _key_in_force(session: Session, topic: Topic) -> bytes | None:
-    return session.device.look(lambda tx: topic_keys.in_force(tx, topic.topic, topic.key_epoch))
+    mesh, name, epoch = session.membership.mesh, topic.topic, topic.key_epoch
+    return session.device.look(lambda tx: topic_keys.in_force(tx, mesh, name, epoch, topic.key_id))
 
 
 def _was_begun(session: Session, topic: str) -> bool:

@@ -70,11 +70,12 @@ def _mesh(transaction: Transaction, mesh_id: str, name: str) -> dict[str, Any]:
             {
                 "topic": topic,
                 "key_epoch": epoch,
+                "key_id": key_id,
                 "created_by": created_by,
                 "subscribers": subscribers[topic],
                 "left": left.get(topic, []),
             }
-            for topic, epoch, created_by in transaction.rows(_SQL["topics"], {"mesh": mesh_id})
+            for topic, epoch, key_id, created_by in transaction.rows(_SQL["topics"], {"mesh": mesh_id})
         ],
     }
 

@@ -19,7 +19,7 @@ ORDER BY member.joined_at, member.member
 SELECT member, pubkey, since, until FROM member_key WHERE mesh = :mesh ORDER BY member, since, pubkey
 
 -- name: topics
-SELECT topic, key_epoch, created_by FROM topic WHERE mesh = :mesh ORDER BY topic
+SELECT topic, key_epoch, key_id, created_by FROM topic WHERE mesh = :mesh ORDER BY topic
 
 -- name: subscribers
 SELECT subscription.topic, subscription.member, topic_grant.member IS NOT NULL

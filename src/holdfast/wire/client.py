@@ -120,10 +120,11 @@ class Subscriber(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic; its key epoch is 0 until it has its first key."""
+    """A topic; its key epoch is 0 until it has its first key. An earlier version of the relay does not tell the key's id."""
 
     topic: TopicName
     key_epoch: Position
+    key_id: str | None = None
     created_by: str
     subscribers: tuple[Subscriber, ...]
     left: tuple[str, ...]  # a member who has the current key and should not: it has to be rotated
