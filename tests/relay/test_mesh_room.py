@@ -10,6 +10,7 @@ from holdfast.protocol.administration import admit_author, rotate_member_key
 from holdfast.protocol.event import Event
 from holdfast.protocol.refusal import Refusal
 from holdfast.protocol.tags import IDENTIFIER, INTEGER_MAX, TOPIC
+from holdfast.protocol.topic_key import KEY_ID_BYTES
 from holdfast.relay import documents
 from holdfast.relay.information import information
 from holdfast.relay.settings import Limits, MeshSettings, Settings
@@ -146,7 +147,7 @@ def _largest(limits: MeshSettings) -> documents.Mesh:
     keys = [documents.MemberKey(key, INTEGER_MAX, INTEGER_MAX)]
     plain = documents.Member(member, key, name, Role.MEMBER, "revoked", keys)
     replacing = msgspec.structs.replace(plain, keys=keys * (limits.replaced_keys_max + 1))
-    empty = documents.Topic("t" * TOPIC.characters_max, INTEGER_MAX, member, [], [member])
+    empty = documents.Topic("t" * TOPIC.characters_max, INTEGER_MAX, "f" * 2 * KEY_ID_BYTES, member, [], [member])
     heard = msgspec.structs.replace(empty, subscribers=[documents.Subscriber(member, False)] * limits.subscriptions_max)
     members = [replacing] + [plain] * (limits.members_max - 1)
     found = documents.Mesh(member, name, members, [heard] + [empty] * (limits.topics_max - 1))

@@ -88,7 +88,7 @@ def test_every_setting_can_be_written_down_and_read_back(file: Path) -> None:
         (
             "[mesh]\ntopics_max = 20000",
             {},
-            "the document of a mesh could have 12792400 bytes, and clients read no more than 8388608: lower mesh.members_max,",
+            "the document of a mesh could have 13792400 bytes, and clients read no more than 8388608: lower mesh.members_max,",
         ),
         ("[limits]\nbodies_bytes_max = 70000", {}, "raise it to at least limits.request_bytes_max, which is 8388608."),
     ],

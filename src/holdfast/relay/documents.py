@@ -61,6 +61,7 @@ class Topic(msgspec.Struct):
 
     topic: TopicName
     key_epoch: int
+    key_id: KeyId | None  # None until it has its first key
     created_by: str
     subscribers: list[Subscriber]
     left: list[str]

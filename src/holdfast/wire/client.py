@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.protocol import keys
-from holdfast.protocol.action import Identifier, Key, KeyEpoch, LogId, Position, TopicName
+from holdfast.protocol.action import Identifier, Key, KeyEpoch, KeyId, LogId, Position, TopicName
 from holdfast.protocol.anchor import Anchor
 from holdfast.protocol.http_auth import NONCE_BYTES, authorization
 from holdfast.protocol.reaction import Confirmation, FaultKind, RelaySays
@@ -124,7 +124,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: TopicName
     key_epoch: Position
-    key_id: str | None = None
+    key_id: KeyId | None = None
     created_by: str
     subscribers: tuple[Subscriber, ...]
     left: tuple[str, ...]  # a member who has the current key and should not: it has to be rotated
