@@ -60,7 +60,15 @@ def test_what_is_in_doubt_is_told_by_few_of_many(lake: Lake) -> None:
     rows += [_finding(0, kind="invariant", key=broken, seq=None), _finding(0, kind="invariant", key="x/{}", seq=None)]
     few = Shelf(lake, {}).findings(_commit(lake, 1, rows)).first_of_each()
     assert {(row["kind"], row["seq"]) for row in few} == {("lost", 0), ("invariant", None)}
-    assert proof.in_doubt(few) == {RELAY: 50}
+    assert proof.in_doubt(few, [], {}) == {RELAY: 50}
+
+
+def test_of_every_log_of_a_history_the_first_doubtful_entry_is_told(lake: Lake) -> None:
+    old, new = b"o" * 16, b"n" * 16
+    places = [(old, 70), (old, 71), (new, 81), (new, 90)]
+    rows = [_finding(seq, kind="chain_mismatch", key=f"{log.hex()}/{seq}") for log, seq in places]
+    few = Shelf(lake, {}).findings(_commit(lake, 1, rows)).first_of_each()
+    assert sorted(row["key"] for row in few) == sorted([f"{old.hex()}/70", f"{new.hex()}/81"])
 
 
 def test_certificate_and_report_tell_the_first_and_count_the_others(lake: Lake) -> None:

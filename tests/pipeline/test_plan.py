@@ -91,6 +91,54 @@ def test_a_log_that_lost_its_tail_is_a_violation(spark: SparkSession, data: Path
     assert [mark.seq for one in (outcome, again) for mark in one.kept.values()] == [head - 2, head - 2]
 
 
+def test_a_log_that_was_cut_off_and_is_whole_again_is_kept_again(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    lake, said = tmp_path / "lake", []
+    with running(data) as relay:
+        lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS)
+        head = relay.head_seq()
+    shutil.copytree(data, tmp_path / "whole")
+    _cut_off(data, head - 2)
+    with lakes.running_damaged(data) as relay:
+        said.append(lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=TOYS))
+    with running(tmp_path / "whole") as relay:
+        place = lakes.place_of(relay, tmp_path)
+        said.append(lakes.run(spark, lake, place, tables=TOYS))
+        runner, sources = _runner(spark, relay, tmp_path)
+        said += watch.once(runner, sources, full=False)
+        (kept,) = runner.kept(sources).values()
+    assert [(list(one.in_doubt.values()), [mark.seq for mark in one.kept.values()]) for one in said] == [
+        ([head - 2], [head - 2]),
+        ([], [head]),
+        ([], [head]),
+    ]
+    assert (kept.seq, [one.violations for one in said]) == (head, [1, 1, 1]), "that it was not is still known"
+
+
+def test_an_entry_that_was_wrong_in_a_log_that_a_restore_left_is_no_reason_to_keep_the_new_one(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    lake, tables = tmp_path / "lake", lakes.with_what_they_need("chain_break")
+    copy.backup(data, tmp_path / "backup")
+    with running(data) as relay:
+        _send_later(relay)
+        wrong = relay.head_seq()
+    engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        transaction.run("UPDATE history SET size = size + 1 WHERE seq = :seq", {"seq": wrong})
+    engine.close()
+    with lakes.running_damaged(data) as relay:
+        damaged = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=tables)
+    copy.restore(tmp_path / "backup", tmp_path / "restored")
+    with running(tmp_path / "restored") as relay:
+        _send_later(relay, 2)
+        restored = lakes.run(spark, lake, lakes.place_of(relay, tmp_path), tables=tables)
+        head = relay.head_seq()
+    assert [kind for kind, _ in lakes.findings(lake, tables)] == ["chain_mismatch"]
+    assert [mark.seq for one in (damaged, restored) for mark in one.kept.values()] == [wrong - 1, head]
+
+
 @pytest.fixture
 def older(spark: SparkSession, data: Path, tmp_path: Path) -> Path:
     """The directory of a relay as it was two entries before those that the lake has read of it."""

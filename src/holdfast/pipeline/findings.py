@@ -12,6 +12,9 @@ _COLUMNS = ", ".join(f'"{field.name}"' for field in COLUMNS.fields)
 OF_HISTORY = "history/"
 """How the keys of findings begin that say that `history` broke its rule."""
 
+_OF_LOG = "^[0-9a-f]{32}/"
+"""How the keys of findings begin that name an entry of a log."""
+
 
 @dataclass(frozen=True)
 class Count:
@@ -53,10 +56,11 @@ class Findings:
         return Count(sum(row["violations"] for row in rows), {row["kind"]: row["rows"] for row in rows})
 
     def first_of_each(self) -> list[dict[str, Any]]:
-        """The finding with the least position per table, history and kind; and every one that says that `history` broke its rule."""
+        """The finding with the least position per table, history, log and kind; and every one that says that `history` broke its rule."""
         names = '"table", origin, kind'
         sql = f"""
-            SELECT {names}, arg_min(key, seq) AS key, min(seq) AS seq FROM ({self._rows}) WHERE seq IS NOT NULL GROUP BY ALL
+            SELECT {names}, arg_min(key, seq) AS key, min(seq) AS seq FROM ({self._rows}) WHERE seq IS NOT NULL
+            GROUP BY {names}, regexp_extract(key, '{_OF_LOG}')
             UNION ALL
             SELECT {names}, key, seq FROM ({self._rows}) WHERE starts_with(key, '{OF_HISTORY}')
         """  # noqa: S608 - our own words

@@ -3,11 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.pipeline import breaches, plan, proof, records
+from holdfast.pipeline import plan, proof
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.findings import Findings
 from holdfast.pipeline.plan import Mark, Source
 from holdfast.pipeline.shelf import Run, Shelf
+
+EXTENT = "extent"
+"""The table that knows where restores left logs."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,21 @@ def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[
 def in_doubt(shelf: Shelf, findings: Findings, marks: Mapping[str, Mark], sources: Sequence[Source]) -> dict[str, int]:
     """For each history with entries in doubt, the last position before them.
 
-    A log that was cut off or rewritten since the batch counts too: its source must not be told to prune by what was true before.
+    Whether a log is cut off or rewritten is asked of it as it is now: its source must not be told to prune by what was true at the
+    time of the batch, and no longer be kept from it once the log is whole again.
     """
     losses = plan.make_plan(0, sources, marks, shelf.chain_at, full=False).losses
-    lost = [{**breaches.of_loss(loss), "table": records.BREACH.name} for loss in losses]
-    return proof.in_doubt([*findings.first_of_each(), *lost])
+    return proof.in_doubt(findings.first_of_each(), losses, _left(shelf, marks))
+
+
+def _left(shelf: Shelf, marks: Mapping[str, Mark]) -> dict[tuple[str, bytes], int]:
+    """Where restores left the logs that the lake does not read any more."""
+    if EXTENT not in shelf.tables:
+        return {}
+    sql = "SELECT origin, log_id, valid_until FROM {rows} WHERE valid_until IS NOT NULL"
+    rows = shelf.query(EXTENT, shelf.last_run().versions.get(EXTENT), sql)
+    return {
+        (row["origin"], row["log_id"]): row["valid_until"]
+        for row in rows
+        if row["origin"] in marks and marks[row["origin"]].log_id != row["log_id"]
+    }

@@ -9,21 +9,42 @@ from typing import Any
 
 import msgspec
 
-from holdfast.pipeline.plan import Mark
+from holdfast.pipeline.plan import Loss, Mark
 from holdfast.pipeline.records import BREACH
 
-_DOUBTED_AFTER = {
-    ("chain_break", "chain_mismatch"): 0,
-    (BREACH.name, "log_rewritten"): 0,
-    (BREACH.name, "log_truncated"): 1,  # its position is the last that is left
+_LOST_AFTER = {
+    "log_rewritten": 0,
+    "log_truncated": 1,  # its position is the last that is left
 }
-"""By table and kind of a finding: how many positions after its own the first doubtful entry lies."""
+"""By kind of a loss: how many positions after its own the first doubtful entry lies."""
 
 
-def in_doubt(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """For each history with doubtful entries, the position before the first of them."""
+class _Broken(msgspec.Struct):
+    """What a row that broke the rule of `history` says of what a batch read."""
+
+    origin: str
+    log_id: bytes = b""
+    first_seq: int | None = None
+    found_first_seq: int | None = None
+
+
+def in_doubt(
+    findings: Sequence[Mapping[str, Any]], losses: Sequence[Loss], left: Mapping[tuple[str, bytes], int]
+) -> dict[str, int]:
+    """For each history with doubtful entries, the position before the first of them.
+
+    The losses are those that its log has now: one that is whole again is as good as it was. `left` tells where restores left logs, by
+    origin and log id: what lay past that counts no more.
+    """
+    lost = [
+        (one.origin, one.seq + _LOST_AFTER[one.kind])
+        for one in losses
+        if one.kind in _LOST_AFTER and one.seq is not None
+    ]
+    told = filter(None, map(_doubted, findings))
+    doubted = [(origin, seq) for origin, log_id, seq in told if seq <= left.get((origin, log_id), seq)]
     found: dict[str, int] = {}
-    for origin, seq in filter(None, map(_doubted, findings)):
+    for origin, seq in [*lost, *doubted]:
         found[origin] = min(found.get(origin, seq - 1), seq - 1)
     return found
 
@@ -38,15 +59,14 @@ def _until(mark: Mark, seq: int) -> Mark:
     return mark if mark.seq <= seq else Mark(mark.origin, mark.log_id, seq, None)
 
 
-def _doubted(finding: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The history and the first position that a finding casts doubt on; None if it casts none."""
-    behind = _DOUBTED_AFTER.get((finding["table"], finding["kind"]))
-    if behind is not None:
-        return finding["origin"], finding["seq"] + behind
-    table, _, row = finding["key"].partition("/")
-    if (finding["table"], table) != (BREACH.name, "history"):
+def _doubted(finding: Mapping[str, Any]) -> tuple[str, bytes, int] | None:
+    """The history, the log and the first position that a finding casts doubt on; None if it casts none."""
+    begins, _, rest = finding["key"].partition("/")
+    if (finding["table"], finding["kind"]) == ("chain_break", "chain_mismatch"):
+        return finding["origin"], bytes.fromhex(begins), finding["seq"]
+    if (finding["table"], begins) != (BREACH.name, "history"):
         return None
     # A breach does not say which positions are missing, so all that its batch read of that log is in doubt.
-    told = msgspec.json.decode(row)
-    seq = told.get("first_seq", told.get("found_first_seq"))
-    return None if seq is None else (told["origin"], seq)
+    told = msgspec.json.decode(rest, type=_Broken)
+    seq = told.found_first_seq if told.first_seq is None else told.first_seq
+    return None if seq is None else (told.origin, told.log_id, seq)
