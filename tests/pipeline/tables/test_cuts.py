@@ -1,5 +1,6 @@
 """Where relays pruned their histories: what is left must go on from what they signed, and what the lake has must end so."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -68,3 +69,45 @@ def test_every_cut_is_held_against_what_the_relay_signed(spark: SparkSession) ->
             ("anchor_forged", f"{first['late, forged']}{THROUGH}", True),
         ]
     )
+
+
+@pytest.mark.parametrize("begins", [left, lambda part: changed(left(part))], ids=["honest", "changed"])
+def test_a_first_entry_that_came_in_an_earlier_batch_is_held_against_the_cut_too(
+    spark: SparkSession, begins: Callable[[Part], Part]
+) -> None:
+    parts = [begins(cut("late")), begins(restored("restored"))]
+    one, many = MemoryLake(spark, ["chain_break"]), MemoryLake(spark, ["chain_break"])
+    one.run(parts)
+    for after, until in ((THROUGH, 5), (5, 6), (6, 8)):
+        many.run([piece(part, after, until) for part in parts])
+    assert one.breaches == many.breaches == []
+    assert one.rows["chain_break"] == many.rows["chain_break"]
+    found = [("chain_mismatch", f"{part.log_id.hex()}/{THROUGH + 1}") for part in parts if begins is not left]
+    assert many.violations() == sorted(found)
+
+
+def piece(part: Part, after: int, until: int) -> Part:
+    """Some of the entries of a history that is read in several batches."""
+    first, until = part.entries[0].seq, min(until, part.until)
+    chain = part.entries[after - first].chain if after >= first else None
+    return replace(
+        part, after=after, until=until, entries=part.entries[after + 1 - first : until + 1 - first], chain=chain
+    )
+
+
+def test_a_first_entry_that_a_restore_left_behind_is_not_held_against_the_cut_of_another_past(
+    spark: SparkSession,
+) -> None:
+    old = Log(b"old".ljust(16, b"."))
+    for number in range(3):
+        old.say(Draft(kind=Kind.ADMIN, destination_ref=str(number)), 1)
+    new = old.forked(b"new".ljust(16, b"."))
+    for log in (old, new):
+        log.say(Draft(kind=Kind.ADMIN, destination_ref=f"{log.log_id!r}"), 1)
+        log.say(Draft(kind=Kind.ADMIN), 1)
+    signature = keys.sign(secret_of("relay"), digest(new.log_id, THROUGH, new.entries[THROUGH - 1].chain), AUX)
+    new.say(Draft(kind=Kind.PRUNED, detail=Pruned(THROUGH, new.entries[THROUGH - 1].chain, signature).encode()))
+    origin, lake = f"relay:{keys.public_key(secret_of('relay'))}", MemoryLake(spark, ["chain_break"])
+    lake.run([Part(origin, old.log_id, THROUGH, 5, old.entries[THROUGH:5])])
+    lake.run([Part(origin, new.log_id, 3, len(new.entries), new.entries[3:], new.entries[2].chain)])
+    assert lake.violations() == []

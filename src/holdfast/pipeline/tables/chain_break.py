@@ -14,9 +14,11 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import few
 from holdfast.pipeline.table import Batch, Writing, table
+from holdfast.pipeline.tables import _links as links
 from holdfast.pipeline.tables._entry import clock, key_of, number_at, of_relay, text_of
 from holdfast.pipeline.tables._finding import SCHEMA
 from holdfast.pipeline.tables.extent import Log, logs_of
+from holdfast.pipeline.tables.link import SCHEMA as LINK
 from holdfast.protocol import keys
 from holdfast.protocol.anchor import digest
 
@@ -50,7 +52,7 @@ def chain_break(
     """Findings: entries that do not follow from the one before, and signed anchors that a relay's history contradicts."""
     logs = logs_of(extent)
     cuts = _cuts(new_history, extent, batch)
-    linked = _linked(new_link, _starts(old_extent, cuts, batch))
+    linked = _linked(new_link, _starts(old_extent, batch)).unionByName(_begun_late(history, logs, cuts, batch), True)
     anchors = new_anchor.where(F.col("state") == "met").withColumn("is_cut", F.lit(False)).unionByName(cuts, True)
     found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors, batch))
     if batch.full:  # everything was read up to the heads, so nothing that is missing can still come
@@ -81,17 +83,30 @@ def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
     )
 
 
-def _starts(old_extent: DataFrame, cuts: DataFrame, batch: Batch) -> DataFrame:
+def _starts(old_extent: DataFrame, batch: Batch) -> DataFrame:
     """The position, time and chain that each range goes on from; no chain for a log's very first entry, which `extent` checks."""
     rows = [(one.origin, one.log_id, one.after, one.chain if one.after else None) for one in batch.ranges]
-    known = few.listed(old_extent.sparkSession, rows, "origin string, log_id binary, after long, chain binary")
+    known = few.listed(old_extent.sparkSession, rows, "origin string, log_id binary, after long, start binary")
     ends = old_extent.select(*_LOG, F.col("last_seq").alias("after"), F.col("last_at").alias("start_at"))
-    signed = cuts.select("origin", F.col("relay_seq").alias("after"), "relay_chain").dropDuplicates(["origin", "after"])
+    return known.join(F.broadcast(ends), on=[*_LOG, "after"], how="left")
+
+
+def _begun_late(history: DataFrame, logs: list[Log], cuts: DataFrame, batch: Batch) -> DataFrame:
+    """The first entries of logs that begin at a cut of this batch, each with the chain that the relay signed there.
+
+    A cut is signed in a later entry of the log: its first one may have come in an earlier batch.
+    """
+    late = [log for log in logs if log.first_seq is not None and log.first_seq > 1]
+    if not late or "pruned" not in batch.kinds:
+        return few.listed(history.sparkSession, [], LINK)
+    is_first = F.lit(False)
+    for log in late:
+        is_of_log = (F.col("origin") == log.origin) & (F.col("log_id") == F.lit(log.log_id))
+        is_first = is_first | (is_of_log & (F.col("seq") == log.first_seq))
+    first = alive(history.where(is_first), logs).select(*links.COLUMNS).mapInArrow(links.parts, LINK)
     # A position is pruned once; where a damaged log says so twice either will do, for the other one is found to be wrong.
-    begun = known.join(F.broadcast(signed), on=["origin", "after"], how="left")
-    return begun.join(F.broadcast(ends), on=[*_LOG, "after"], how="left").select(
-        *_LOG, "after", "start_at", F.coalesce("chain", "relay_chain").alias("start")
-    )
+    signed = cuts.select("origin", (F.col("relay_seq") + 1).alias("seq"), F.col("relay_chain").alias("start"))
+    return first.join(F.broadcast(signed.dropDuplicates(["origin", "seq"])), on=["origin", "seq"], how="inner")
 
 
 def _linked(new_link: DataFrame, starts: DataFrame) -> DataFrame:
