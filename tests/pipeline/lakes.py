@@ -15,6 +15,10 @@ from holdfast.pipeline.pages import Place
 from holdfast.pipeline.runner import TABLES_AT_ONCE, Runner
 from holdfast.pipeline.shelf import Shelf
 from holdfast.pipeline.table import Table, load, needs_of, table_of
+from holdfast.protocol.anchor import sign_anchor
+from holdfast.relay import identity
+from holdfast.relay.database import open_relay
+from holdfast.store import history
 from tests.relay.running import RunningRelay, running
 
 PATIENCE_S = 60.0
@@ -59,6 +63,17 @@ def run(
             at_once = TABLES_AT_ONCE if step is plainly else 1  # who counts steps wants them in one order
         runner = Runner(lambda: spark, lake, tables or load(), batch_entries_max=entries_max, tables_at_once=at_once)
         return runner.run_batch(sources or plan.find_sources(relay, devices), full=full)
+
+
+def prune(data: Path, through: int) -> None:
+    """Let go of the first entries, as the relay does."""
+    engine = open_relay(data / "relay.db")
+    with engine.write() as transaction:
+        log_id = history.head(transaction).log_id
+        chain = history.read(transaction, through - 1, through)[0].chain
+        anchor = sign_anchor(identity.read_key(data / identity.RELAY_KEY), log_id, through, chain, bytes(32))
+        history.prune(transaction, 0, through, bytes.fromhex(anchor.sig))
+    engine.close()
 
 
 def unread(origin: str, log_id: bytes, seq: int) -> bytes | None:

@@ -176,6 +176,14 @@ def _cut_tail(files: Files, connection: apsw.Connection) -> Found:
     return {("tail_missing", f"{files.log_id.hex()}/{head + 1}")} | _undone(connection, gone, head)
 
 
+def _cut_beginning(files: Files, connection: apsw.Connection) -> Found:
+    """The first entries go, and the history says that they were pruned; but its relay never signed that."""
+    seq, chain = _row(connection, "SELECT seq, chain FROM history WHERE seq = 12")
+    connection.execute("DELETE FROM history WHERE seq <= ?", (seq,))
+    connection.execute("UPDATE history_head SET anchor_seq = ?, anchor_chain = ?", (seq, chain))
+    return {("beginning_unproved", f"{files.log_id.hex()}/{seq + 1}")}
+
+
 def _undone(connection: apsw.Connection, gone: Sequence[Entry], head: int) -> Found:
     """Deliveries that the state calls closed, by entries that went."""
     found: Found = set()
@@ -283,4 +291,5 @@ FORGERIES = (
 
 CUT = (Plant("the tail is cut off", _cut_tail),)
 REWRITTEN = (Plant("an entry is deleted and the rest chained anew", _delete_and_chain_anew),)
-ALL = {"rows": ROWS, "forgeries": FORGERIES, "cut": CUT, "rewritten": REWRITTEN}
+BEGINNING = (Plant("the beginning is deleted", _cut_beginning),)
+ALL = {"rows": ROWS, "forgeries": FORGERIES, "cut": CUT, "rewritten": REWRITTEN, "beginning": BEGINNING}

@@ -11,7 +11,6 @@ from holdfast.pipeline.runner import Runner
 from holdfast.pipeline.table import Range
 from holdfast.relay import copy
 from holdfast.relay.database import open_relay
-from holdfast.store import history
 from tests.pipeline import lakes
 from tests.pipeline.worlds import generated
 from tests.relay.running import RunningRelay, running
@@ -28,12 +27,12 @@ def test_a_backfill_leaves_what_batches_left_of_a_history_that_begins_late_lacks
     with running(data) as relay:
         relay.found_mesh("anna", "ben")
         first = _sent(relay)
-    _prune(data, first)
+    lakes.prune(data, first)
     with running(data) as relay:
         second = _read_after_sending(spark, relay, lake, tmp_path)
         copy.backup(data, tmp_path / "backup")
         third = _sent(relay)
-    _prune(data, third - 1)
+    lakes.prune(data, third - 1)
     with running(data) as relay:
         fourth = _read_after_sending(spark, relay, lake, tmp_path)
     copy.restore(tmp_path / "backup", tmp_path / "restored")
@@ -93,14 +92,6 @@ def _read_after_sending(spark: SparkSession, relay: RunningRelay, lake: Path, fo
     place = lakes.place_of(relay, folder)
     lakes.run(spark, lake, place, tables=TABLES)
     return relay.head_seq()
-
-
-def _prune(data: Path, through: int) -> None:
-    """Let go of the first entries, without the signature that a relay leaves there."""
-    engine = open_relay(data / "relay.db")
-    with engine.write() as transaction:
-        history.prune(transaction, 0, through)
-    engine.close()
 
 
 def test_what_finds_is_owed_a_comparison_of_everything_after_it_was_computed_anew(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from holdfast.pipeline.plan import Source
+from holdfast.pipeline.plan import Source, renewed
 from holdfast.pipeline.verify import verify
 from tests.pipeline import lakes
 from tests.pipeline.worlds import generated
@@ -22,8 +22,9 @@ def test_a_lake_that_missed_pruned_entries_names_them_and_accuses_nobody(spark: 
         anchor = 2 * missed
         lakes.run(spark, lake, world.place, sources=[_cut(relay, missed), *(_cut(one, 1) for one in devices)])
         assert lakes.violations(lake) == []
+        lakes.prune(world.relay.data, anchor)
         for full in (False, True):
-            lakes.run(spark, lake, world.place, sources=[_pruned(relay, anchor), *devices], full=full)
+            lakes.run(spark, lake, world.place, sources=renewed(world.sources), full=full)
             found = lakes.violations(lake)
             assert [(kind, key.rpartition("/")[2]) for kind, key, _ in found] == [
                 ("pruned_unread", f"{missed + 1}-{anchor}")
@@ -39,8 +40,3 @@ def test_a_lake_that_missed_pruned_entries_names_them_and_accuses_nobody(spark: 
 def _cut(source: Source, seq: int) -> Source:
     """A history as it was when it ended there."""
     return replace(source, head=replace(source.head, seq=seq))
-
-
-def _pruned(source: Source, anchor_seq: int) -> Source:
-    """A history whose first entries nobody hands out any more."""
-    return replace(source, head=replace(source.head, anchor_seq=anchor_seq))

@@ -346,12 +346,58 @@ def chain_break(batches: Sequence[Sequence[Part]]) -> Found:
             continue
         entries = [entry for one, name, entry in story.told if (one, name) == (origin, log_id)]
         first = next(part for part in reading if (part.origin, part.log_id) == (origin, log_id) and part.entries)
-        starts = [first.chain] if first.after else [genesis(name) for one, name in story.logs if one == origin]
-        walks = [list(broken_links(first.after, start or b"", entries)) for start in starts]
-        for seq, wrong in min(walks, key=len):
+        walks = [list(broken_links(first.after, start, entries)) for start in _starts(story, first)]
+        unknown = broken_links(entries[0].seq, entries[0].chain, entries[1:])  # nobody says from what it goes on
+        for seq, wrong in min(walks, key=len, default=unknown):
             found.add((words[wrong.split(" ", 1)[0]], f"{log_id.hex()}/{seq}"))
+    for origin in {one for one, _ in story.logs if one.startswith("relay:")}:
+        found |= _against_cuts(story, origin) | _unproved(story, origin, reading)
     for known, entry in anchors(batches):
         found |= _anchor(known, entry)
+    return found
+
+
+def _starts(story: Story, first: Part) -> list[bytes]:
+    """The chains that the first part of a log may go on from."""
+    if first.after == 0:
+        return [genesis(name) for one, name in story.logs if one == first.origin]
+    signed = [chain for seq, chain, _, _ in _cuts(story, first.origin) if seq == first.after]
+    return signed if first.chain is None else [first.chain]
+
+
+def _cuts(story: Story, origin: str) -> list[tuple[int, bytes, bytes, bool]]:
+    """(position, chain, log id, is signed) of the cuts that a relay's history tells of; the id is the one that it is signed under."""
+    found = []
+    names = [name for one, name in story.logs if one == origin]
+    for one, _, entry in story.told:
+        if one == origin and entry.kind is Kind.PRUNED and len(entry.detail) == 104:
+            seq, chain, signature = int.from_bytes(entry.detail[:8], "big"), entry.detail[8:40], entry.detail[40:]
+            pubkey = origin.removeprefix("relay:")
+            signed = [name for name in names if keys.verify(pubkey, digest(name, seq, chain), signature)]
+            found.append((seq, chain, max(signed or names), bool(signed)))
+    return found
+
+
+def _against_cuts(story: Story, origin: str) -> Found:
+    found: Found = set()
+    chains = {entry.seq: entry.chain for one, _, entry in story.alive("relay:") if one == origin}
+    for seq, chain, name, is_signed in _cuts(story, origin):
+        if not is_signed:
+            found.add(("anchor_forged", f"{name.hex()}/{seq}"))
+        elif chains.get(seq, chain) != chain:
+            found.add(("anchor_mismatch", f"{name.hex()}/{seq}"))
+    return found
+
+
+def _unproved(story: Story, origin: str, reading: Sequence[Part]) -> Found:
+    """Where a relay's history, as it counts now, begins past all that was read of it before, and no signed cut says why."""
+    reached, found = 0, set()
+    proved = {seq for seq, _, _, is_signed in _cuts(story, origin) if is_signed}
+    for part in [part for part in reading if part.origin == origin]:
+        if part.after > reached and story.cut(origin, part.log_id) is None:
+            is_proved = part.after in proved
+            found = set() if is_proved else {("beginning_unproved", f"{part.log_id.hex()}/{part.after + 1}")}
+        reached = part.until
     return found
 
 

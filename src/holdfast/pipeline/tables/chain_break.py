@@ -3,7 +3,7 @@
 The bytes of each entry are made anew and hashed together with the chain of the entry before. Inside of parts without gaps `link` does
 that; here the first entry of each part is compared with the last one of the part before.
 Where a relay pruned its history it signed the chain at that position, as it does for devices. The entry that the lake has there must
-have this chain, and a lake that began later must go on from it.
+have this chain, and a lake that began later must go on from it. What no relay signed is no cut: somebody took the beginning away.
 """
 
 from collections.abc import Iterator
@@ -49,29 +49,30 @@ def chain_break(
     old_chain_break: DataFrame,
     batch: Batch,
 ) -> DataFrame:
-    """Findings: entries that do not follow from the one before, and signed anchors that a relay's history contradicts."""
+    """Findings: entries that do not follow from the one before, anchors that a relay's history contradicts, and beginnings without one."""
     logs = logs_of(extent)
-    cuts = _cuts(new_history, extent, batch)
+    cuts = _cuts(new_history.where(F.lit("pruned" in batch.kinds)), extent)
     linked = _linked(new_link, _starts(old_extent, batch)).unionByName(_begun_late(history, logs, cuts, batch), True)
     anchors = new_anchor.where(F.col("state") == "met").withColumn("is_cut", F.lit(False)).unionByName(cuts, True)
     found = _breaks(linked).unionByName(_against_anchors(history, logs, anchors, batch))
     if batch.full:  # everything was read up to the heads, so nothing that is missing can still come
         found = found.unionByName(_tails(new_anchor, extent)).unionByName(_beginnings(extent))
+        found = found.unionByName(_unproved(history, extent, logs))
     told = found.select(*SCHEMA.fieldNames()).dropDuplicates(["origin", "kind", "key"])  # one anchor, many devices
     return told.join(
         old_chain_break.select("origin", "kind", "key"), on=["origin", "kind", "key"], how="left_anti"
     ).select(*SCHEMA.fieldNames())
 
 
-def _cuts(new_history: DataFrame, extent: DataFrame, batch: Batch) -> DataFrame:
+def _cuts(history: DataFrame, extent: DataFrame) -> DataFrame:
     """The anchors that relays signed where they pruned their histories.
 
     A restored log keeps those of the log before it, which were signed under that one's id: there is a row for every id it may be.
     """
-    is_cut = F.lit("pruned" in batch.kinds) & (F.col("kind") == "pruned") & (F.octet_length("detail") == CUT_BYTES)
+    is_cut = (F.col("kind") == "pruned") & (F.octet_length("detail") == CUT_BYTES)
     ids = extent.select("origin", F.col("log_id").alias("relay_log_id"))
     return (
-        new_history.where(of_relay() & is_cut)
+        history.where(of_relay() & is_cut)
         .join(F.broadcast(ids), on="origin", how="inner")
         .select(
             *("origin", "seq", F.col("origin").alias("relay_origin"), "relay_log_id"),
@@ -175,6 +176,39 @@ def _against_anchors(history: DataFrame, logs: list[Log], anchors: DataFrame, ba
         F.when(~is_forged, F.col("at")).alias("at"),
         F.lit(True).alias("is_violation"),
     )
+
+
+def _unproved(history: DataFrame, extent: DataFrame, logs: list[Log]) -> DataFrame:
+    """Findings: logs of relays that begin late though their relay signed no cut there, now that all of its entries are known."""
+    late = _late(logs)
+    if not late:
+        return _no_finding(history)
+    begun = few.listed(history.sparkSession, late, "origin string, log_id binary, relay_seq long")
+    place = ["origin", "relay_seq"]
+    cuts = _cuts(history, extent).join(F.broadcast(begun.select(*place)), on=place, how="left_semi")
+    proved = cuts.mapInArrow(_verified, f"{_ddl(cuts)}, is_signed boolean").where("is_signed")
+    seq = F.col("relay_seq") + 1
+    return begun.join(F.broadcast(proved.select(*place)), on=place, how="left_anti").select(
+        "origin",
+        F.lit("beginning_unproved").alias("kind"),
+        key_of(text_of("log_id"), seq).alias("key"),
+        F.concat(F.lit("the log begins at "), seq, F.lit(", and its relay signed no cut there")).alias("detail"),
+        seq.alias("seq"),
+        F.lit(None).cast("timestamp").alias("at"),
+        F.lit(True).alias("is_violation"),
+    )
+
+
+def _late(logs: list[Log]) -> list[tuple[str, bytes, int]]:
+    """The relays' logs that begin past the first entry and past all that the lake has of the logs before them, with the position before."""
+    found = []
+    for log in logs:
+        left = [(one.last_seq, one.valid_until) for one in logs if one.origin == log.origin]
+        end = max((min(last, until) for last, until in left if last is not None and until is not None), default=0)
+        is_of_now = log.origin.startswith("relay:") and log.valid_until is None
+        if is_of_now and log.first_seq is not None and log.first_seq > end + 1:
+            found.append((log.origin, log.log_id, log.first_seq - 1))
+    return found
 
 
 def _signed(distinct: DataFrame, batch: Batch) -> DataFrame:
