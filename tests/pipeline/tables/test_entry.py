@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from holdfast.pipeline.tables._links import entry_bytes
 from holdfast.protocol.event import EVENT_BYTES_MAX
 from holdfast.protocol.history import Draft, Entry, Kind, encode, link
+from holdfast.protocol.tags import INTEGER_MAX
 from tests.pipeline.tables.memory_lake import MemoryLake, Part, entry_frame
 from tests.pipeline.twins.random_world import Log
 
@@ -89,10 +90,23 @@ def test_numbers_without_end_end_no_run(spark: SparkSession) -> None:
             for kind, number in itertools.product(Kind, NUMBERS):
                 draft = Draft(kind=kind, mesh="mesh-1", sender="ann", epoch=bytes(16), sequence=number, size=number)
                 log.say(draft)
+            for number in (*NUMBERS, 3, INTEGER_MAX, INTEGER_MAX + 1):
+                kind = Kind.ACCEPTED if origin == "relay:a" else Kind.RELAYED
+                epoch = bytes(16) if origin == "relay:a" else b"\x01" * 16
+                detail = b"relay:a".rjust(16) + (1).to_bytes(8, "big") + bytes(96)
+                log.say(Draft(kind=kind, mesh="mesh-1", sender="ann", epoch=epoch, sequence=number, detail=detail))
             parts.append(Part(origin, log.log_id, 0, len(log.entries), log.entries))
         lake.run(parts)
-    assert len(lake.rows["history"]) == 2 * len(parts) * len(Kind) * len(NUMBERS)
+    assert len(lake.rows["history"]) == 2 * len(parts) * (len(Kind) * len(NUMBERS) + len(NUMBERS) + 3)
     assert lake.breaches == []
+    told = [(row["key"].rpartition("/")[2], row["detail"].partition(";")[0]) for row in lake.rows["sequence_gap"]]
+    never = "the device was told that 1 sends were accepted, and the relay's history lacks them"
+    assert sorted(told) == [
+        ("0-0", never),
+        ("00" * 16, f"{INTEGER_MAX - 2} sequences between 1 and {INTEGER_MAX - 1} never came"),
+        ("3-3", never),
+        (f"{INTEGER_MAX}-{INTEGER_MAX}", never),
+    ]
     assert [row["sent_bytes"] for row in lake.rows["usage"]] == [0]
 
 

@@ -5,6 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
 from holdfast.pipeline import times
 from holdfast.protocol.event import EVENT_BYTES_MAX
+from holdfast.protocol.tags import INTEGER_MAX
 
 CLOSINGS = ("delivered", "expired", "dropped", "quarantined", "moderated")
 """Kinds of entries that end an open delivery, and its outcome at the same time."""
@@ -59,6 +60,11 @@ def clock(time: str) -> Column:
 def known_size(size: str) -> Column:
     """The bytes of a message; null where a damaged entry has a number that no message has, and sums would never be right again."""
     return F.when(F.col(size).between(0, EVENT_BYTES_MAX), F.col(size))
+
+
+def known_sequence(sequence: str) -> Column:
+    """The sequence of a send; null where a damaged entry has a number that no send has, and the width of a hole would not fit a number."""
+    return F.when(F.col(sequence).between(0, INTEGER_MAX), F.col(sequence))
 
 
 def day_of(time: str) -> Column:

@@ -5,7 +5,7 @@ from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
 from holdfast.pipeline.table import Writing, table
-from holdfast.pipeline.tables._entry import of_relay
+from holdfast.pipeline.tables._entry import known_sequence, of_relay
 
 RUN = [
     StructField("origin", StringType(), nullable=False),  # the relay
@@ -49,14 +49,16 @@ def sequence(old_sequence_run: DataFrame, new_history: DataFrame, new_anchor: Da
 
 
 def accepted_sends(history: DataFrame) -> DataFrame:
-    """The entries of sends that a relay accepted, as far as they have a sender, an epoch and a sequence."""
-    is_send = of_relay() & F.col("kind").isin(*ACCEPTS) & F.col("epoch").isNotNull() & F.col("sequence").isNotNull()
+    """The entries of sends that a relay accepted, as far as they have a sender, an epoch and a sequence that a send can have."""
+    is_send = (
+        of_relay() & F.col("kind").isin(*ACCEPTS) & F.col("epoch").isNotNull() & known_sequence("sequence").isNotNull()
+    )
     return history.where(is_send & F.col("mesh").isNotNull() & F.col("sender").isNotNull())
 
 
 def _relayed(new_anchor: DataFrame) -> DataFrame:
     """The sequences that devices were told are accepted, once the relay's history is read that far."""
-    met = (F.col("state") == "met") & F.col("epoch").isNotNull() & F.col("sequence").isNotNull()
+    met = (F.col("state") == "met") & F.col("epoch").isNotNull() & known_sequence("sequence").isNotNull()
     # The relay's entry of a snapshot names no sequence, so that one would be missed there.
     counts = ~F.col("destination_kind").eqNullSafe("feed")
     return new_anchor.where(met & counts).select(
