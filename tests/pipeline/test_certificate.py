@@ -1,5 +1,6 @@
 """A certificate holds as long as nobody changed a value, and only as long."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from holdfast.pipeline import content, upkeep
-from holdfast.pipeline.certificate import KEY_FILE, PROVED, Certificate, KeyExposed, KeyLost, lake_key
+from holdfast.pipeline.certificate import KEY_FILE, PROVED, Certificate, KeyExposed, KeyLost, lake_key, signed_digest
 from holdfast.pipeline.delta_table import live_files
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.pages import Place
@@ -63,9 +64,13 @@ def test_one_changed_value_in_any_column_shows(certified: Path, tmp_path: Path, 
         file = _largest(copy, name)
         if column == PROOF[name].partition_by:
             _move_to_another_day(copy, name, file)
+            expected = "is not where the log says"
         else:
             _rewrite(file, partial(_with_one_other, column=column))
-        assert wrong(copy), f"{name}.{column}"
+            expected = (
+                "a value is not what was certified"  # by the rows; that the file is another shows whatever changed
+            )
+        assert any(expected in one for one in wrong(copy)), f"{name}.{column}"
         shutil.rmtree(copy)
 
 
@@ -93,6 +98,33 @@ def test_another_file_in_the_place_of_a_certified_one_shows(certified: Path, tmp
     assert "extent has other files than were certified" in wrong(tmp_path / "lake")
 
 
+@pytest.mark.parametrize(("name", "column"), [("history", "kind"), ("message_fate", "outcome"), ("receipt", "status")])
+def test_a_file_that_tells_others_another_value_than_the_digest_shows(
+    certified: Path, tmp_path: Path, name: str, column: str
+) -> None:
+    """DuckDB does not tell the names of columns apart by case, and the digest does."""
+    shutil.copytree(certified, tmp_path / "lake")
+    file = _largest(tmp_path / "lake", name)
+    _write_beside(file, column)
+    assert wrong(tmp_path / "lake") == [
+        f"{name}: {file.relative_to(tmp_path / 'lake' / name)} is not what was certified"
+    ]
+
+
+def test_an_older_certificate_without_the_files_of_the_tables_that_prove_holds_for_their_rows(
+    certified: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(certified, tmp_path / "lake")
+    _certify_as_before(tmp_path / "lake")
+    assert wrong(tmp_path / "lake") == []
+    shutil.copytree(tmp_path / "lake", tmp_path / "other")
+    _rewrite(_largest(tmp_path / "other", "history"), partial(_with_one_other, column="chain"))
+    assert wrong(tmp_path / "other") == ["history: a value is not what was certified"]
+    for file in live_files(_handle(tmp_path / "lake", "message_fate")):
+        _write_beside(file, "outcome")
+    assert "the balance does not hold" in wrong(tmp_path / "lake")
+
+
 @pytest.mark.parametrize("name", PROVED)
 def test_a_row_taken_away_or_repeated_shows(certified: Path, tmp_path: Path, name: str) -> None:
     def shorter(table: Any) -> Any:
@@ -115,8 +147,10 @@ def test_two_values_that_changed_places_show(certified: Path, tmp_path: Path) ->
         return table.set_column(table.schema.get_field_index("chain"), "chain", [chains])
 
     shutil.copytree(certified, tmp_path / "lake")
-    _rewrite(_largest(tmp_path / "lake", "history"), swapped)
-    assert wrong(tmp_path / "lake") == ["history: a value is not what was certified"]
+    file = _largest(tmp_path / "lake", "history")
+    _rewrite(file, swapped)
+    changed = f"history: {file.relative_to(tmp_path / 'lake' / 'history')} is not what was certified"
+    assert wrong(tmp_path / "lake") == ["history: a value is not what was certified", changed]
 
 
 def test_a_changed_certificate_shows(certified: Path, tmp_path: Path) -> None:
@@ -269,6 +303,29 @@ def _largest(path: Path, name: str) -> Path:
 def _rewrite(file: Path, change: Callable[[Any], Any]) -> None:
     table = pq.ParquetFile(file).read()
     pq.write_table(change(table).cast(table.schema), file)
+
+
+def _write_beside(file: Path, column: str) -> None:
+    """Add another column of the same name in capitals before one, with a value that is not its."""
+    table = pq.ParquetFile(file).read()
+    place = table.schema.get_field_index(column)
+    other = pa.array(["other"] * table.num_rows)
+    pq.write_table(table.add_column(place, column.upper(), other), file)
+
+
+def _certify_as_before(path: Path) -> None:
+    """Let the last certificate say nothing of the files of the tables that prove, signed with the lake's own key."""
+    key = lake_key(Lake(path).private)
+
+    def older(table: Any) -> Any:
+        (row,) = table.to_pylist()
+        said = json.loads(row["document"])
+        said["files"] = {name: listed for name, listed in said["files"].items() if name not in PROVED}
+        row["document"] = json.dumps(said)
+        row["signature"] = keys.sign(key, signed_digest(row["document"]), bytes(keys.AUX_BYTES))
+        return pa.Table.from_pylist([row], table.schema)
+
+    _rewrite(sorted(live_files(_handle(path, "certificate")))[-1], older)
 
 
 def _with_one_other(table: Any, column: str) -> Any:

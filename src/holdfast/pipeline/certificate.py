@@ -21,8 +21,8 @@ from holdfast.protocol import keys
 from holdfast.store import faults, files
 
 PROVED = ("history", "message_fate", "receipt")
-"""The tables whose rows a certificate covers one by one, in whichever files they are. All others are computed from these; of them it
-covers the files, whose names have the digests of their contents."""
+"""The tables of whose rows a certificate has a digest, too, in whichever files they are: all others are computed from these. Of every
+table it covers the files, whose names have the digests of their contents."""
 
 FINDINGS_MAX = 100
 """How many findings a certificate spells out; it counts all of them."""

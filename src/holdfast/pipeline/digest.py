@@ -2,7 +2,9 @@
 
 A row becomes bytes (its values in the order of the schema, each after its length, NULL as a mark), the bytes become two SHA-512 hashes,
 and those 1,024 bits become 32 numbers; the digest has the sum of each number over all rows, modulo 2**32. So digests of parts add up to
-the digest of the whole, an append-only table's is kept up to date by adding, and with 1,024 bits no other rows have the same one.
+the digest of the whole, and an append-only table's is kept up to date by adding. It finds damage and every change that was not made to fit it.
+Whoever may choose many rows can compute other rows with the same sums (they are linear): against that stand the digests of whole files
+in their names (`content`), which a certificate covers, too.
 """
 
 import hashlib

@@ -80,7 +80,8 @@ def relation(table: Table, paths: Sequence[Path], *, is_other: bool = False) -> 
     stored = f"read_parquet([{listed}]{hive})"
     if is_other:
         return f"({nothing} UNION ALL BY NAME SELECT * FROM {stored})"  # noqa: S608 - paths of the lake's own log
-    names = ", ".join(f'"{field.name}"' for field in table.schema.fields)
+    # As the schema spells them: a file may have one in capitals, which DuckDB takes for the same.
+    names = ", ".join(f'"{field.name}" AS "{field.name}"' for field in table.schema.fields)
     return f"(SELECT {names} FROM {stored})"  # noqa: S608 - likewise
 
 

@@ -1,6 +1,7 @@
 """Does the lake still hold what its certificates say? Answered from the rows, without Spark."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -9,6 +10,7 @@ from deltalake.exceptions import DeltaError
 
 from holdfast.pipeline import balance, content, records
 from holdfast.pipeline.certificate import Certificate
+from holdfast.pipeline.digest import Digest
 from holdfast.pipeline.lake import VersionMissing
 from holdfast.pipeline.shelf import Run, Shelf
 
@@ -110,14 +112,9 @@ def _certified_run(one: Certificate, versions: list[dict[str, Any]]) -> dict[str
 def _contents(shelf: Shelf, last: Certificate) -> list[str]:
     said = last.said
     wrong: list[str] = []
-    for name, told in said["digests"].items():
+    for name in sorted({*said["digests"], *said.get("files", {})}):  # the oldest certificates have no files
         try:
-            wrong += _table(shelf, name, said["versions"].get(name), told)
-        except _UNREADABLE as error:
-            wrong.append(f"{name} cannot be read: {_first_line(error)}")
-    for name, listed in said.get("files", {}).items():  # the oldest certificates have none
-        try:
-            wrong += _files(shelf, name, said["versions"].get(name), listed)
+            wrong += _table(shelf, name, said)
         except _UNREADABLE as error:
             wrong.append(f"{name} cannot be read: {_first_line(error)}")
     if not wrong:  # a count of wrong rows would say nothing
@@ -125,23 +122,31 @@ def _contents(shelf: Shelf, last: Certificate) -> list[str]:
     return wrong
 
 
-def _table(shelf: Shelf, name: str, version: int | None, told: Mapping[str, Any]) -> list[str]:
-    """Whether a table's rows are those that were certified."""
+def _table(shelf: Shelf, name: str, said: Mapping[str, Any]) -> list[str]:
+    """Whether a table has the files and the rows that were certified; older certificates list no files of the tables that prove."""
+    version, told, listed = said["versions"].get(name), said["digests"].get(name), said.get("files", {}).get(name)
+    found = shelf.files(name, version)
     wrong = [f"{name}: {path} is not where the log says" for path in shelf.misplaced(name, version)]
-    found = shelf.digest(name, shelf.files(name, version))
+    if told is not None:
+        wrong += _rows(name, shelf.digest(name, found), told)
+    if listed is not None:
+        wrong += _files(name, shelf.lake.root(name), found, listed)
+    return wrong
+
+
+def _rows(name: str, found: Digest, told: Mapping[str, Any]) -> list[str]:
+    """Whether a table has the rows that were certified."""
     if found.rows != told["rows"]:
-        return [*wrong, f"{name} has {found.rows} rows, {told['rows']} are certified"]
-    return wrong if found.text() == told["digest"] else [*wrong, f"{name}: a value is not what was certified"]
+        return [f"{name} has {found.rows} rows, {told['rows']} are certified"]
+    return [] if found.text() == told["digest"] else [f"{name}: a value is not what was certified"]
 
 
-def _files(shelf: Shelf, name: str, version: int | None, listed: str) -> list[str]:
+def _files(name: str, root: Path, found: Sequence[Path], listed: str) -> list[str]:
     """Whether a table has the files that were certified, each with the content that its name says."""
-    root, found = shelf.lake.root(name), shelf.files(name, version)
-    wrong = [f"{name}: {path} is not where the log says" for path in shelf.misplaced(name, version)]
     if content.listing(root, found) != listed:
-        return [*wrong, f"{name} has other files than were certified"]
+        return [f"{name} has other files than were certified"]
     changed = [path.relative_to(root) for path in found if not content.is_as_named(path)]
-    return [*wrong, *(f"{name}: {path} is not what was certified" for path in changed)]
+    return [f"{name}: {path} is not what was certified" for path in changed]
 
 
 def _balance(shelf: Shelf, said: Mapping[str, Any]) -> list[str]:
