@@ -115,7 +115,7 @@ def test_an_older_certificate_without_the_files_of_the_tables_that_prove_holds_f
     certified: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(certified, tmp_path / "lake")
-    _certify_as_before(tmp_path / "lake")
+    certify_as_before(tmp_path / "lake")
     assert wrong(tmp_path / "lake") == []
     shutil.copytree(tmp_path / "lake", tmp_path / "other")
     _rewrite(_largest(tmp_path / "other", "history"), partial(_with_one_other, column="chain"))
@@ -313,7 +313,7 @@ def _write_beside(file: Path, column: str) -> None:
     pq.write_table(table.add_column(place, column.upper(), other), file)
 
 
-def _certify_as_before(path: Path) -> None:
+def certify_as_before(path: Path) -> None:
     """Let the last certificate say nothing of the files of the tables that prove, signed with the lake's own key."""
     key = lake_key(Lake(path).private)
 

@@ -60,7 +60,7 @@ def test_what_is_in_doubt_is_told_by_few_of_many(lake: Lake) -> None:
     rows += [_finding(0, kind="invariant", key=broken, seq=None), _finding(0, kind="invariant", key="x/{}", seq=None)]
     few = Shelf(lake, {}).findings(_commit(lake, 1, rows)).first_of_each()
     assert {(row["kind"], row["seq"]) for row in few} == {("lost", 0), ("invariant", None)}
-    assert proof.in_doubt(few, [], {}) == {RELAY: 50}
+    assert proof.in_doubt(few, [], {}, [RELAY]) == {RELAY: 50}
 
 
 def test_of_every_log_of_a_history_the_first_doubtful_entry_is_told(lake: Lake) -> None:

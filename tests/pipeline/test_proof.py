@@ -38,7 +38,7 @@ def _loss(kind: str, seq: int) -> Loss:
 def test_no_position_is_kept_past_an_entry_that_is_missing_or_altered(
     findings: list[dict[str, object]], last: int
 ) -> None:
-    found = proof.kept(MARKS, (), proof.in_doubt(findings, [], {}))
+    found = proof.kept(MARKS, (), proof.in_doubt(findings, [], {}, MARKS))
     assert {origin: mark.seq for origin, mark in found.items()} == {RELAY: last, DEVICE: 100}
     assert found[DEVICE] == MARKS[DEVICE]
 
@@ -53,21 +53,31 @@ def test_no_position_is_kept_past_an_entry_that_is_missing_or_altered(
     ],
 )
 def test_no_position_is_kept_past_what_a_log_has_lost(losses: list[Loss], last: int) -> None:
-    assert proof.kept(MARKS, (), proof.in_doubt([], losses, {}))[RELAY].seq == last
+    assert proof.kept(MARKS, (), proof.in_doubt([], losses, {}, MARKS))[RELAY].seq == last
 
 
 def test_a_log_that_is_whole_again_is_as_good_as_it_was() -> None:
     found = [_finding("breach", "log_truncated", 40), _finding("breach", "log_rewritten", 40)]
-    assert proof.in_doubt(found, [], {}) == {}
+    assert proof.in_doubt(found, [], {}, MARKS) == {}
 
 
 @pytest.mark.parametrize(("seq", "found"), [(60, {RELAY: 59}), (61, {})], ids=["before the fork", "past it"])
 def test_what_a_restore_left_behind_is_in_doubt_no_more(seq: int, found: dict[str, int]) -> None:
     left = {(RELAY, OLD): 60}
     row = msgspec.json.encode({"origin": RELAY, "log_id": OLD, "first_seq": seq}).decode()
-    assert proof.in_doubt([_mismatch(seq, OLD)], [], left) == found
-    assert proof.in_doubt([_finding("breach", "invariant", None, f"history/{row}")], [], left) == found
-    assert proof.in_doubt([_mismatch(seq)], [], left) == {RELAY: seq - 1}, "the log that is there now is another one"
+    assert proof.in_doubt([_mismatch(seq, OLD)], [], left, MARKS) == found
+    assert proof.in_doubt([_finding("breach", "invariant", None, f"history/{row}")], [], left, MARKS) == found
+    assert proof.in_doubt([_mismatch(seq)], [], left, MARKS) == {RELAY: seq - 1}, (
+        "the log that is there now is another one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "last"), [("history/7", 0), ("chain_break/7", 0), ("breach/7", 0), ("extent/7", 0), ("usage/7", 100)]
+)
+def test_nothing_is_kept_once_somebody_changed_what_tells_of_entries(key: str, last: int) -> None:
+    found = proof.kept(MARKS, (), proof.in_doubt([_finding("breach", "table_changed", None, key)], [], {}, MARKS))
+    assert {mark.seq for mark in found.values()} == {last}
 
 
 def test_a_history_that_is_still_to_be_compared_is_not_kept_at_all() -> None:

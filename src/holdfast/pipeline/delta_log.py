@@ -1,10 +1,15 @@
-"""Syncing of commits to disk, with every directory entry that leads to them: a relay prunes because we say that they are there."""
+"""The logs of Delta tables: what a commit did; and the syncing of commits to disk, with every directory entry that leads to them.
+
+They are synced because a relay prunes when we say that they are there.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 from deltalake import DeltaTable
 
 from holdfast.store import files
@@ -21,6 +26,22 @@ def sync_files(paths: Sequence[Path]) -> None:
         files.sync_file(path)
     for directory in {path.parent for path in paths}:
         files.sync_directory(directory)
+
+
+def actions(root: Path, version: int) -> list[dict[str, Any]]:
+    """What the commit did that made a version of a table."""
+    lines = (root / "_delta_log" / f"{version:020d}.json").read_bytes().splitlines()
+    return [msgspec.json.decode(line, type=dict[str, Any]) for line in lines if line]
+
+
+def transactions(commit: Sequence[dict[str, Any]]) -> set[tuple[str, int]]:
+    """Of a commit the applications and versions for which it was made."""
+    return {(one["txn"]["appId"], one["txn"]["version"]) for one in commit if "txn" in one}
+
+
+def changes_rows(commit: Sequence[dict[str, Any]]) -> bool:
+    """Whether a commit adds or removes rows; one that joins or renames files says that it does not."""
+    return any(one[kind].get("dataChange", True) for one in commit for kind in ("add", "remove") if kind in one)
 
 
 @contextmanager

@@ -15,6 +15,9 @@ OF_HISTORY = "history/"
 _OF_LOG = "^[0-9a-f]{32}/"
 """How the keys of findings begin that name an entry of a log."""
 
+TABLE_CHANGED = "table_changed"
+"""The kind of findings that say that somebody else than a batch changed a table; their keys begin with its name."""
+
 
 @dataclass(frozen=True)
 class Count:
@@ -56,13 +59,14 @@ class Findings:
         return Count(sum(row["violations"] for row in rows), {row["kind"]: row["rows"] for row in rows})
 
     def first_of_each(self) -> list[dict[str, Any]]:
-        """The finding with the least position per table, history, log and kind; and every one that says that `history` broke its rule."""
+        """The finding with the least position per table, history, log and kind; and every one that says that somebody changed a table, or
+        that `history` broke its rule."""
         names = '"table", origin, kind'
         sql = f"""
             SELECT {names}, arg_min(key, seq) AS key, min(seq) AS seq FROM ({self._rows}) WHERE seq IS NOT NULL
             GROUP BY {names}, regexp_extract(key, '{_OF_LOG}')
             UNION ALL
-            SELECT {names}, key, seq FROM ({self._rows}) WHERE starts_with(key, '{OF_HISTORY}')
+            SELECT {names}, key, seq FROM ({self._rows}) WHERE kind = '{TABLE_CHANGED}' OR starts_with(key, '{OF_HISTORY}')
         """  # noqa: S608 - our own words
         return self.answer(sql)
 

@@ -20,7 +20,7 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, Transaction
 
 from holdfast.pipeline import delta_table, few
-from holdfast.pipeline.delta_log import logged, sync_files, sync_log
+from holdfast.pipeline.delta_log import actions, changes_rows, logged, sync_files, sync_log, transactions
 from holdfast.pipeline.delta_table import BATCH_APPLICATION, batch_of, has_columns_of, live_files
 from holdfast.pipeline.table import Table
 from holdfast.store import faults, files
@@ -315,6 +315,17 @@ class Lake:
                 return then if batch_of(then) == number else None
             version -= 1
         return None
+
+    def foreign(self, name: str, version: int, number: int) -> int | None:
+        """The first version of a table after this one, of a batch, whose rows somebody else changed; None if there is none.
+
+        Our own commits change them for the next batch only: by its rows, or by computing the table anew before it.
+        """
+        handle, root = self.delta(name), self.root(name)
+        ours = {(BATCH_APPLICATION, number + 1), (REBUILD_APPLICATION, number + 1)}
+        later = range(version + 1, 0 if handle is None else handle.version() + 1)
+        commits = ((one, actions(root, one)) for one in later)
+        return next((one for one, done in commits if changes_rows(done) and not ours & transactions(done)), None)
 
     def batch_files(self, handle: DeltaTable, number: int) -> list[Path]:
         """The files that a batch added to a table; their names have its number until they are compacted."""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.pipeline import plan, proof
+from holdfast.pipeline import breaches, plan, proof, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.findings import Findings
 from holdfast.pipeline.plan import Mark, Source
@@ -56,10 +56,11 @@ def in_doubt(shelf: Shelf, findings: Findings, marks: Mapping[str, Mark], source
     """For each history with entries in doubt, the last position before them.
 
     Whether a log is cut off or rewritten is asked of it as it is now: its source must not be told to prune by what was true at the
-    time of the batch, and no longer be kept from it once the log is whole again.
+    time of the batch, and no longer be kept from it once the log is whole again. Tables that were changed since count, too.
     """
     losses = plan.make_plan(0, sources, marks, shelf.chain_at, full=False).losses
-    return proof.in_doubt(findings.first_of_each(), losses, _left(shelf, marks))
+    changed = [{**row, "table": records.BREACH.name} for row in breaches.changed_tables(shelf)]
+    return proof.in_doubt([*findings.first_of_each(), *changed], losses, _left(shelf, marks), marks)
 
 
 def _left(shelf: Shelf, marks: Mapping[str, Mark]) -> dict[tuple[str, bytes], int]:

@@ -1,7 +1,7 @@
 """Up to where a history is proved to be in the lake: only that may be pruned at its source.
 
 A source is told no position past an entry that the lake lacks, has twice, or has in a form that contradicts its chain or the source:
-the good copy may be the source's.
+the good copy may be the source's. And none at all if somebody changed the tables that would tell.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.pipeline.findings import TABLE_CHANGED
 from holdfast.pipeline.plan import Loss, Mark
 from holdfast.pipeline.records import BREACH
 
@@ -17,6 +18,9 @@ _LOST_AFTER = {
     "log_truncated": 1,  # its position is the last that is left
 }
 """By kind of a loss: how many positions after its own the first doubtful entry lies."""
+
+_TELLING = {"history", "extent", "chain_break", BREACH.name}
+"""The tables that have the entries, where logs were left, and what is wrong with entries."""
 
 
 class _Broken(msgspec.Struct):
@@ -29,13 +33,18 @@ class _Broken(msgspec.Struct):
 
 
 def in_doubt(
-    findings: Sequence[Mapping[str, Any]], losses: Sequence[Loss], left: Mapping[tuple[str, bytes], int]
+    findings: Sequence[Mapping[str, Any]],
+    losses: Sequence[Loss],
+    left: Mapping[tuple[str, bytes], int],
+    origins: Collection[str],
 ) -> dict[str, int]:
-    """For each history with doubtful entries, the position before the first of them.
+    """For each of these histories with doubtful entries, the position before the first of them.
 
     The losses are those that its log has now: one that is whole again is as good as it was. `left` tells where restores left logs, by
     origin and log id: what lay past that counts no more.
     """
+    if any(map(_is_of_change, findings)):
+        return dict.fromkeys(origins, 0)
     lost = [
         (one.origin, one.seq + _LOST_AFTER[one.kind])
         for one in losses
@@ -57,6 +66,12 @@ def kept(marks: Mapping[str, Mark], uncompared: Collection[str], doubts: Mapping
 
 def _until(mark: Mark, seq: int) -> Mark:
     return mark if mark.seq <= seq else Mark(mark.origin, mark.log_id, seq, None)
+
+
+def _is_of_change(finding: Mapping[str, Any]) -> bool:
+    """Whether a finding says that somebody changed a table that tells what is in doubt."""
+    is_change = (finding["table"], finding["kind"]) == (BREACH.name, TABLE_CHANGED)
+    return is_change and finding["key"].partition("/")[0] in _TELLING
 
 
 def _doubted(finding: Mapping[str, Any]) -> tuple[str, bytes, int] | None:

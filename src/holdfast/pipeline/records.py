@@ -26,7 +26,7 @@ def _record(name: str, meaning: str, key: tuple[str, ...], struct: Struct, **mor
 
 BREACH = _record(
     "breach",
-    "Findings of the runner itself: tables that broke their rule, and logs that lost entries.",
+    "Findings of the runner itself: tables that broke their rule or that somebody else changed, and logs that lost entries.",
     ("kind", "key"),
     finding.COLUMNS,
     finds=True,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from deltalake.transaction import Transaction
@@ -121,7 +121,7 @@ class Runner:
             return None
         certified = self._shelf.certificate(last.number)
         certificate.lake_key(self._lake.private, certified)  # refuses a key that others may read
-        if certified is None or breaches.new(self._shelf, last, made.losses):
+        if certified is None or breaches.new(self._shelf, last, made.losses, breaches.changed_tables(self._shelf)):
             return None
         return outcome.standing(self._shelf, last, certified, sources)
 
@@ -201,6 +201,7 @@ class Runner:
         # Of many rows one table at a time: each has work for all cores, and needs all of the memory.
         at_once = self._tables_at_once if rows <= session.SMALL_ROWS else 1
         session.fit(self._spark, rows)
+        altered = breaches.other_files(self._shelf)  # now: most tables are open in the version that was certified
         upkeep.compact(self._lake, self._shelf.tables, last)
         owed = self._lost_findings(agreed, last)
         last = backfill.fill(self._spark, self._shelf, self._tables, last, agreed.rebuild)
@@ -208,7 +209,7 @@ class Runner:
         self._write_history(inputs, agreed, sources)
         inputs.batch = self._batch(agreed, last, inputs)
         self._write_tables(inputs, agreed.number, at_once)
-        self._write_breaches(agreed, last, inputs, at_once)
+        self._write_breaches(agreed, last, inputs, at_once, altered)
         return Conclusion(self._shelf, self._tables, agreed, last, inputs, owed).write(sources)
 
     def _write_history(self, inputs: Inputs, agreed: Plan, sources: Sequence[Source]) -> None:
@@ -270,11 +271,14 @@ class Runner:
                 self._lake.commit_unchanged(table, number)
         inputs.note(table, number)
 
-    def _write_breaches(self, agreed: Plan, last: Run, inputs: Inputs, at_once: int) -> None:
-        """Check the rules of all tables, and write the breaches that are new."""
+    def _write_breaches(
+        self, agreed: Plan, last: Run, inputs: Inputs, at_once: int, altered: Sequence[dict[str, Any]]
+    ) -> None:
+        """Check the rules of all tables and who committed to them, and write the breaches that are new."""
         if self._lake.committed(records.BREACH.name) < agreed.number:
             broken = breaches.broken_rules(self._tables, inputs, at_once)
-            rows = breaches.new(self._shelf, last, agreed.losses, broken)
+            foreign = breaches.foreign_commits(self._shelf)
+            rows = breaches.new(self._shelf, last, agreed.losses, [*altered, *foreign, *broken])
             records.write(self._lake, records.BREACH, agreed.number, rows)
         inputs.note(records.BREACH, agreed.number)
 

@@ -230,13 +230,14 @@ class Shelf:
 
     def listings(self, versions: Mapping[str, int]) -> dict[str, str]:
         """For each table the digest of the names of its files."""
-        found = {}
-        for name in versions:
-            handle = self.lake.delta(name)
-            is_last = handle is not None and handle.version() == versions[name]  # then its log need not be read again
-            paths = live_files(handle) if handle is not None and is_last else self.files(name, versions[name])
-            found[name] = content.listing(self.lake.root(name), paths)
-        return found
+        return {name: self.listing(name, version) for name, version in versions.items()}
+
+    def listing(self, name: str, version: int) -> str:
+        """The digest of the names of a table's files."""
+        handle = self.lake.delta(name)
+        is_last = handle is not None and handle.version() == version  # then its log need not be read again
+        paths = live_files(handle) if handle is not None and is_last else self.files(name, version)
+        return content.listing(self.lake.root(name), paths)
 
     def findings(self, versions: Mapping[str, int]) -> Findings:
         """The findings of all tables at these versions."""
