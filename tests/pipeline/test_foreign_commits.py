@@ -169,6 +169,18 @@ def test_what_somebody_changed_before_an_interrupted_batch_goes_on_is_told(
     assert _changed(lake) == [f"daily/{VERSION + 2}"]
 
 
+def test_what_somebody_changed_after_an_interrupted_batch_had_looked_is_told_by_the_next(
+    spark: SparkSession, place: Place, source: Source, lake: Path
+) -> None:
+    with pytest.raises(Killed):
+        lakes.run(spark, lake, place, tables=TOYS, step=Steps("commit breach", after=True))
+    _delete(lake, "daily")
+    lakes.run(spark, lake, place, tables=TOYS)
+    assert (_standing(lake, source), _changed(lake)) == (None, [])
+    lakes.run(spark, lake, place, tables=TOYS)
+    assert _changed(lake) == [f"daily/{VERSION + 2}"]
+
+
 def test_a_certificate_of_before_that_lists_fewer_files_is_no_change(lake: Path, source: Source) -> None:
     certify_as_before(lake)
     assert _standing(lake, source) is not None

@@ -65,7 +65,7 @@ class Inputs:
 
     def note(self, table: Table, number: int) -> None:
         """Remember the version and the files that a table got by this batch, whether now or before an interruption."""
-        handle = self._lake.delta(table.name)
+        handle = self._lake.as_left(table.name, number)
         if handle is None:
             raise RuntimeError(f"{table.name} was not committed")
         self.versions[table.name] = handle.version()

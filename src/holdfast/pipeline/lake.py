@@ -316,6 +316,16 @@ class Lake:
             version -= 1
         return None
 
+    def as_left(self, name: str, number: int) -> DeltaTable | None:
+        """A table as a batch left it, whatever was committed to it since; None before its first commit."""
+        handle, root = self.delta(name), self.root(name)
+        if handle is None:
+            return None
+        version = handle.version()
+        while version > 0 and (BATCH_APPLICATION, number) not in transactions(actions(root, version)):
+            version -= 1
+        return handle if version == handle.version() else self.delta(name, version)
+
     def foreign(self, name: str, version: int, number: int) -> int | None:
         """The first version of a table after this one, of a batch, whose rows somebody else changed; None if there is none.
 
