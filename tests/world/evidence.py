@@ -46,6 +46,7 @@ class Operation:
     log_id: bytes | None
     superseded_by: str | None
     aborted_by: str | None
+    expires_at: int | None
 
 
 @dataclass(frozen=True)
@@ -368,9 +369,10 @@ def _opened(disk: Disk, name: str, *, after_a_cut: bool = False) -> Iterator[Sql
 def _operations(transaction: Transaction) -> Iterator[Operation]:
     for sequence, kind, blob, *rest in transaction.rows(
         "SELECT sequence, destination_kind, blob, id, client_message_id, destination_ref, status, event_id,"
-        " broker_message_id, history_id, log_id, superseded_by, aborted_by FROM operation_log ORDER BY sequence"
+        " broker_message_id, history_id, log_id, superseded_by, aborted_by, expires_at FROM operation_log ORDER BY sequence"
     ):
-        row_id, client_message_id, ref, status, event_id, broker, history_id, log_id, superseded_by, aborted_by = rest
+        row_id, client_message_id, ref, status, event_id, broker, history_id, log_id, superseded_by, *last = rest
+        aborted_by, expires_at = last
         yield Operation(
             sequence=sequence,
             id=row_id,
@@ -385,6 +387,7 @@ def _operations(transaction: Transaction) -> Iterator[Operation]:
             log_id=log_id,
             superseded_by=superseded_by,
             aborted_by=aborted_by,
+            expires_at=expires_at,
         )
 
 

@@ -331,6 +331,7 @@ def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
     """Except what was offered and then retired: a late packet may bring it at any time, and so may a home that went back.
 
     And except what its recipient already has: a home that went back offers it anew if the relay lost it, in order all the same.
+    And except what had expired by the time of the relay's history: it was refused by a clock that ran ahead, and asked again later.
     """
     last: dict[tuple[object, ...], int] = defaultdict(int)
     last_anew: dict[tuple[object, ...], int] = defaultdict(int)
@@ -341,10 +342,16 @@ def _accepted_out_of_order(found: Evidence, journal: Journal) -> Iterator[str]:
         if one.status == "aborted" and home.was_offered_before_it_was_retired(one)
     }
     retired |= {(home.member, event) for home in found.homes.values() for event in _retired_unknown_to(home, journal)}
+    expires = {
+        (home.member, one.event_id): one.expires_at
+        for home in found.homes.values()
+        for one in home.operations.values()
+        if one.expires_at is not None
+    }
     receipted = _receipted_unknown_to(found, journal)
     for entry in found.relay.of(Kind.ACCEPTED):
         sent = (entry.sender or "", entry.event_id or b"")
-        if sent in retired:
+        if sent in retired or expires.get(sent, entry.at + 1) <= entry.at:
             continue
         lane = (entry.sender, entry.epoch, entry.destination_kind, entry.destination_ref)
         sequence, order = entry.sequence or 0, last

@@ -74,6 +74,7 @@ def _evidence(accepted: list[Entry], *arrived: Arrived) -> Evidence:
             log_id=None,
             superseded_by=None,
             aborted_by=None,
+            expires_at=None,
         )
         for entry in accepted
     }
@@ -173,6 +174,23 @@ def test_what_a_recipient_has_may_be_taken_again_behind_what_followed_from_a_hom
     evidence.homes["cy"].entries.append(had)
     known = {} if asked is None else {("bo", "bo-23"): asked}
     assert list(IN_ORDER(evidence, Journal(asked=known, restored=list(restored)))) == found
+
+
+@pytest.mark.parametrize(
+    ("expires_at", "found"),
+    [
+        pytest.param(500, [], id="its relay had taken it for expired, and then set its clock back"),
+        pytest.param(501, [FOUND], id="it had not expired by any clock"),
+        pytest.param(None, [FOUND], id="it never expires"),
+    ],
+)
+def test_what_had_expired_by_a_relays_wrong_clock_may_be_taken_behind_what_followed(
+    expires_at: int | None, found: list[str]
+) -> None:
+    evidence = _evidence([msgspec.structs.replace(_accepted(*place), at=500) for place in ((1, 77), (2, 23))])
+    rows = evidence.homes["bo"].operations
+    rows[23] = replace(rows[23], expires_at=expires_at)
+    assert list(IN_ORDER(evidence, Journal())) == found
 
 
 @pytest.mark.parametrize(
