@@ -202,6 +202,39 @@ def test_a_commit_whose_answer_is_lost_is_not_called_undone(
     assert _ids(second) == [2]
 
 
+def test_a_commit_that_no_standby_confirmed_is_not_called_done(
+    postgres: Server, engines: tuple[PostgresEngine, PostgresEngine]
+) -> None:
+    """Somebody cancels the wait, or a statement timeout does: the server then says yes, and warns that it may be lost."""
+    engine, _ = engines
+    raised: list[BaseException] = []
+
+    def insert() -> None:
+        try:
+            _insert(engine, 1)
+        except faults.Fault as fault:
+            raised.append(fault)
+
+    engine.prepare()
+    postgres.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+    postgres.run("SELECT pg_reload_conf()")
+    try:
+        _wait_until(lambda: postgres.run("SHOW synchronous_standby_names") == [("nobody",)])
+        writing = threading.Thread(target=insert)
+        writing.start()
+        waits = f"SELECT 1 FROM pg_stat_activity WHERE pid = {engine.writer_pid} AND wait_event = 'SyncRep'"
+        _wait_until(lambda: postgres.run(waits) != [])
+        postgres.run(f"SELECT pg_cancel_backend({engine.writer_pid})")
+        writing.join()
+    finally:
+        postgres.run("ALTER SYSTEM RESET synchronous_standby_names")
+        postgres.run("SELECT pg_reload_conf()")
+        _wait_until(lambda: postgres.run("SHOW synchronous_standby_names") == [("",)])
+    assert [type(fault) for fault in raised] == [faults.Unanswered]
+    _insert(engine, 2)  # the connection is as good as before
+    assert _ids(engine) == [1, 2]
+
+
 def test_connections_that_died_while_they_lay_idle_are_replaced(postgres: Server, url: str) -> None:
     with closing(PostgresEngine(url)) as engine:
         _insert(engine, 1)

@@ -184,11 +184,14 @@ class PostgresEngine:
 
     def _commit(self, connection: "psycopg.Connection[Row]", commit: str) -> None:
         try:
-            connection.execute(commit)
+            with _warnings(connection) as warnings:
+                connection.execute(commit)
         except psycopg.Error as error:
             if connection.closed and commit == _COMMIT_WRITE:
                 raise faults.Unanswered(self.where, str(error).strip()) from error
             raise meaning(error, self.where) from error
+        if warnings:  # it is committed here, but somebody ended the wait for the standby that was to have it, too
+            raise faults.Unanswered(self.where, warnings[0])
 
     def _stay_in_process(self) -> None:
         if self._process != os.getpid():  # before any lock: a thread of the parent may have held it at the fork
@@ -278,6 +281,22 @@ def _numbered(statement: str | Statement) -> tuple[str, tuple[str, ...]]:
 def _is_open(connection: "psycopg.Connection[Row]") -> bool:
     """Whether a connection has an open transaction."""
     return not connection.closed and connection.info.transaction_status != pq.TransactionStatus.IDLE
+
+
+@contextmanager
+def _warnings(connection: "psycopg.Connection[Row]") -> Iterator[list[str]]:
+    """The warnings that the server gives in the block."""
+    found: list[str] = []
+
+    def note(told: psycopg.errors.Diagnostic) -> None:
+        if told.severity_nonlocalized == "WARNING":
+            found.append(told.message_primary or "")
+
+    connection.add_notice_handler(note)
+    try:
+        yield found
+    finally:
+        connection.remove_notice_handler(note)
 
 
 def _fetched(cursor: "psycopg.Cursor[Row]") -> list[Row]:
