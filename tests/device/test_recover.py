@@ -5,12 +5,15 @@ import shutil
 from contextlib import closing
 from pathlib import Path
 
+import apsw
 import pytest
 
 from holdfast.device import operations, recover
 from holdfast.device.database import SCHEMA, prepare
 from holdfast.device.home import Damaged, Home
+from holdfast.store import faults, sqlite
 from holdfast.store.check import check
+from holdfast.store.migrations import Schema
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import wall_clock
 
@@ -209,3 +212,28 @@ def test_a_recovery_that_dies_at_any_move_is_completed_by_the_next(
     done = recover.recover(home, wall_clock, os.urandom, force=True)
     assert opened(home)[0] == list(range(ENTRIES + 1))
     assert Path(done.damaged).exists()
+
+
+def test_a_recovery_leaves_nothing_of_the_database_in_a_journal_behind_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full: the database is closed and its journal not copied into it, and nobody says so."""
+    readers = []
+    with monkeypatch.context() as patched:
+        findings = recover._findings
+
+        def found(engine: SqliteEngine, *schema: Schema) -> list[str]:
+            if recover._NEW in engine.where:
+                readers.append(apsw.Connection(engine.where))
+                readers[-1].execute("SELECT count(*) FROM operation_log").fetchall()
+            return findings(engine, *schema)
+
+        patched.setattr(recover, "_findings", found)
+        patched.setattr(sqlite._BusyHandler, "__call__", lambda handler, prior: False)
+        with pytest.raises(faults.Busy):
+            recover.recover(home, wall_clock, os.urandom, force=True)
+        for reader in readers:
+            reader.close()
+    assert not list(home.path.glob("*.damaged-*"))
+    recover.recover(home, wall_clock, os.urandom, force=True)
+    assert opened(home)[0] == list(range(ENTRIES))

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from holdfast.protocol import history as protocol_history
@@ -24,7 +25,7 @@ from holdfast.relay.identity import Identity, IsBackup, KeyExposed, RestoreUnfin
 from holdfast.relay.lock import RelayRunning, hold
 from holdfast.relay.relay import Relay
 from holdfast.relay.settings import Settings
-from holdfast.store import faults, history
+from holdfast.store import faults, history, sqlite
 from holdfast.store.check import check
 from holdfast.store.sqlite import SqliteEngine
 from tests.people import Person, raw
@@ -360,6 +361,80 @@ def test_a_relay_is_not_restored_over_something(backup: Path, tmp_path: Path, na
     with pytest.raises(fault):
         copy.restore(backup, there)
     assert {path.name: path.read_bytes() for path in there.iterdir() if path.name != "relay.pid"} == before
+
+
+def test_a_restore_leaves_nothing_of_the_database_in_a_journal_behind_it(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a disk that is full: the database is closed and its journal not copied into it, and nobody says so."""
+    refuse_broken, readers = copy._refuse_broken, []
+
+    def checked(engine: SqliteEngine) -> None:
+        refuse_broken(engine)
+        readers.append(apsw.Connection(engine.where))
+        readers[-1].execute("SELECT count(*) FROM history").fetchall()
+
+    monkeypatch.setattr(copy, "_refuse_broken", checked)
+    monkeypatch.setattr(sqlite._BusyHandler, "__call__", lambda handler, prior: False)
+    try:
+        with pytest.raises(faults.Busy):
+            copy.restore(backup, tmp_path / "there")
+    finally:
+        readers[-1].close()
+    assert not (tmp_path / "there" / "relay.db").exists()
+    monkeypatch.undo()
+    copy.restore(backup, tmp_path / "there")
+    assert _last_entry(tmp_path / "there" / "relay.db").kind is Kind.RESTORED
+
+
+def test_a_restore_onto_a_disk_that_really_fills_up_says_so(backup: Path, tmp_path: Path) -> None:
+    """On a file system of a few megabytes, in a name space of its own; needs the right to mount."""
+    program = textwrap.dedent("""
+        import os, shutil, sys
+        from pathlib import Path
+        from holdfast.relay import copy, database
+        from holdfast.store import faults
+        from holdfast.store.migrations import Migration, Schema
+
+        backup, place = map(Path, sys.argv[1:])
+        refuse_broken, ballast = copy._refuse_broken, place / "ballast"
+        large = Migration("large", "CREATE TABLE large (content BLOB) STRICT; INSERT INTO large VALUES (zeroblob(300000))")
+        more = Migration("more", "CREATE TABLE more (id INTEGER) STRICT")
+        old = database.SCHEMA
+        copy.SCHEMA = database.SCHEMA = Schema(old.program, (*old.migrations, large, more), old.checks, old.walks)
+        (place / "there").mkdir(mode=0o700)
+        for name in copy.KEY_FILES:
+            shutil.copy(backup / name, place / "there" / name)
+
+        def checked(engine):
+            refuse_broken(engine)
+            descriptor = os.open(ballast, os.O_CREAT | os.O_WRONLY)
+            try:
+                while True:
+                    os.write(descriptor, bytes(4096))
+            except OSError:
+                os.close(descriptor)
+
+        copy._refuse_broken = checked
+        try:
+            copy.restore(backup, place / "there")
+        except faults.DiskFull:
+            assert not (place / "there" / "relay.db").exists()
+            print("full")
+        copy._refuse_broken = refuse_broken
+        ballast.unlink()
+        copy.restore(backup, place / "there")
+    """)
+    (tmp_path / "small").mkdir()
+    (backup / "relay.toml").unlink()  # nothing else is written that could meet the full disk
+    mount = f"mount -t tmpfs -o size=3m none {tmp_path / 'small'}"
+    unshare = shutil.which("unshare")
+    if unshare is None or subprocess.run([unshare, "-rm", "sh", "-c", mount], capture_output=True).returncode:
+        pytest.skip("this machine lets nobody mount")
+    there = [sys.executable, program, str(backup), str(tmp_path / "small")]
+    command = [unshare, "-rm", "sh", "-c", f'{mount} && exec "$0" -c "$@"', *there]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == ("full\n", 0), done.stderr
 
 
 def test_a_relay_is_not_restored_where_one_runs(backup: Path, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def recover(home: Home, clock: Clock, random: Random, *, force: bool = False) ->
             begin_again(transaction, clock())
             operations.mark_backup(transaction)  # so that it takes a new epoch and log id when it is opened
         findings = _findings(engine)
+        engine.settle()
     finally:
         engine.close()
     _exchange(home.database, damaged, new)
@@ -122,8 +123,6 @@ def _findings(engine: SqliteEngine, schema: Schema = SCHEMA) -> list[str]:
 def _exchange(path: Path, aside: Path, new: Path) -> None:
     """Move the damaged files aside, the database first, then give the new database its name."""
     _move(path, aside, _ENDINGS)
-    for ending in _ENDINGS[1:]:
-        new.with_name(new.name + ending).unlink(missing_ok=True)  # it was closed, so these hold nothing
     new.rename(path)
     files.sync_directory(path.parent)
 

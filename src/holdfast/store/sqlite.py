@@ -164,6 +164,14 @@ class SqliteEngine:
             if source is not self._writer:
                 source.close()
 
+    def settle(self) -> None:
+        """Bring everything into the one file, so that it may be moved by itself. Closing would not say that it failed to."""
+        with self._write_turn, self._read_turn:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None
+            self._execute(self._writer, "PRAGMA journal_mode=DELETE")
+
     def close(self) -> None:
         if self._process != os.getpid():
             return  # these are the parent's connections
