@@ -334,3 +334,105 @@ def test_a_database_is_one_relays(engine: Engine) -> None:
         neighbours.claim_key(transaction, Whose.pubkey)
     with pytest.raises(OtherRelay), engine.write() as transaction:
         neighbours.claim_key(transaction, keys.public_key(secret_of("stranger")))
+
+
+class _Server:
+    """A database of which a standby lacks what came last, and a relay that runs on."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._url = store.database(server)
+        self.engine = open_relay(self._url)
+        self._author = Author()
+        self.relay = self.another()
+
+    def another(self) -> Relay:
+        return Relay(self.engine, Settings(feed=FeedSettings(open=True)), Whose, inline=True)
+
+    async def status(self, relay: Relay | None = None) -> int:
+        (answer,) = await (relay or self.relay).publish([raw(self._author.snapshot())])
+        return answer.http_status
+
+    def copy(self) -> str:
+        """A standby that falls behind from now on."""
+        name = self._name(self._url)
+        self._server.run(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{name}'")
+        return self._server.database(name)
+
+    def fail_over(self, standby: str) -> None:
+        self._server.drop(self._url)
+        self._server.run(f"ALTER DATABASE {self._name(standby)} RENAME TO {self._name(self._url)}")
+
+    def close(self) -> None:
+        self.engine.close()
+        self._server.drop(self._url)
+
+    @staticmethod
+    def _name(url: str) -> str:
+        return url.partition("?")[0].rpartition("/")[2]
+
+
+@pytest.fixture
+def failing(postgres: Server) -> Iterator[_Server]:
+    with closing(_Server(postgres)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("others", [0, 1, 2], ids=["behind", "level", "ahead"])
+def test_a_relay_gives_no_position_a_second_meaning_after_its_server_lost_what_it_said_yes_to(
+    failing: _Server, others: int
+) -> None:
+    """Whatever another relay, which does not know of it, has written meanwhile."""
+
+    async def scenario() -> None:
+        assert await failing.status() == 201
+        standby = failing.copy()
+        assert await failing.status() == 201
+        failing.fail_over(standby)
+        other = failing.another()
+        assert [await failing.status(other) for _ in range(others)] == [201] * others
+        before = other.head()
+        assert await failing.status() == 503
+        assert not failing.relay.ready
+        assert await failing.status() == 503
+        assert other.head() == before
+        assert await failing.status(other) == 201
+
+    asyncio.run(scenario())
+
+
+def test_a_relay_that_only_read_what_another_said_yes_to_notices_that_it_is_lost(failing: _Server) -> None:
+    async def scenario() -> None:
+        other = failing.another()
+        standby = failing.copy()
+        assert await failing.status(other) == 201
+        seen = await failing.relay.seen()
+        failing.fail_over(standby)
+        with pytest.raises(neighbours.WentBack):
+            await failing.relay.wake_changed(seen)
+        assert not failing.relay.ready
+
+    asyncio.run(scenario())
+
+
+def test_a_relay_that_runs_while_its_database_becomes_another_log_says_no(failing: _Server) -> None:
+    async def scenario() -> None:
+        assert await failing.status() == 201
+        with failing.engine.write() as transaction:
+            history.fork(transaction, 0, bytes(16))
+        assert await failing.status() == 503
+        assert await failing.status(failing.another()) == 201
+
+    asyncio.run(scenario())
+
+
+def test_a_relay_goes_on_though_what_it_knew_last_was_pruned(failing: _Server) -> None:
+    async def scenario() -> None:
+        assert await failing.status() == 201
+        other = failing.another()
+        assert await failing.status(other) == 201
+        with failing.engine.write() as transaction:
+            history.prune(transaction, 0, 2)
+        assert await failing.status() == 201
+
+    asyncio.run(scenario())

@@ -306,11 +306,13 @@ def test_a_refused_checkpoint_does_not_make_others_wait(place: Place) -> None:
 
 def test_a_restoration_is_told_to_devices_though_its_entry_was_pruned(tmp_path: Path) -> None:
     """A device that was away meanwhile would never offer again what the restored relay has lost."""
-    place = Place(tmp_path / "relay.db", Settings(retention=Retention(history_retention_days=1))).settle()
+    settings = Settings(retention=Retention(history_retention_days=1))
+    place = Place(tmp_path / "relay.db", settings).settle()
     old = place.relay.head()
     for log_id in (b"n" * 16, b"o" * 16):
         with place.engine.write() as transaction:
             history.fork(transaction, place.now, log_id)
+    place = restarted(place, settings)
 
     def forks() -> list[tuple[bytes, int]]:
         with place.engine.read() as transaction:

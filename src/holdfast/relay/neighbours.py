@@ -1,7 +1,8 @@
 """State that relays on one database share through it: their common key, which connection has a queue, running bootstraps.
 
 Only rows are shared; a relay's memory is about its own connections. It reads here what the others did: soon after a notice
-that they wrote, and at regular intervals in any case.
+that they wrote, and at regular intervals in any case. It also remembers where the log was: a server that was brought back to
+an earlier moment, or replaced by a standby that lacks what was said yes to, would give positions a second meaning.
 """
 
 from collections.abc import Iterable
@@ -25,6 +26,20 @@ class OtherRelay(faults.Fault):
     )
 
 
+class WentBack(faults.Fault):
+    what = "this database was brought back to an earlier moment, or goes on as another log, while a relay ran on it"
+    remedy = "Stop all relays on it, run `holdfast relay fork` unless that was done since, and start them again."
+    fatal = True
+
+
+class Reached(msgspec.Struct, frozen=True, order=True):
+    """A position that the log has reached, durably, and the chain there."""
+
+    seq: int
+    log_id: bytes
+    chain: bytes
+
+
 class Seen(msgspec.Struct, frozen=True):
     """How far a relay has read what others wrote: a position of the history, and the last number of a taken queue."""
 
@@ -38,6 +53,20 @@ def claim_key(transaction: Transaction, pubkey: str) -> None:
     ((found,),) = transaction.rows(_SQL["key"])
     if found != pubkey:
         raise OtherRelay(transaction.where, f"{found}, and this one has {pubkey}")
+
+
+def go_on(transaction: Transaction, head: history.Head, before: Reached) -> Reached:
+    """Where the log is now; raises WentBack unless it goes on from where it was before."""
+    if head.log_id == before.log_id and _chain_at(transaction, head, before.seq) in (before.chain, None):
+        return Reached(head.seq, head.log_id, head.chain)
+    raise WentBack(transaction.where, f"entry {before.seq} of log {before.log_id.hex()} is not in it")
+
+
+def _chain_at(transaction: Transaction, head: history.Head, seq: int) -> bytes | None:
+    """The chain at a position; empty if it is still to come, None if it was pruned."""
+    if seq >= head.seq:
+        return head.chain if seq == head.seq else b""
+    return history.chain_at(transaction, seq)
 
 
 def take_queue(transaction: Transaction, mesh: str, member: str) -> int:

@@ -26,7 +26,7 @@ from holdfast.relay.answer import ALL, EVERYBODY, Answer, refuse
 from holdfast.relay.feed import Bootstrap
 from holdfast.relay.gathering import Gathering
 from holdfast.relay.limiter import Limiter
-from holdfast.relay.neighbours import Seen
+from holdfast.relay.neighbours import Reached, Seen
 from holdfast.relay.offer import Lane
 from holdfast.relay.screening import Offers, screen, verify_here
 from holdfast.relay.settings import Settings
@@ -98,8 +98,7 @@ class Relay:
             self._apply,
             inline=inline,
             later=later,
-            # Before anything is read, so that another relay's decisions come entirely before or after.
-            begin=history.lock if engine.is_shared else None,
+            begin=self._begin if engine.is_shared else None,
             batch_max=batch_max,
         )
         self._verifiers = None if inline else ThreadPoolExecutor(VERIFIERS, thread_name_prefix="holdfast-verify")
@@ -107,7 +106,9 @@ class Relay:
         self._screened: Gathering[Publication, Offers] = Gathering(
             self._screen, self._hand_on, self._verifiers, VERIFIERS
         )
-        self._anchor = self._signed(self.head())
+        head = self.head()
+        self._anchor = self._signed(head)
+        self._reached = Reached(head.seq, head.log_id, head.chain)
         self._shown_anchor, self._anchor_shown = self._anchor, msgspec.to_builtins(self._anchor)
         self._is_open = True
         self._fatal: faults.Fault | None = None
@@ -252,11 +253,11 @@ class Relay:
 
     async def seen(self) -> Seen:
         """The positions up to which other relays' changes have been seen."""
-        return await self.look(neighbours.seen)
+        return await self._look_on(neighbours.seen)
 
     async def wake_changed(self, before: Seen) -> Seen:
         """Wake readers with new rows or revoked access since `before`; returns the position looked at."""
-        now, keys = await self.look(lambda tx: self._changed_since(tx, before))
+        now, keys = await self._look_on(lambda tx: self._changed_since(tx, before))
         self._wake(keys)
         self._reach(now.seq)
         return now
@@ -315,6 +316,22 @@ class Relay:
         found: T = await self.off_the_loop(read)
         return found
 
+    async def _look_on(self, query: Callable[[Transaction], T]) -> T:
+        """`look`, and see whether the log of a shared database went on."""
+        if not self.is_shared:
+            return await self.look(query)
+        known = self._known()  # before the view is taken, which has no less then
+
+        def on(transaction: Transaction) -> T:
+            self._reached = neighbours.go_on(transaction, history.head(transaction), known)
+            return query(transaction)
+
+        try:
+            return await self.look(on)
+        except neighbours.WentBack as fault:
+            self._note(fault)
+            raise
+
     async def decide(self, work: Callable[[Transaction], T]) -> T:
         """Run work that may refuse before it writes. A refusal is raised to the caller; the rest of the batch is not repeated."""
         found: T | Refused = await self._do(lambda tx: _refusal_returned(work, tx))
@@ -367,6 +384,16 @@ class Relay:
     def _note(self, fault: faults.Fault) -> None:
         if fault.fatal:
             self._fatal = fault
+
+    def _begin(self, transaction: Transaction) -> None:
+        """Before anything else is read, so that another relay's decisions come entirely before or after."""
+        known = self._known()
+        self._reached = neighbours.go_on(transaction, history.lock(transaction), known)
+
+    def _known(self) -> Reached:
+        """The furthest position that this relay has seen on disk; of what it said yes to since, it has an anchor."""
+        anchor = self._anchor
+        return max(self._reached, Reached(anchor.seq, bytes.fromhex(anchor.log_id), bytes.fromhex(anchor.chain)))
 
     def _apply(self, transaction: Transaction, requests: Sequence[Request | Work]) -> list[Any]:
         """Run the writer's batch in order: neighbouring publications together, other work in between."""

@@ -84,6 +84,12 @@ def head(transaction: Transaction) -> Head:
     return Head(*transaction.rows(_SQL["head"])[0])
 
 
+def chain_at(transaction: Transaction, seq: int) -> bytes | None:
+    """The chain at a position; None if there is no such entry, or it was pruned."""
+    found = transaction.rows(_SQL["chain_at"], {"seq": seq})
+    return bytes(found[0][0]) if found else None
+
+
 def append(transaction: Transaction, now: int, drafts: Sequence[Draft]) -> list[Entry]:
     """Append the drafts at the next positions. Times never go back, whatever the clock does."""
     last = lock(transaction)
