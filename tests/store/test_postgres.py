@@ -18,7 +18,7 @@ from holdfast.store import address, faults, postgres_session, postgres_watch
 from holdfast.store.engine import ConstraintViolated, Engine, Transaction, Value
 from holdfast.store.postgres import PostgresEngine
 from holdfast.store.writer import Writer
-from tests.postgres import Server
+from tests.postgres import Server, running_server
 from tests.store.test_statements import FILES, explained
 
 WAIT_S = 60.0  # for what must come
@@ -88,6 +88,18 @@ def test_a_setting_of_the_database_counts_too(postgres: Server, url: str) -> Non
             pass
     finally:
         postgres.run(f"ALTER DATABASE {DATABASE} RESET synchronous_commit")
+
+
+def test_a_standby_is_for_who_looks_and_not_for_a_relay_which_would_miss_what_it_said_yes_to() -> None:
+    with running_server() as server:
+        url = server.database()
+        server.stop()
+        (server.folder / "data" / "standby.signal").touch()
+        server.start()
+        with closing(PostgresEngine(url, read_only=True)) as engine, engine.read() as transaction:
+            assert transaction.tables() == set()
+        with pytest.raises(faults.ServerUnfit, match="standby"):
+            PostgresEngine(url)
 
 
 def test_a_server_that_is_not_there_is_a_fault_worth_another_try() -> None:

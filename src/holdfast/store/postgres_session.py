@@ -101,35 +101,43 @@ def connect(url: str, *, durable: bool = False, by_key: bool = False) -> "psycop
         raise meaning(error, where) from error
     try:
         _adapt(connection)
-        _check(connection, where, durable)
+        _check(connection, where)
+        if durable or by_key:
+            _refuse_standby(connection, where)
+        if durable:
+            _check_durable(connection, where)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _check(connection: "psycopg.Connection[Row]", where: str, durable: bool) -> None:
+def _check(connection: "psycopg.Connection[Row]", where: str) -> None:
     if connection.info.server_version < VERSION_MIN:
         raise faults.ServerUnfit(
             where, f"it is version {connection.info.parameter_status('server_version')}; 14 is the first that will do"
         )
     if connection.info.parameter_status("server_encoding") != "UTF8":
         raise faults.ServerUnfit(where, "its database is not in UTF8; make one with ENCODING 'UTF8'")
-    if not durable:
-        return
+
+
+def _refuse_standby(connection: "psycopg.Connection[Row]", where: str) -> None:
+    """A standby takes no writes, and may not have yet what a relay that reads there has said yes to."""
+    if connection.info.parameter_status("in_hot_standby") == "on":
+        raise faults.ServerUnfit(where, "it is a standby and takes no writes; name its primary")
+
+
+def _check_durable(connection: "psycopg.Connection[Row]", where: str) -> None:
     try:
         found = connection.execute(
             "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY($1)", [list(_DURABLE)]
         )
         settings = {str(name): str(setting) for name, setting in found}
-        ((is_standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
     except psycopg.Error as error:
         raise meaning(error, where) from error
     for name, allowed in _DURABLE.items():
         if settings.get(name) not in allowed:
             raise faults.NotDurable(where, f"{name} is {settings.get(name)}")
-    if is_standby:
-        raise faults.ServerUnfit(where, "it is a standby and takes no writes; name its primary")
 
 
 def end_deaf(connection: "psycopg.Connection[Row]") -> bool:
