@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -256,6 +257,38 @@ def test_connections_that_died_while_they_lay_idle_are_replaced(postgres: Server
         assert _ids(engine) == [1]
         _insert(engine, 2)
         assert _ids(engine) == [1, 2]
+
+
+@pytest.mark.parametrize("begin", [PostgresEngine.write, PostgresEngine.read])
+def test_a_server_that_ends_every_new_connection_is_not_tried_for_ever(
+    postgres: Server, url: str, monkeypatch: pytest.MonkeyPatch, begin: Callable[[Engine], Any]
+) -> None:
+    """As a proxy does that has lost its server: it lets in whoever comes, and ends what is asked of it."""
+
+    def ended(*asked: object, **how: object) -> "psycopg.Connection[Any]":
+        if len(made) > 10:
+            pytest.fail("it is tried for ever")
+        made.append(postgres_session.connect(*asked, **how))  # type: ignore[arg-type]
+        postgres.run(f"SELECT pg_terminate_backend({made[-1].info.backend_pid}, 10000)")
+        return made[-1]
+
+    made: list[psycopg.Connection[Any]] = []
+    with closing(PostgresEngine(url)) as engine:
+        _insert(engine, 1)
+        monkeypatch.setattr("holdfast.store.postgres.connect", ended)
+        postgres.run(f"SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = '{DATABASE}'")
+        with pytest.raises(faults.ServerGone), begin(engine):
+            pass
+    assert len(made) == 1
+
+
+def test_a_read_that_fails_does_not_have_writers_learn_their_tables_anew(url: str) -> None:
+    with closing(PostgresEngine(url)) as engine:
+        with engine.write() as transaction:
+            transaction.insert("thing", ("id",), [(1,)])
+        with suppress(ValueError), engine.read():
+            raise ValueError
+        assert engine._columns == {"thing": {"id": "bigint"}}
 
 
 def test_what_one_writes_the_other_hears_of_and_not_what_it_writes_itself(

@@ -39,6 +39,10 @@ _HINT = re.compile(r" INDEXED BY \w+")  # PostgreSQL has no such hints and plans
 _OPTIONS = re.compile(r"\)\s*STRICT\b(,\s*WITHOUT ROWID\b)?")
 
 
+_Taken = tuple["psycopg.Connection[Row]", bool]
+"""A connection, and whether it is new, so that it cannot have died while it was idle."""
+
+
 class PostgresEngine:
     """One database of a PostgreSQL server. Writes go through one connection, each read through one of a few."""
 
@@ -132,28 +136,28 @@ class PostgresEngine:
         else:
             connection.close()
 
-    def _writing(self) -> "psycopg.Connection[Row]":
+    def _writing(self) -> "_Taken":
         if self._closed:
             raise faults.Closed(self.where)
-        if self._writer is None or self._writer.closed:
-            self._writer = connect(self._url, durable=True, by_key=True)
-        return self._writer
+        if self._writer is not None and not self._writer.closed:
+            return self._writer, False
+        self._writer = connect(self._url, durable=True, by_key=True)
+        return self._writer, True
 
-    def _reading(self) -> "psycopg.Connection[Row]":
+    def _reading(self) -> "_Taken":
         if self._closed:
             raise faults.Closed(self.where)
         with suppress(IndexError):
-            return self._idle.pop()
-        return connect(self._url, by_key=not self._read_only)
+            return self._idle.pop(), False
+        return connect(self._url, by_key=not self._read_only), True
 
-    def _begun(self, take: "Callable[[], psycopg.Connection[Row]]", begin: str) -> "psycopg.Connection[Row]":
+    def _begun(self, take: "Callable[[], _Taken]", begin: str) -> "psycopg.Connection[Row]":
         """A connection in a new transaction. Connections that died while idle are replaced.
 
         A writer that waits too long for its turn ends the session of a writer that has stalled.
         """
         while True:
-            is_new = self._writer is None if begin == _BEGIN_WRITE else not self._idle
-            connection = take()
+            connection, is_new = take()
             try:
                 connection.execute(begin)
             except psycopg.Error as error:
@@ -177,7 +181,8 @@ class PostgresEngine:
                     connection.execute("ROLLBACK")
             if _is_open(connection):
                 connection.close()  # otherwise the next statements would join the transaction that was to be undone
-            self._columns.clear()  # tables created in the transaction are gone
+            if commit == _COMMIT_WRITE:
+                self._columns.clear()  # tables created in the transaction are gone
             raise
         finally:
             transaction.end()
