@@ -68,18 +68,24 @@ UNSAFE = {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "off"
 
 @pytest.mark.parametrize("setting", UNSAFE)
 def test_a_server_that_may_forget_what_it_said_yes_to_is_refused(postgres: Server, url: str, setting: str) -> None:
-    postgres.run(f"ALTER SYSTEM SET {setting} = {UNSAFE[setting]}")
-    postgres.run("SELECT pg_reload_conf()")
-    try:
-        _wait_until(lambda: postgres.run(f"SHOW {setting}") == [("off",)])
-        with closing(PostgresEngine(url)) as engine:
-            with pytest.raises(faults.NotDurable, match=f"{setting} is off"):
-                engine.prepare()
-            assert _ids(engine) == []  # reading does no harm
-    finally:
-        postgres.run(f"ALTER SYSTEM RESET {setting}")
+    with closing(PostgresEngine(url)) as running:
+        _insert(running, 1)
+        postgres.run(f"ALTER SYSTEM SET {setting} = {UNSAFE[setting]}")
         postgres.run("SELECT pg_reload_conf()")
-        _wait_until(lambda: postgres.run(f"SHOW {setting}") == [("on",)])
+        try:
+            _wait_until(lambda: postgres.run(f"SHOW {setting}") == [("off",)])
+            with closing(PostgresEngine(url)) as engine:
+                with pytest.raises(faults.NotDurable, match=f"{setting} is off"):
+                    engine.prepare()
+                assert _ids(engine) == [1]  # reading does no harm
+            with pytest.raises(faults.NotDurable, match=f"{setting} is off"):
+                _insert(running, 2)  # though its connection is older than the setting
+        finally:
+            postgres.run(f"ALTER SYSTEM RESET {setting}")
+            postgres.run("SELECT pg_reload_conf()")
+            _wait_until(lambda: postgres.run(f"SHOW {setting}") == [("on",)])
+        _insert(running, 3)
+        assert _ids(running) == [1, 3]
 
 
 def test_a_setting_of_the_database_counts_too(postgres: Server, url: str) -> None:

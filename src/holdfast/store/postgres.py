@@ -20,7 +20,15 @@ from psycopg import pq
 from holdfast.store import faults
 from holdfast.store.address import shown
 from holdfast.store.engine import Row, Transaction, Value, Watch
-from holdfast.store.postgres_session import WRITE_LOCK, WRITERS_CHANNEL, connect, end_deaf, meaning
+from holdfast.store.postgres_session import (
+    DURABLE_NOW,
+    WRITE_LOCK,
+    WRITERS_CHANNEL,
+    check_durable,
+    connect,
+    end_deaf,
+    meaning,
+)
 from holdfast.store.postgres_watch import PostgresWatch
 from holdfast.store.statements import Statement
 
@@ -28,7 +36,9 @@ READERS_IDLE_MAX = 4
 """How many connections for reading are kept open while nobody reads."""
 
 # Not the database's default level: at any other the transaction would see the state from before its turn came.
-_BEGIN_WRITE = f"BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
+_BEGIN_WRITE = (
+    f"BEGIN ISOLATION LEVEL READ COMMITTED, READ WRITE; SELECT pg_advisory_xact_lock({WRITE_LOCK}), {DURABLE_NOW}"
+)
 _COMMIT_WRITE = f"NOTIFY {WRITERS_CHANNEL}; COMMIT"  # sent only if the commit succeeds, and once per commit
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY"
 
@@ -115,14 +125,16 @@ class PostgresEngine:
         with self._write_turn:
             if self._read_only:
                 raise faults.NoAccess(self.where, "it was opened for reading only")
-            connection = self._begun(self._writing, _BEGIN_WRITE)
+            connection, begun = self._begun(self._writing, _BEGIN_WRITE)
             with self._transaction(connection, _COMMIT_WRITE) as transaction:
+                begun.nextset()
+                check_durable(begun.fetchall()[0][1:], self.where)  # they may be changed while the server runs
                 yield transaction
 
     @contextmanager
     def _read(self) -> Iterator[Transaction]:
         self._stay_in_process()
-        connection = self._begun(self._reading, _BEGIN_READ)
+        connection, _ = self._begun(self._reading, _BEGIN_READ)
         try:
             with self._transaction(connection, "COMMIT") as transaction:
                 yield transaction
@@ -151,15 +163,15 @@ class PostgresEngine:
             return self._idle.pop(), False
         return connect(self._url, by_key=not self._read_only), True
 
-    def _begun(self, take: "Callable[[], _Taken]", begin: str) -> "psycopg.Connection[Row]":
-        """A connection in a new transaction. Connections that died while idle are replaced.
+    def _begun(self, take: "Callable[[], _Taken]", begin: str) -> "tuple[psycopg.Connection[Row], psycopg.Cursor[Row]]":
+        """A connection in a new transaction, and what the server answered. Connections that died while idle are replaced.
 
         A writer that waits too long for its turn ends the session of a writer that has stalled.
         """
         while True:
             connection, is_new = take()
             try:
-                connection.execute(begin)
+                begun = connection.execute(begin)
             except psycopg.Error as error:
                 if connection.closed and not is_new:
                     continue
@@ -167,7 +179,7 @@ class PostgresEngine:
                     continue
                 connection.close()
                 raise meaning(error, self.where) from error
-            return connection
+            return connection, begun
 
     @contextmanager
     def _transaction(self, connection: "psycopg.Connection[Row]", commit: str) -> Iterator[Transaction]:

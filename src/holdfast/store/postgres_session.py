@@ -1,5 +1,6 @@
 """Connections to PostgreSQL: values as on SQLite, timeouts for stalled sessions, and only servers that are durable."""
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -43,11 +44,13 @@ SELECT count(*) FROM (
 ) AS deaf WHERE is_ended
 """  # noqa: S608 - numbers of ours
 
-_DURABLE = {
+DURABLE = {
     "fsync": ("on",),
     "full_page_writes": ("on",),
     "synchronous_commit": ("on", "local", "remote_write", "remote_apply"),
 }
+DURABLE_NOW = ", ".join(f"current_setting('{name}')" for name in DURABLE)
+"""SQL: what these settings are, in their order."""
 
 # Errors of PostgreSQL, by the beginning of their code, and our faults for them. The first match counts.
 _FAULTS: tuple[tuple[str, type[faults.Fault]], ...] = (
@@ -105,7 +108,10 @@ def connect(url: str, *, durable: bool = False, by_key: bool = False) -> "psycop
         if durable or by_key:
             _refuse_standby(connection, where)
         if durable:
-            _check_durable(connection, where)
+            check_durable(connection.execute(f"SELECT {DURABLE_NOW}").fetchall()[0], where)
+    except psycopg.Error as error:
+        connection.close()
+        raise meaning(error, where) from error
     except BaseException:
         connection.close()
         raise
@@ -127,17 +133,11 @@ def _refuse_standby(connection: "psycopg.Connection[Row]", where: str) -> None:
         raise faults.ServerUnfit(where, "it is a standby and takes no writes; name its primary")
 
 
-def _check_durable(connection: "psycopg.Connection[Row]", where: str) -> None:
-    try:
-        found = connection.execute(
-            "SELECT name, setting FROM pg_catalog.pg_settings WHERE name = ANY($1)", [list(_DURABLE)]
-        )
-        settings = {str(name): str(setting) for name, setting in found}
-    except psycopg.Error as error:
-        raise meaning(error, where) from error
-    for name, allowed in _DURABLE.items():
-        if settings.get(name) not in allowed:
-            raise faults.NotDurable(where, f"{name} is {settings.get(name)}")
+def check_durable(settings: Sequence[str], where: str) -> None:
+    """Refuse a server whose settings, in the order of `DURABLE`, may lose commits."""
+    for (name, allowed), setting in zip(DURABLE.items(), settings, strict=True):
+        if setting not in allowed:
+            raise faults.NotDurable(where, f"{name} is {setting}")
 
 
 def end_deaf(connection: "psycopg.Connection[Row]") -> bool:
