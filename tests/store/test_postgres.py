@@ -221,8 +221,9 @@ def test_a_commit_whose_answer_is_lost_is_not_called_undone(
     assert _ids(second) == [2]
 
 
+@pytest.mark.parametrize("end", ["pg_cancel_backend({})", "pg_terminate_backend({})"])
 def test_a_commit_that_no_standby_confirmed_is_not_called_done(
-    postgres: Server, engines: tuple[PostgresEngine, PostgresEngine]
+    postgres: Server, engines: tuple[PostgresEngine, PostgresEngine], end: str
 ) -> None:
     """Somebody cancels the wait, or a statement timeout does: the server then says yes, and warns that it may be lost."""
     engine, _ = engines
@@ -243,14 +244,14 @@ def test_a_commit_that_no_standby_confirmed_is_not_called_done(
         writing.start()
         waits = f"SELECT 1 FROM pg_stat_activity WHERE pid = {engine.writer_pid} AND wait_event = 'SyncRep'"
         _wait_until(lambda: postgres.run(waits) != [])
-        postgres.run(f"SELECT pg_cancel_backend({engine.writer_pid})")
+        postgres.run(f"SELECT {end.format(engine.writer_pid)}")
         writing.join()
     finally:
         postgres.run("ALTER SYSTEM RESET synchronous_standby_names")
         postgres.run("SELECT pg_reload_conf()")
         _wait_until(lambda: postgres.run("SHOW synchronous_standby_names") == [("",)])
     assert [type(fault) for fault in raised] == [faults.Unanswered]
-    _insert(engine, 2)  # the connection is as good as before
+    _insert(engine, 2)
     assert _ids(engine) == [1, 2]
 
 
