@@ -1,9 +1,11 @@
 """One relay per data directory, until its process ends."""
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 from holdfast.relay.lock import RelayRunning, hold
 from holdfast.store import faults
 
+LOCK_LOOK_S = 0.05  # longer than anybody looks
 HOLDER = """
 import sys
 from pathlib import Path
@@ -46,6 +49,16 @@ def test_a_lock_is_let_go_whatever_happens_inside(tmp_path: Path) -> None:
 def test_the_same_process_does_not_get_it_twice(tmp_path: Path) -> None:
     with hold(tmp_path), pytest.raises(RelayRunning), hold(tmp_path):
         pass
+
+
+def test_who_only_asks_where_a_relay_runs_keeps_none_from_starting(tmp_path: Path) -> None:
+    with hold(tmp_path):
+        pass
+    with (tmp_path / "relay.pid").open("rb") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        threading.Timer(LOCK_LOOK_S, fcntl.flock, (asking, fcntl.LOCK_UN)).start()
+        with hold(tmp_path):
+            pass
 
 
 def test_a_directory_that_is_missing_is_told(tmp_path: Path) -> None:

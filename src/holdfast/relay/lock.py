@@ -4,16 +4,19 @@ The file holds the id of the process and, once it serves, its address. The kerne
 however it ends. The file stays: removing it could leave two processes each with a lock, on two files of the same name.
 """
 
-import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from holdfast.store import faults, files
 
 PID_FILE = "relay.pid"
+
+TRIES, TRY_S = 10, 0.02
+"""How often, and at which interval, a lock must be held by another to count as a running relay's."""
 
 
 class RelayRunning(faults.Fault):
@@ -68,12 +71,23 @@ def address(data: Path) -> str:
 
 
 def _take(descriptor: int, path: Path) -> None:
+    for _ in range(TRIES - 1):  # somebody may only ask where a relay runs, and has the lock for a moment
+        with suppress(BlockingIOError):
+            return _take_now(descriptor, path)
+        time.sleep(TRY_S)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN):
-            raise files.meaning(error, path) from error
+        _take_now(descriptor, path)
+    except BlockingIOError as error:
         holder = os.pread(descriptor, 20, 0).decode(errors="replace").partition("\n")[0]
         raise RelayRunning(str(path.parent), f"process {holder}") from error
+
+
+def _take_now(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError as error:
+        raise files.meaning(error, path) from error
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
