@@ -7,12 +7,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from holdfast.relay import moving
-from holdfast.relay.database import open_relay, open_to_read
+from holdfast.relay import moving, neighbours
+from holdfast.relay.database import SCHEMA, engine_at, open_relay, open_to_read
 from holdfast.relay.identity import Identity
-from holdfast.store import history
+from holdfast.store import history, migrations
 from tests.postgres import Server
 from tests.relay import scene, store
 from tests.relay.queue_client import Friends, ids
@@ -164,6 +165,39 @@ def test_a_database_that_was_brought_back_goes_on_under_a_new_log_id(running: tu
     finally:
         again.stop()
     assert _holdfast("check", url, "--json")["ok"] is True
+
+
+def _of_another_relay(url: str) -> None:
+    """The database of another relay, of a version before this one."""
+    older = msgspec.structs.replace(SCHEMA, migrations=SCHEMA.migrations[:-1])
+    with closing(engine_at(url)) as engine:
+        migrations.migrate(engine, older, lambda: 0)
+        with engine.write() as transaction:
+            history.create(transaction, bytes(16))
+            neighbours.claim_key(transaction, "f" * 64)
+
+
+@pytest.mark.parametrize("name", ["fork", "migrate", "run"])
+def test_the_database_of_another_relay_is_not_even_upgraded(data: Path, url: str, name: str) -> None:
+    _of_another_relay(url)
+    before = _everything(url)
+    arguments = {
+        "fork": ("--data", data, "--store", url),
+        "migrate": ("--from", data, "--to", url),
+        "run": ("--data", data, "--store", url, "--port", 0),
+    }
+    assert "another key" in _holdfast("relay", name, *arguments[name], code=1)
+    assert _everything(url) == before
+
+
+def test_a_database_without_a_relay_is_not_forked(data: Path, url: str) -> None:
+    assert "it is empty" in _holdfast("relay", "fork", "--data", data, "--store", url, code=1)
+    assert _everything(url) == {}
+
+
+def _everything(where: str) -> dict[str, list[str]]:
+    with closing(engine_at(where, read_only=True)) as engine, engine.read() as transaction:
+        return {table: sorted(map(repr, transaction.rows(f"SELECT * FROM {table}"))) for table in transaction.tables()}
 
 
 def test_a_store_that_is_no_url_is_refused(tmp_path: Path) -> None:

@@ -14,12 +14,13 @@ from holdfast.cli.process import run, stop_signal
 from holdfast.console.relay_console import RelayConsole
 from holdfast.export.exporter import Exporter
 from holdfast.relay import identity, lock, neighbours
-from holdfast.relay.database import EXPORT_READER, open_relay
+from holdfast.relay.database import EXPORT_READER, engine_at, prepare
 from holdfast.relay.relay import VERIFIERS, Relay
 from holdfast.relay.service import Service
 from holdfast.relay.settings import Settings
 from holdfast.relay.verifying import Verifiers
 from holdfast.store.engine import Engine
+from holdfast.store.world import wall_clock
 from holdfast.wire.network import CannotListen, SystemNetwork
 
 _log = structlog.get_logger("holdfast.relay")
@@ -68,8 +69,11 @@ def open_in(data: Path, chosen: Settings) -> tuple[Engine, Relay]:
     if is_new:
         path = str((data / identity.OPERATOR_KEY).absolute())
         _log.warning("operator key made: whoever has it runs this relay", path=path, pubkey=found.operators[0])
-    engine = open_relay(relay_store.where(data, chosen))
+    engine = engine_at(relay_store.where(data, chosen))
     try:
+        if engine.is_shared:
+            neighbours.refuse_other(engine, found.pubkey)
+        prepare(engine, wall_clock, os.urandom)
         if engine.is_shared:
             with engine.write() as transaction:
                 neighbours.claim_key(transaction, found.pubkey)

@@ -14,7 +14,7 @@ from rich.progress import Progress
 
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 from holdfast.relay import lock, moving, settings
-from holdfast.relay.identity import DATABASE, MOVED, DatabaseMoved
+from holdfast.relay.identity import DATABASE, MOVED, DatabaseMoved, Identity
 from holdfast.relay.settings import Settings
 from holdfast.store import address
 
@@ -119,7 +119,8 @@ def fork(
         raise Failure(
             ExitCode.USAGE, "usage", "`holdfast relay restore` does this for a file; this is for a database on a server"
         )
-    log_id, seq = _alone(lambda: moving.fork(place))
+    pubkey = Identity.read(data).pubkey
+    log_id, seq = _alone(lambda: moving.fork(place, pubkey))
     if as_json:
         print_json({"store": place, "log_id": log_id, "seq": seq})
     else:

@@ -15,10 +15,10 @@ import msgspec
 
 from holdfast.protocol.history import LOG_ID_BYTES
 from holdfast.relay import neighbours
-from holdfast.relay.database import SCHEMA, open_relay
+from holdfast.relay.database import SCHEMA, engine_at, open_relay, prepare
 from holdfast.relay.identity import DATABASE, MOVED, Identity
 from holdfast.relay.lock import RelayRunning, hold
-from holdfast.store import faults, history
+from holdfast.store import faults, history, migrations
 from holdfast.store.check import check
 from holdfast.store.engine import Engine, Row, Transaction, Watch
 from holdfast.store.files import sync_directory
@@ -63,20 +63,31 @@ def move(data: Path, store: str, told: Progress = lambda table, done, total: Non
         if not (data / DATABASE).exists():
             raise faults.FileMissing(str(data / DATABASE))
         pubkey = Identity.read(data).pubkey
-        with closing(open_relay(data / DATABASE)) as source, closing(open_relay(store)) as target, alone_on(target):
+        with closing(open_relay(data / DATABASE)) as source, _opened(store, pubkey, wall_clock, os.urandom) as target:
             moved = _moved(source, target, pubkey, told)
         (data / DATABASE).rename(data / MOVED)
         sync_directory(data)
     return moved
 
 
-def fork(store: str, *, clock: Clock = wall_clock, random: Random = os.urandom) -> tuple[str, int]:
+def fork(store: str, pubkey: str, *, clock: Clock = wall_clock, random: Random = os.urandom) -> tuple[str, int]:
     """Continue a database that was restored to an earlier moment under a new log id; returns that id and its first position."""
-    opened = closing(open_relay(store, clock=clock, random=random))
-    with opened as engine, alone_on(engine), engine.write() as transaction:
+    with closing(engine_at(store, read_only=True)) as engine:
+        if migrations.version(engine, SCHEMA.program) == 0:
+            raise faults.NotOurs(engine.where, "it is empty")
+    with _opened(store, pubkey, clock, random) as engine, engine.write() as transaction:
         history.fork(transaction, clock(), random(LOG_ID_BYTES))
         head = history.head(transaction)
     return head.log_id.hex(), head.seq
+
+
+@contextmanager
+def _opened(store: str, pubkey: str, clock: Clock, random: Random) -> Iterator[Engine]:
+    """A database on which no relay runs and that is no other relay's; only then is it brought up to date."""
+    with closing(engine_at(store)) as engine, alone_on(engine):
+        neighbours.refuse_other(engine, pubkey)
+        prepare(engine, clock, random)
+        yield engine
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from holdfast.protocol.action import Action, RevokeMember, RotateMemberKey, read
 from holdfast.protocol.refusal import Refused
 from holdfast.relay.feed import Bootstrap
 from holdfast.store import faults, history
-from holdfast.store.engine import Transaction
+from holdfast.store.engine import Engine, Transaction
 from holdfast.store.statements import Statements
 
 _SQL = Statements(__package__, "neighbours.sql")
@@ -50,9 +50,20 @@ class Seen(msgspec.Struct, frozen=True):
 def claim_key(transaction: Transaction, pubkey: str) -> None:
     """Claim the database for this relay's key; raises OtherRelay if it has another: devices know a relay by its key."""
     transaction.run(_SQL["claim_key"], {"pubkey": pubkey})
-    ((found,),) = transaction.rows(_SQL["key"])
-    if found != pubkey:
-        raise OtherRelay(transaction.where, f"{found}, and this one has {pubkey}")
+    _check_key(transaction, pubkey)
+
+
+def refuse_other(engine: Engine, pubkey: str) -> None:
+    """Raise OtherRelay if the database has another key, before anything is done to it: an upgrade cannot be taken back."""
+    with engine.read() as transaction:
+        if "relay_key" in transaction.tables():
+            _check_key(transaction, pubkey)
+
+
+def _check_key(transaction: Transaction, pubkey: str) -> None:
+    for (found,) in transaction.rows(_SQL["key"]):
+        if found != pubkey:
+            raise OtherRelay(transaction.where, f"{found}, and this one has {pubkey}")
 
 
 def go_on(transaction: Transaction, head: history.Head, before: Reached) -> Reached:
