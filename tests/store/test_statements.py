@@ -27,6 +27,7 @@ KEYS: dict[str, int | bytes] = {
     "count": 0,
     "expires_at": 0,
 }  # columns of keys that are no text
+AS_TEXT = {("remembered", "event_id")}  # except where they are looked for in one
 
 
 def _load(file: Path) -> Statements:
@@ -63,7 +64,8 @@ def explained(engine: Engine, file: Path) -> None:
         columns = sorted(set(re.findall(r"\bwanted\.(\w+)", statement)))
         with engine.write() as transaction:
             if columns:
-                transaction.lookup(statement, columns, [tuple(KEYS.get(column, "") for column in columns)])
+                key = tuple("" if (name, column) in AS_TEXT else KEYS.get(column, "") for column in columns)
+                transaction.lookup(statement, columns, [key])
             elif name != "create":
                 transaction.rows(f"EXPLAIN {statement}", parameters)
             if engine.is_shared and not columns and statement.startswith("SELECT"):
