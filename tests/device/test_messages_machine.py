@@ -40,7 +40,7 @@ class LifeOfMessages(RuleBasedStateMachine):
         self.folder = tempfile.TemporaryDirectory()
         self.desk = Desk(Path(self.folder.name) / "device.db")
         self.statuses: dict[str, Status] = {}  # by client_message_id
-        self.receipted: set[str] = set()  # likewise
+        self.receipted: dict[str, str] = {}  # likewise, with the status in the receipt
         self.lost: set[str] = set()  # by a restored relay, by id
         self.relay_ids = itertools.count()
         self.log_number = 0
@@ -115,8 +115,8 @@ class LifeOfMessages(RuleBasedStateMachine):
         known = word_at_hand(item.status, item.attempts, item.broker_message_id is not None)
         known = known or word or RelayWord.UNREACHABLE
         if item.client_message_id in self.receipted and (item.status, RelayWord.RECEIPTED) in REQUEUES:
-            is_post = item.destination_kind == "topic"
-            proven = RelayWord.RECEIPTED_BY_SOME if is_post else RelayWord.RECEIPTED
+            has_arrived = item.destination_kind == "dm" and self.receipted[item.client_message_id] == "stored"
+            proven = RelayWord.RECEIPTED if has_arrived else RelayWord.RECEIPTED_BY_SOME
             known = known if known is RelayWord.COMMITTED else proven
         ruling = REQUEUES[item.status, known]
         assert isinstance(done, Requeued) is (ruling.refusal is None or (ruling.force_helps and force))
@@ -152,7 +152,7 @@ class LifeOfMessages(RuleBasedStateMachine):
         if item is None or item.event_id is None:
             return
         if self.desk.take(self.desk.receipt(self.desk.bob, (item, status)), self.desk.bob).taken:
-            self.receipted.add(item.client_message_id)
+            self.receipted[item.client_message_id] = status
 
     @rule(readable=st.booleans(), same=st.booleans())
     def arrive(self, readable: bool, same: bool) -> None:

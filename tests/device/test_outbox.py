@@ -477,6 +477,18 @@ def test_a_post_that_some_have_signed_for_is_requeued_by_force_only_and_they_are
     assert desk.item(item.id).aborted_by == "operator --force"
 
 
+@pytest.mark.parametrize("status", ["unreadable", "duplicate"])
+def test_what_its_recipient_signed_for_but_has_no_use_of_is_requeued_by_force(desk: Desk, status: str) -> None:
+    """It could not open the bytes, or has another message under this id: that proves no arrival."""
+    item = _forgotten(desk, "bob", desk.bob, status=status)
+    refused = _requeue(desk, item, word=RelayWord.NOT_COMMITTED)
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_OF_RECEIPTED
+    assert refused.detail.endswith(f"'member-bob' ({status})")
+    _requeued(desk, item, word=RelayWord.NOT_COMMITTED, force=True)
+    assert desk.item(item.id).aborted_by == "operator --force"
+
+
 def test_what_the_relay_has_is_done_even_if_recipients_have_signed_for_it(desk: Desk) -> None:
     item = _forgotten(desk, "@news", desk.bob)
     refused = _requeue(desk, item, word=RelayWord.COMMITTED, committed=FOUND, force=True)
@@ -485,11 +497,11 @@ def test_what_the_relay_has_is_done_even_if_recipients_have_signed_for_it(desk: 
     assert desk.item(item.id).status is Status.DONE
 
 
-def _forgotten(desk: Desk, to: str, *receivers: Person) -> Item:
+def _forgotten(desk: Desk, to: str, *receivers: Person, status: str = "stored") -> Item:
     """A row that these have signed for, and that waits again because the relay was restored."""
     item = desk.relay(desk.sent(to))
     for person in receivers:
-        assert desk.take(desk.receipt(person, (item, "stored")), person).taken == 1
+        assert desk.take(desk.receipt(person, (item, status)), person).taken == 1
     assert _roll_back(desk, Fork(LOG, 0)).offered == 1
     return desk.item(item.id)
 

@@ -21,6 +21,7 @@ from holdfast.protocol.fingerprint import DestinationKind, Priority
 from holdfast.protocol.history import Kind
 from holdfast.protocol.outbox import REQUEUES, TRANSITIONS, RelayWord, Signal, Status, word_at_hand
 from holdfast.protocol.payload import Payload
+from holdfast.protocol.receipt import ReceiptStatus
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.tables import move, total
 from holdfast.protocol.tags import REFERENCE, shown
@@ -37,10 +38,10 @@ NAMED_MAX = 5  # recipients that a refusal names
 
 _MESSAGES = (DestinationKind.DM, DestinationKind.TOPIC)
 
-_WAITS = (Status.PENDING, Status.DEAD)  # for somebody to requeue it
+_Receiver = tuple[str, str]  # its name, and the status in its receipt
+_STORED = ReceiptStatus.STORED.value
 
-# What a receipt proves.
-_PROVEN = {DestinationKind.DM: RelayWord.RECEIPTED, DestinationKind.TOPIC: RelayWord.RECEIPTED_BY_SOME}
+_WAITS = (Status.PENDING, Status.DEAD)  # for somebody to requeue it
 
 _WORDS = total(
     {
@@ -118,10 +119,10 @@ def requeue(
         return refused
     if doubt is not None and doubt.attempts != item.attempts:
         word = None
-    receivers = [name for (name,) in transaction.rows(_SQL["receivers"], {"sequence": item.sequence})]
+    receivers = [(name, status) for name, status in transaction.rows(_SQL["receivers"], {"sequence": item.sequence})]
     known = _word_at_hand(transaction, item) or word or RelayWord.UNREACHABLE
     if receivers and item.status in _WAITS and known is not RelayWord.COMMITTED:
-        known = _PROVEN[DestinationKind(item.destination_kind)]
+        known = _proven(item, receivers)
     ruling = REQUEUES[item.status, known]
     is_forced = ruling.force_helps and force
     if ruling.refusal is not None and not is_forced:
@@ -153,10 +154,17 @@ def _is_older_than_epoch(transaction: Transaction, item: Item) -> bool:
     return bool(transaction.rows(_SQL["older_than_epoch"], {"client_message_id": item.client_message_id}))
 
 
-def _listed(receivers: Sequence[str]) -> str:
-    """The recipients by name, the first few of many."""
+def _proven(item: Item, receivers: Sequence[_Receiver]) -> RelayWord:
+    """What receipts prove. Who could not open it, or has another message under its id, may have to get it anew."""
+    has_arrived = item.destination_kind == DestinationKind.DM and all(status == _STORED for _, status in receivers)
+    return RelayWord.RECEIPTED if has_arrived else RelayWord.RECEIPTED_BY_SOME
+
+
+def _listed(receivers: Sequence[_Receiver]) -> str:
+    """The recipients by name, the first few of many, with what they said unless they just have it."""
+    named = (shown(name) + ("" if status == _STORED else f" ({status})") for name, status in receivers[:NAMED_MAX])
     more = f" and {len(receivers) - NAMED_MAX} more" if len(receivers) > NAMED_MAX else ""
-    return ", ".join(map(shown, receivers[:NAMED_MAX])) + more
+    return ", ".join(named) + more
 
 
 def _known(item: Item) -> Committed:

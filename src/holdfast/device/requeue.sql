@@ -18,8 +18,8 @@ WHERE NOT EXISTS (
 )
 
 -- name: receivers
--- Who has signed that it has this message: by name, if its member is known here.
-SELECT coalesce(directory_member.name, send_receipt.recipient)
+-- Who has signed a receipt for this message, by name, if its member is known here, and what the receipt says.
+SELECT coalesce(directory_member.name, send_receipt.recipient), send_receipt.status
 FROM send_receipt
 LEFT JOIN directory_member ON directory_member.member = send_receipt.recipient
 WHERE send_receipt.sequence = :sequence

@@ -116,7 +116,7 @@ class RelayWord(StrEnum):
     UNREACHABLE = "unreachable"
     # Whatever the relay says, which may have been restored, recipients have signed that they have it:
     RECEIPTED = "receipted"  # its only one
-    RECEIPTED_BY_SOME = "receipted_by_some"  # these of a topic's readers
+    RECEIPTED_BY_SOME = "receipted_by_some"  # these of a topic's readers, or the only one, who could not make use of it
 
 
 class Requeue(msgspec.Struct, frozen=True):
