@@ -89,6 +89,7 @@ def test_a_mesh_that_has_more_than_it_may_works_on_but_does_not_grow(tmp_path: P
     place = _place(tmp_path).settle()
     place.expect(201, *(place.bob.create_topic(name) for name in ("one", "two", "three")))
     place.expect(201, *(person.subscribe("one") for person in (place.alice, place.bob, place.carol)))
+    place.expect(201, *(_admit(place.bob, author) for author in ("one", "two", "three")))
     place.expect(201, _rotate(place.carol, "carol-2", place.carol), _rotate(Person("carol-2"), "carol-3", place.carol))
     fewest = MeshSettings(**dict.fromkeys(MeshSettings.__struct_fields__, 1))
     restarted(place, Settings(limits=PACE, mesh=fewest))
@@ -96,10 +97,12 @@ def test_a_mesh_that_has_more_than_it_may_works_on_but_does_not_grow(tmp_path: P
         _add(place, "dave"),
         place.bob.create_topic("four"),
         place.bob.subscribe("two"),
+        _admit(place.bob, "four"),
         _rotate(Person("carol-3"), "carol-4", place.carol),
     ):
         place.refused(Refusal.MESH_FULL, event)
     place.expect(201, place.bob.grant("one", 1, [place.alice, place.bob]), place.alice.message(place.bob))
+    place.expect(201, place.bob.subscribe("one"), _admit(place.bob, "three"))
     place.expect(201, place.bob.administer(RenameMember(member=place.bob.member, name="robert")))
     place.expect(201, place.bob.administer(Unsubscribe(topic="one")), place.alice.revoke(place.carol))
 

@@ -374,8 +374,9 @@ def _unblock(office: Office, action: Unblock) -> None:
 def _admit_author(office: Office, action: AdmitAuthor) -> None:
     if action.member != office.member:
         raise Refused(Refusal.NOT_PERMITTED, "a member vouches for authors in its own name")
-    ((authors,),) = office.rows("other_authors", author=action.author, member=office.member)
-    office.check_room("mesh.member_authors_max", office.limits.member_authors_max, authors)
+    ((authors, is_admitted),) = office.rows("authors", author=action.author, member=office.member)
+    if not is_admitted:
+        office.check_room("mesh.member_authors_max", office.limits.member_authors_max, authors)
     office.run("admit_author", author=action.author, member=action.member)
 
 

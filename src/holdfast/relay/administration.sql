@@ -137,8 +137,9 @@ DELETE FROM block WHERE mesh = :mesh AND member = :member AND blocked = :blocked
 -- name: author
 SELECT member FROM author WHERE mesh = :mesh AND author = :author
 
--- name: other_authors
-SELECT count(*) FROM author WHERE mesh = :mesh AND member = :member AND author <> :author
+-- name: authors
+-- Those that one member has admitted, and whether this is one of them.
+SELECT count(*), count(CASE WHEN author = :author THEN 1 END) FROM author WHERE mesh = :mesh AND member = :member
 
 -- name: admit_author
 INSERT INTO author (mesh, author, member, since) VALUES (:mesh, :author, :member, :now)
