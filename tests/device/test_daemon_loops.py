@@ -28,6 +28,7 @@ from holdfast.device.send import Send, send
 from holdfast.device.settings import OutboxSettings
 from holdfast.device.settings import Settings as DeviceSettings
 from holdfast.export.exporter import Exporter
+from holdfast.protocol import administration
 from holdfast.protocol.action import RenameMember, RevokeMember, Role, SetRole
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.schedule import DAY, SECOND
@@ -40,7 +41,7 @@ from holdfast.wire.client import Unreachable
 from tests import ports
 from tests.device.company import WAIT_S, Friend, at_home, company, gather_in_mesh, until
 from tests.device.house import furnish, new_house
-from tests.people import topic_key
+from tests.people import secret_of, topic_key
 from tests.proxy import RoughProxy, proxy_to
 from tests.relay.place import Place as RelayPlace
 from tests.relay.running import RunningRelay, running
@@ -819,3 +820,26 @@ def test_a_home_whose_founding_grew_too_old_is_not_told_that_the_relay_refused_i
         device.do(lambda tx: tx.run("UPDATE operation_log SET status = 'pending', delivered_at = NULL"))
         with pytest.raises(Refused, match=r"did not get into its mesh.*waited for more than 144 hours"):
             asyncio.run(Daemon(device)._link._finish_joining())
+
+
+def test_a_full_mesh_is_not_asked_to_admit_an_author_again_and_again(tmp_path: Path) -> None:
+    """Every edit is offered again and again, and each time the author would be one more decision that was given up."""
+
+    async def act(ann: Friend, bob: Friend) -> None:
+        async with ann.daemon.session() as session:
+            other = administration.admit_author(
+                secret_of("other"), ann.daemon.facts.mesh, ann.daemon.facts.member, bytes(32)
+            )
+            await session.ask(other)
+        await ann.daemon.feed.init()
+        await ann.daemon.feed.put("list", "milk")
+        await until(lambda: ann.rows(_OFFERED)[0][0] > 2)
+        assert ann.rows(_ADMISSIONS_GIVEN_UP) == [(1,)]
+        assert "mesh.member_authors_max" in (ann.daemon.state.last_error or "")
+
+    with running(tmp_path / "relay", "[mesh]\nmember_authors_max = 1\n", options=ports.options()) as relay:
+        _together(relay.url, tmp_path, act)
+
+
+_OFFERED = "SELECT coalesce(max(attempts), 0) FROM operation_log WHERE destination_kind = 'feed'"
+_ADMISSIONS_GIVEN_UP = "SELECT count(*) FROM operation_log WHERE destination_kind = 'admin' AND status = 'dead'"

@@ -320,7 +320,11 @@ class Daemon:
         async with self.session() as session:
             mesh, member = self.facts.mesh, self.facts.member
             aux = self.device.random(keys.AUX_BYTES)
-            await session.ask(administration.admit_author(author.secret, mesh, member, aux))
+            try:
+                await session.ask(administration.admit_author(author.secret, mesh, member, aux))
+            except Refused as refused:
+                self._troubled(f"the author of the documents is not admitted: {refused}")
+                raise
 
     async def committed(self, doubt: Doubt) -> tuple[RelayWord, Committed | None]:
         """Ask the relay whether it has a send that is to be requeued; returns its word, and its ids for the send."""

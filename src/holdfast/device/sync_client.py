@@ -27,8 +27,8 @@ from holdfast.device.feed_link import Admit, Connect, FeedLink
 from holdfast.device.feed_views import Document, DocumentVersion
 from holdfast.device.mesh import OtherRelay
 from holdfast.device.publish import PutOff
-from holdfast.protocol.refusal import Refused
-from holdfast.protocol.schedule import SECOND, send_wait
+from holdfast.protocol.refusal import REFUSALS, Refused
+from holdfast.protocol.schedule import HOUR, SECOND, send_wait
 from holdfast.store.engine import Transaction
 from holdfast.store.world import Random
 from holdfast.wire.client import Unreachable, relay_url
@@ -37,6 +37,8 @@ from holdfast.wire.network import Network, SystemNetwork
 from holdfast.wire.relay_socket import SocketClosed
 
 _log = structlog.get_logger(__name__)
+
+ADMIT_AGAIN = HOUR  # every decision that is refused for good stays in the log, and edits are offered twice a minute
 
 
 class SyncClient:
@@ -62,6 +64,7 @@ class SyncClient:
         self._told = told
         self._woken = asyncio.Event()
         self._links: dict[str, FeedLink] = {}
+        self._denied_at: int | None = None  # when the mesh refused to admit the author
         self.details: dict[str, str] = {}  # why a relay was last disconnected
 
     @property
@@ -189,12 +192,16 @@ class SyncClient:
             await asyncio.sleep(wait / SECOND)
 
     async def _admitted(self, author: Author) -> None:
-        """Have the mesh's relay admit the author; a failure is left to the next attempt to offer a document."""
+        """Have the mesh's relay admit the author; a failure is left to a later attempt to offer a document."""
         assert self._admit is not None  # noqa: S101 - asked before
-        try:
-            await self._admit(author)
-        except (Unreachable, Refused, PutOff) as trouble:
-            _log.warning("the author was not admitted", detail=str(trouble))
+        now = self._device.clock()
+        if self._denied_at is None or not 0 <= now - self._denied_at <= ADMIT_AGAIN:
+            try:
+                await self._admit(author)
+            except (Unreachable, Refused, PutOff) as trouble:
+                _log.warning("the author was not admitted", detail=str(trouble))
+                if isinstance(trouble, Refused) and REFUSALS[trouble.refusal].is_permanent:
+                    self._denied_at = now
 
 
 def _seen(seen: Sequence[str] | None) -> tuple[str, ...] | None:
