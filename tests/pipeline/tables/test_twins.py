@@ -144,7 +144,7 @@ def run(spark: SparkSession, reading: Reading) -> MemoryLake:
     return lake
 
 
-@pytest.mark.parametrize(("seed", "restores", "batches"), [(1, 0, 2), (207, 2, 3)])
+@pytest.mark.parametrize(("seed", "restores", "batches"), [(3, 0, 2), (234, 2, 3)])
 def test_every_table_is_what_its_twin_says(spark: SparkSession, seed: int, restores: int, batches: int) -> None:
     reading = told(seed, restores=restores, batches=batches)
     lake = run(spark, reading)
@@ -156,7 +156,7 @@ def test_every_table_is_what_its_twin_says(spark: SparkSession, seed: int, resto
 
 
 def test_every_table_that_is_computed_anew_is_what_its_twin_says(spark: SparkSession, tmp_path: Path) -> None:
-    reading = told(207, restores=2, batches=3)
+    reading = told(234, restores=2, batches=3)
     tables = {name: table for name, table in load().items() if not reads_state(table)}
     lake = Lake(tmp_path / "lake")
     last = _taken_over(lake, reading)

@@ -495,10 +495,13 @@ class RandomDevice:
             self._say(Kind.ATTEMPTED, sequence, reason="rolled_back", detail=detail)
 
     def late(self) -> None:
-        """An answer for what was given up."""
+        """An answer for what was given up; now and then the relay loses that again, which is told of what is dead."""
         over = [sequence for sequence, status in self.status.items() if status in ("dead", "aborted")]
         for sequence in self.random.sample(over, min(1, len(over))):
             self._say(Kind.RELAYED, sequence, message_id=f"message-{sequence}", detail=b"")
+            if self.status[sequence] == "dead" and len(self.log.entries) % 2:
+                detail = self.attempts[sequence].to_bytes(8, "big") + b"rolled back"
+                self._say(Kind.DEAD, sequence, reason="rolled_back", detail=detail)
 
     def rows(self) -> list[dict[str, Any]]:
         """The operation log as it is exported."""
