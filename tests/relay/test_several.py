@@ -173,6 +173,18 @@ def test_a_reader_of_the_feed_at_one_relay_hears_what_the_other_took(pair: Pair)
         client.expect_events({seq: second})
 
 
+def test_a_reader_that_waits_for_a_position_is_done_when_whatever_the_other_took_comes_to_it(
+    pair: Pair, friends: Friends
+) -> None:
+    author = Author("author who waits")
+    (seq,) = Feed(pair[0]).put(author.snapshot())
+    with Feed(pair[1]).client() as client:
+        client.changes(tail(author, since=seq, until_seq=seq + 3, live=True))
+        client.expect_eose(seq)
+        friends.send(3)  # at the first relay, and nothing of it is for the reader
+        client.expect(["CLOSED", "s", "until_seq is reached"])
+
+
 def test_a_relay_with_another_key_is_refused(pair: Pair, tmp_path: Path) -> None:
     done = subprocess.run(
         command(tmp_path / "stranger", "--store", pair.url), capture_output=True, text=True, timeout=60
