@@ -94,6 +94,14 @@ def test_a_question_is_answered(lake: Lake, question: str) -> None:
     assert shelf_of(lake).ask(question) == (["n"], [{"n": 20}])
 
 
+def test_columns_of_one_name_keep_their_own_values(lake: Lake) -> None:
+    names, (row,) = shelf_of(lake).ask(
+        "SELECT one.n, one.n_1, two.n, three.n FROM (SELECT 1 AS n, 2 AS n_1) AS one, (SELECT 3 AS n) AS two, (SELECT 4 AS n) AS three"
+    )
+    assert (names, list(row.values())) == (["n", "n_1", "n_2", "n_3"], [1, 2, 3, 4])
+    assert list(row) == names
+
+
 @pytest.mark.parametrize(
     "question", ["SHOW TABLES", "DESCRIBE made", "EXPLAIN FROM made", "PIVOT made ON day USING count(*)"]
 )

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,16 @@ def rows_of(found: Any) -> list[dict[str, Any]]:
             found = found.set_column(place, field, times.known(found.column(place)))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
+
+
+def told_apart(found: Any) -> Any:
+    """An Arrow table in which no two columns have one name: of a join's equal names the later ones get a number, as in a subquery of DuckDB's."""
+    names: list[str] = []
+    for name in found.column_names:
+        others = {*names, *found.column_names}
+        numbered = (f"{name}_{number}" for number in count(1))
+        names.append(name if name not in names else next(one for one in numbered if one not in others))
+    return found.rename_columns(names)
 
 
 def check_question(sql: str) -> None:

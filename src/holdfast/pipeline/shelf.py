@@ -276,8 +276,8 @@ class Shelf:
         with self._without_removed(versions := self.last_run().versions) as removed:
             for name in self._stored - removed:
                 asked.register(name, self._dataset(name, versions.get(name)))
-            answer: Any = asked.sql(sql)
-            return list(answer.columns), questions.rows_of(answer.to_arrow_table())
+            answer = questions.told_apart(asked.sql(sql).to_arrow_table())
+            return answer.column_names, questions.rows_of(answer)
 
     @property
     def _stored(self) -> set[str]:
