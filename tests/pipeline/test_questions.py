@@ -2,7 +2,7 @@
 
 import json
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,12 @@ def shelf_of(lake: Lake, as_of: AsOf | None = None) -> Shelf:
     return Shelf(lake, {"made": MADE}, as_of)
 
 
-def index(path: Path, *texts: str) -> Shelf:
+def index(path: Path, *texts: str, apart: timedelta = timedelta(seconds=1)) -> Shelf:
     """An owner's lake with these messages, the last one the newest."""
     lake = Lake(path)
     lake.create()
     kind.make_own(lake)
-    messages = [_message(seq, text) for seq, text in enumerate(texts, start=1)]
+    messages = [_message(seq, text, BEGAN_AT + seq * apart) for seq, text in enumerate(texts, start=1)]
     found = {"search_message": messages, "search_posting": letters.search_posting(messages)}
     tables = kind.tables_of(lake)
     for name, held in found.items():
@@ -70,8 +70,7 @@ def index(path: Path, *texts: str) -> Shelf:
     return Shelf(lake, tables)
 
 
-def _message(seq: int, text: str) -> dict[str, Any]:
-    at = BEGAN_AT + timedelta(seconds=seq)
+def _message(seq: int, text: str, at: datetime) -> dict[str, Any]:
     place = {"origin": "device:mesh-1/ann", "log_id": b"L" * 16, "seq": seq, "at": at, "day": at.date()}
     names = {"direction": "received", "peer": "ben", "peer_name": None, "mesh": "mesh-1", "topic": None}
     said = {"message_id": None, "client_message_id": f"m-{seq}", "text": text, "words": len(letters.words(text))}
@@ -311,6 +310,11 @@ def test_what_has_more_of_the_words_comes_first_then_what_says_them_more_then_th
     assert [hit["snippet"] for hit in (both, tea, *the)] == [*texts[:3], *texts[:2:-1]]
     assert tea["score"] > both["score"], "else the scores alone would have done"
     assert the[1]["score"] == the[3]["score"]
+
+
+def test_of_messages_that_came_at_one_time_the_last_one_is_the_newest(tmp_path: Path) -> None:
+    own = index(tmp_path / "own", "tea one", "tea two", "tea three", apart=timedelta())  # a home stores several at once
+    assert [hit["seq"] for hit in searching.search_messages(own, "tea", 20)] == [3, 2, 1]
 
 
 def test_words_past_the_limit_are_refused_and_none_is_left_out(lake: Lake, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def search_messages(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]
             FROM hit JOIN term USING (term) JOIN search_message AS message USING (origin, log_id, seq), everything
             GROUP BY ALL
         )
-        SELECT * FROM scored ORDER BY terms DESC, score DESC, "at" DESC, origin, seq LIMIT {limit}
+        SELECT * FROM scored ORDER BY terms DESC, score DESC, "at" DESC, origin, seq DESC LIMIT {limit}
         """,  # noqa: S608 - numbers of our own
         [term.removesuffix(PREFIX) for term in terms],
     )
