@@ -15,7 +15,7 @@ from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline import certificate, failures, kind, questions, records, searching
 from holdfast.pipeline.backfill import to_rebuild
 from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, VersionMissing
-from holdfast.pipeline.questions import NoQuestion
+from holdfast.pipeline.questions import NoQuestion, NoValue
 from holdfast.pipeline.search.search_message import search_message
 from holdfast.pipeline.shelf import AsOf, Run, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, load_search
@@ -204,6 +204,29 @@ def test_what_is_wrong_with_a_question_is_told_in_full(lake: Lake, name: str) ->
     question, code, message = WRONG[name]
     done = typed("pipeline", "sql", question, "--lake", lake.path)
     assert (done.returncode, done.stdout, message in done.stderr) == (code, "", True), done.stderr
+
+
+def test_numbers_that_json_does_not_have_are_told_as_text(lake: Lake) -> None:
+    done = typed(
+        "pipeline", "sql", "SELECT 'nan'::DOUBLE AS none, [-1 / 0] AS few, 0.5 AS half", "--lake", lake.path, "--json"
+    )
+    told = json.loads(done.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert told["rows"] == [{"none": "nan", "few": ["-inf"], "half": "0.5"}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "DATE '20000-01-01'",
+        "DATE 'infinity'",
+        "[TIMESTAMPTZ '20000-01-01']",
+        "TIMESTAMP_NS '2026-01-01 00:00:00.000000001'",
+    ],
+)
+def test_a_value_that_cannot_be_shown_is_told_and_can_be_asked_for_as_text(lake: Lake, value: str) -> None:
+    with pytest.raises(NoValue, match="CAST"):
+        shelf_of(lake).ask(f"SELECT {value}")
+    assert shelf_of(lake).ask(f"SELECT CAST({value} AS VARCHAR) AS found")[0] == ["found"]
 
 
 @pytest.mark.parametrize("words", [["show"], ["report"], ["sql", "FROM run"], ["search", "x"], ["trace", "x"]])

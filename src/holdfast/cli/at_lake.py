@@ -1,5 +1,6 @@
 """What the commands about a lake share: its options, opening it, printing rows, hiding Spark's temporary files, and exit codes of failures."""
 
+import math
 import os
 import re
 import shutil
@@ -91,6 +92,8 @@ def plain(value: Any) -> Any:
         return value.hex()
     if isinstance(value, (datetime, date)):
         return value.isoformat()
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
@@ -127,6 +130,7 @@ _EXIT_CODES = {
     "TokenUnfit": ExitCode.USAGE,
     "AddressWrong": ExitCode.USAGE,
     "NoQuestion": ExitCode.USAGE,
+    "NoValue": ExitCode.USAGE,
     "NothingAsked": ExitCode.USAGE,
     "TooManyAsked": ExitCode.USAGE,
     "not_found": ExitCode.NOT_FOUND,

@@ -30,6 +30,11 @@ class NoQuestion(faults.Fault):
     remedy = "Ask with one statement that begins with SELECT, FROM, WITH, SHOW, DESCRIBE or EXPLAIN: a lake is read, never changed."
 
 
+class NoValue(faults.Fault):
+    what = "a value of the answer cannot be shown: a date or time outside of the years 1 to 9999, or finer than a microsecond"
+    remedy = "Ask for it as text: CAST(… AS VARCHAR)."
+
+
 def connect(lake: Lake) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB that spills into the lake's private directory, since only the owner may read what it spills."""
     connection = duckdb.connect(":memory:")
@@ -54,6 +59,14 @@ def rows_of(found: Any) -> list[dict[str, Any]]:
             found = found.set_column(place, field, times.known(found.column(place)))
     rows: list[dict[str, Any]] = found.to_pylist()
     return rows
+
+
+def answered(found: Any) -> list[dict[str, Any]]:
+    """The rows of the answer to a user's question, whose values may be any of DuckDB's."""
+    try:
+        return rows_of(found)
+    except (OverflowError, ValueError) as error:
+        raise NoValue(str(error)) from None
 
 
 def told_apart(found: Any) -> Any:

@@ -277,7 +277,7 @@ class Shelf:
             for name in self._stored - removed:
                 asked.register(name, self._dataset(name, versions.get(name)))
             answer = questions.told_apart(asked.sql(sql).to_arrow_table())
-            return answer.column_names, questions.rows_of(answer)
+            return answer.column_names, questions.answered(answer)
 
     @property
     def _stored(self) -> set[str]:
