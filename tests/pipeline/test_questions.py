@@ -2,7 +2,7 @@
 
 import json
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from holdfast.pipeline.search.search_message import search_message
 from holdfast.pipeline.shelf import AsOf, Run, Shelf, Vacuumed
 from holdfast.pipeline.table import Table, load_search
 from holdfast.store.faults import FileMissing
+from tests.pipeline.test_as_of import TABLES, row_of
 from tests.pipeline.test_lake import BEGAN_AT, MADE, add, rows
 from tests.pipeline.twins import letters
 from tests.terminal import typed
@@ -352,6 +353,24 @@ def test_words_past_the_limit_are_refused_and_none_is_left_out(lake: Lake, tmp_p
         ) as refused:
             pipeline_lake.search([*most, "another"], path)
         assert (refused.value.code, refused.value.kind) == (ExitCode.USAGE, "TooManyAsked")
+
+
+@pytest.mark.parametrize("asked", ["MEM*", "member-1", "member-* x", "member-** *"])
+def test_a_beginning_is_looked_for_in_what_a_relay_sees_too(tmp_path: Path, asked: str) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    sent = row_of(TABLES["history"], origin="relay:r", kind="accepted", sender="member-1", message_id="m1")
+    add(lake, TABLES["history"], 1, [sent])
+    _record(lake, 1, "history")
+    assert [hit["message_id"] for hit in searching.search_metadata(Shelf(lake, TABLES), asked, 20)] == ["m1"]
+    with pytest.raises(searching.NothingAsked):
+        searching.search_metadata(Shelf(lake, TABLES), "*", 20)
+
+
+def test_a_message_with_a_damaged_time_is_shown_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own = index(tmp_path / "own", "tea", apart=datetime.min.replace(tzinfo=UTC) - BEGAN_AT)
+    pipeline_lake.search(["tea"], own.lake.path)
+    assert capsys.readouterr().out == "at no time        from ben  tea\n"
 
 
 def test_an_index_is_known_for_one_before_its_first_batch_and_no_relays_lake_becomes_one(tmp_path: Path) -> None:

@@ -175,5 +175,6 @@ _METADATA = """
 
 def search_metadata(shelf: Shelf, asked: str, limit: int) -> list[dict[str, Any]]:
     """The messages of a relay's lake whose names and ids have all of these words, the newest first; a relay never sees the text."""
-    terms = _checked(readable(asked).lower().split(), asked)
+    # A part is looked for anyway, so the mark at the end of a beginning says nothing more.
+    terms = _checked(filter(None, (word.rstrip(PREFIX) for word in readable(asked).lower().split())), asked)
     return shelf.look_up(_METADATA, [terms, limit])
