@@ -156,7 +156,8 @@ def search(
 def _print_hit(hit: dict[str, Any]) -> None:
     whom = f"{'from' if hit['direction'] == 'received' else 'to'} {hit['peer_name'] or hit['peer']}"
     where = f" on @{hit['topic']}" if hit["topic"] and hit["direction"] == "received" else ""
-    told = Text(output.plain(f"{hit['at']:%Y-%m-%d %H:%M}  {whom}{where}  "))
+    at = "at no time" if hit["at"] is None else f"{hit['at']:%Y-%m-%d %H:%M}"  # of a damaged message
+    told = Text(output.plain(f"{at:16}  {whom}{where}  "))
     shown = Text(output.plain(hit["snippet"]))  # of the same length, so the matches stay where they are
     for start, end in hit["matches"]:
         shown.stylize("bold", start, end)
