@@ -367,6 +367,28 @@ def test_a_beginning_is_looked_for_in_what_a_relay_sees_too(tmp_path: Path, aske
         searching.search_metadata(Shelf(lake, TABLES), "*", 20)
 
 
+def test_a_trace_tells_what_a_restore_undid_and_the_receipts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lake = Lake(tmp_path / "lake")
+    lake.create()
+    closed = {"message_id": "m", "outcome": "delivered"}
+    told: dict[str, list[dict[str, Any]]] = {
+        "history": [{"message_id": "m", "kind": "accepted", "event_id": b"e"}],
+        "message_fate": [{**closed, "recipient": "ann"}, {**closed, "recipient": "ben"}],
+        "fate_reopened": [{"message_id": "m", "recipient": "ann"}],
+        "fate_repeated": [{**closed, "recipient": "ben", "outcome": "expired"}],
+        "receipt": [{"event_id": b"e", "recipient": "ben", "status": "ok"}, {"event_id": b"other"}],
+    }
+    for name, held in told.items():
+        add(lake, TABLES[name], 1, [row_of(TABLES[name], **values) for values in held])
+    _record(lake, 1, *told)
+    pipeline_lake.trace("m", lake.path)
+    _, *after = capsys.readouterr().out.splitlines()
+    fates = ["at ann: delivered", "at ben: delivered", "at ben: expired", "at ann: reopened"]
+    assert after == [*fates, "ben signed a receipt: ok"]
+
+
 def test_a_message_with_a_damaged_time_is_shown_without_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own = index(tmp_path / "own", "tea", apart=datetime.min.replace(tzinfo=UTC) - BEGAN_AT)
     pipeline_lake.search(["tea"], own.lake.path)

@@ -191,6 +191,8 @@ def trace(
         console().print(output.plain(f"{line}  ({entry['origin']}, {entry['seq']})"))
     for fate in found["fates"]:
         console().print(output.plain(f"at {fate['recipient']}: {fate['outcome']}"))
+    for receipt in found["receipts"]:
+        console().print(output.plain(f"{receipt['recipient']} signed a receipt: {receipt['status']}"))
     _say_removed(found["removed"])
 
 

@@ -18,10 +18,14 @@ _ENTRIES = """
 _OPEN = (
     "SELECT *, 'open' AS outcome FROM {rows} WHERE list_contains($1, message_id) ORDER BY origin, message_id, recipient"
 )
+_REOPENED = "SELECT *, 'reopened' AS outcome FROM {rows} WHERE list_contains($1, message_id) ORDER BY origin, message_id, recipient"
 _CLOSED = "SELECT * FROM {rows} WHERE list_contains($1, message_id) ORDER BY origin, message_id, recipient"
 _RECEIPTS = 'SELECT * FROM {rows} WHERE list_contains($1, event_id) ORDER BY "at", seq, line'
 
-_BESIDE = ("message_fate", "fate_open", "receipt")
+_FATES = {"message_fate": _CLOSED, "fate_repeated": _CLOSED, "fate_open": _OPEN, "fate_reopened": _REOPENED}
+"""The tables that tell what became of a delivery. A restore undoes a closing: such a delivery is open again, and closed once more."""
+
+_BESIDE = (*_FATES, "receipt")
 """Tables that a trace reads beside `history`; one whose files have been removed since is left out."""
 
 
@@ -40,8 +44,7 @@ def trace(shelf: Shelf, name: str) -> dict[str, Any] | None:
         "message_ids": message_ids,
         "entries": entries,
         "fates": [
-            *shelf.query("message_fate", there.get("message_fate"), _CLOSED, [message_ids]),
-            *shelf.query("fate_open", there.get("fate_open"), _OPEN, [message_ids]),
+            one for table, sql in _FATES.items() for one in shelf.query(table, there.get(table), sql, [message_ids])
         ],
         "receipts": shelf.query("receipt", there.get("receipt"), _RECEIPTS, [event_ids]),
         "removed": sorted(removed),
