@@ -19,6 +19,11 @@ LENGTH_WEIGHT = 0.75
 
 SNIPPET_CHARACTERS_MAX = 160
 SNIPPET_CHARACTERS_BEFORE = 40
+MARKS_MAX = 20
+"""So many characters before its place a snippet is cut at the earliest; who writes more marks on a letter gets it cut."""
+
+_JOINER = "\N{ZERO WIDTH JOINER}"
+_SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"  # the colours that follow a picture of a person
 
 _IN_WORDS = ("L", "N", "M")  # letters, numbers and marks: what `WORD` says, which Python's own patterns cannot
 
@@ -111,14 +116,27 @@ def snippet(text: str, terms: Sequence[str]) -> Snippet:
     line = " ".join(text.split())
     whole, places = _composed(line)
     found = [(places[start], places[end]) for start, end in _words(whole) if _is_asked(whole[start:end].lower(), terms)]
-    start = max(0, found[0][0] - SNIPPET_CHARACTERS_BEFORE) if found else 0
+    start = _whole(line, max(0, found[0][0] - SNIPPET_CHARACTERS_BEFORE)) if found else 0
     # At the beginning of a word, if one begins between there and the match.
     start = 0 if start == 0 else line.find(" ", start, found[0][0]) + 1 or start
-    end = start + SNIPPET_CHARACTERS_MAX
+    end = _whole(line, start + SNIPPET_CHARACTERS_MAX)
     before, after = "…" if start else "", "…" if end < len(line) else ""
     shift = len(before) - start
-    matches = tuple((first + shift, last + shift) for first, last in found if last <= end)
+    # A word may be longer than a snippet: a sentence of a script without blanks is one.
+    matches = tuple((first + shift, min(last, end) + shift) for first, last in found if first < end)
     return Snippet(before + line[start:end] + after, matches)
+
+
+def _whole(line: str, place: int) -> int:
+    """The place, or one a little before it, where a line can be cut without parting a letter from its marks or a picture from its parts."""
+    for one in range(min(place, len(line)), max(0, place - MARKS_MAX), -1):
+        if one == len(line) or not (_goes_on(line[one]) or line[one - 1] == _JOINER):
+            return one
+    return place
+
+
+def _goes_on(character: str) -> bool:
+    return unicodedata.category(character)[0] == "M" or character == _JOINER or character in _SKINS
 
 
 def _composed(line: str) -> tuple[str, Sequence[int]]:

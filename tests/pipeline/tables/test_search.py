@@ -133,6 +133,9 @@ def test_messages_and_words_are_what_their_twin_says(spark: SparkSession) -> Non
     assert seen(lake.rows["search_posting"], None) == seen(postings, sorted(postings[0]))
 
 
+FAMILY = "\U0001f468\U0001f3fd\u200d\U0001f469\u200d\U0001f466\ufe0f"  # one picture of seven characters
+
+
 @pytest.mark.parametrize(
     ("text", "terms", "found"),
     [
@@ -144,6 +147,12 @@ def test_messages_and_words_are_what_their_twin_says(spark: SparkSession) -> Non
         ("cafe\u0301s, 1 x", ["caf\u00e9*", "x"], Snippet("cafe\u0301s, 1 x", ((0, 6), (10, 11)))),
         ("\u1112\u1161\u11ab a=\u0338b", ["\ud55c", "b"], Snippet("\u1112\u1161\u11ab a=\u0338b", ((0, 3), (7, 8)))),
         ("a " * 100 + "tea " + "b " * 100, ["tea"], Snippet("…" + "a " * 19 + "tea " + "b " * 59 + "…", ((39, 42),))),
+        ("tea" * 100, ["tea*"], Snippet("tea" * 53 + "t…", ((0, 160),))),
+        ("tea " + "b" * 154 + " teapot", ["tea", "teapot"], Snippet("tea " + "b" * 154 + " t…", ((0, 3), (159, 160)))),
+        ("tea " + "b" * 155 + "e\u0301\u0323d", ["tea"], Snippet("tea " + "b" * 155 + "…", ((0, 3),))),
+        ("e\u0301" * 30 + "-tea", ["tea"], Snippet("…" + "e\u0301" * 20 + "-tea", ((42, 45),))),
+        ("tea" + "\u0301" * 300, ["t*"], Snippet("tea" + "\u0301" * 157 + "…", ((0, 160),))),
+        (f"tea {FAMILY * 30}", ["tea"], Snippet(f"tea {FAMILY * 22}…", ((0, 3),))),
     ],
 )
 def test_a_snippet_is_what_stands_around_the_first_match(text: str, terms: list[str], found: Snippet) -> None:
