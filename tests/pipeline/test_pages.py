@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
@@ -63,6 +64,14 @@ def saying(answer: bytes) -> Iterator[Place]:
         thread.start()
         yield Place(f"http://127.0.0.1:{server.getsockname()[1]}", patience_s=0)
         thread.join()
+
+
+def test_the_path_of_a_socket_may_have_any_character(tmp_path: Path) -> None:
+    path = tmp_path / "c# & why?; 100%20"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))  # and never listens
+        with pytest.raises(SourceError, match="refused"):
+            read_document(Place(f"unix:{path}", patience_s=0), "/")
 
 
 def refusal(status: int, **problem: str) -> bytes:

@@ -268,7 +268,7 @@ def check_address(url: str) -> SplitResult:
 def _connection(url: str) -> http.client.HTTPConnection:
     parts = check_address(url)
     if parts.scheme == "unix":
-        return _UnixConnection(parts.path)
+        return _UnixConnection(url.partition(":")[2])  # a path may have a # or a ? in it
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     return kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
 
