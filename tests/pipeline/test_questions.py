@@ -249,6 +249,16 @@ SOURCES: dict[str, tuple[list[str], ExitCode, str]] = {
 }
 
 
+ALARMS = {"an open quote": "mail 'me", "no such program": "/nonexistent/alarm now", "nothing": " "}
+
+
+@pytest.mark.parametrize("name", ALARMS)
+def test_an_alarm_that_cannot_be_run_is_refused_before_there_is_a_violation(tmp_path: Path, name: str) -> None:
+    options = ("--relay", "http://127.0.0.1:9", "--patience", "0", "--on-violation", ALARMS[name])
+    done = typed("pipeline", "run", *options, "--lake", tmp_path / "lake")
+    assert (done.returncode, "--on-violation is a command" in done.stderr) == (ExitCode.USAGE, True)
+
+
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_run_that_names_no_source_makes_no_lake(tmp_path: Path, name: str) -> None:
     options, code, error = SOURCES[name]

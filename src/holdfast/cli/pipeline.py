@@ -3,6 +3,7 @@
 import math
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -66,6 +67,7 @@ def run(
     if once and every is not None:
         raise Failure(ExitCode.USAGE, "usage", "--once and --every exclude each other")
     every_s = None if every is None else _seconds(every)
+    alarm = None if on_violation is None else _command(on_violation)
     with explained():
         from holdfast.pipeline import kind, plan, session
         from holdfast.pipeline.lake import Lake
@@ -83,7 +85,7 @@ def run(
             with _progress(as_json) as tell:
                 runner = _runner(opened, settings, load(), tell, None if every_s else (sources, is_full))
                 outcomes = _outcomes(runner, sources, every_s, full=is_full)
-                violations = _follow(outcomes, opened, sources[0], on_violation, as_json=as_json)
+                violations = _follow(outcomes, opened, sources[0], alarm, as_json=as_json)
     if violations:
         raise typer.Exit(ExitCode.VIOLATION)
 
@@ -167,7 +169,7 @@ def _outcomes(runner: "Runner", sources: "list[Source]", every_s: float | None, 
 
 
 def _follow(
-    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Source | None", on_violation: str | None, *, as_json: bool
+    outcomes: "Iterator[Outcome]", lake: "Lake", relay: "Source | None", alarm: list[str] | None, *, as_json: bool
 ) -> int:
     """Print each outcome, write the metrics and move the relay's checkpoint; returns how many violations the lake has."""
     from holdfast.pipeline import metrics
@@ -178,8 +180,8 @@ def _follow(
         metrics.write(lake, outcome, seconds)
         problem = None if relay is None else _told(relay, outcome)
         _say(outcome, seconds, problem, as_json=as_json)
-        if outcome.new_violations and on_violation:
-            subprocess.run(shlex.split(on_violation), check=False)  # noqa: S603 - the user's own command
+        if outcome.new_violations and alarm:
+            subprocess.run(alarm, check=False)  # noqa: S603 - the user's own command
         violations, began_at = outcome.violations, time.monotonic()
     return violations
 
@@ -230,6 +232,17 @@ def _place(url: str, token_file: Path | None, patience_s: float) -> "Place":
 
 def _socket(text: str) -> str:
     return text if text.startswith(("unix:", "http:", "https:")) else f"unix:{Path(text).absolute()}"
+
+
+def _command(text: str) -> list[str]:
+    """The words of a command that can be run; any other is refused before there is a violation to tell."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise Failure(ExitCode.USAGE, "usage", f"--on-violation is a command, and {text!r} is none: {error}") from None
+    if not words or shutil.which(words[0]) is None:
+        raise Failure(ExitCode.USAGE, "usage", f"--on-violation is a command, and no program can be run for {text!r}")
+    return words
 
 
 def _seconds(text: str) -> float:
