@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from holdfast.cli import pipeline_lake
+from holdfast.cli import pipeline_lake, pipeline_upkeep
 from holdfast.cli.at_lake import then
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline import certificate, failures, kind, questions, records, searching
@@ -295,6 +295,22 @@ def test_a_path_that_readers_of_tables_misread_is_refused(tmp_path: Path, name: 
     with pytest.raises(LakeMisnamed, match="letters"):
         Lake(tmp_path / name).create()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lake_behind_a_link_is_read_and_set_aside_where_it_lies(tmp_path: Path) -> None:
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.mkdir()
+    link.symlink_to(disk / "lake")
+    lake = Lake(link)
+    lake.create()
+    certificate.lake_key(lake.private)
+    add(lake, MADE, 1, rows(10, 10))
+    _record(lake, 1)
+    shelf = shelf_of(Lake(link))
+    assert shelf.digest("made", shelf.files("made", 1)) == shelf_of(lake).digest("made", lake.files("made", 1))
+    pipeline_upkeep.backfill(link, anew=True)
+    assert ({one.name for one in disk.iterdir()}, link.is_symlink()) == ({"lake", "lake.until-1"}, True)
+    assert shelf_of(Lake(disk / "lake.until-1")).rows("made", 1) == 10
 
 
 NO_TIMES = ["2026-W01", "20260101T12", "2026-01-01 12:00", "2026-13-01", "٣", "0001-01-01T00:00+01:00"]

@@ -121,7 +121,7 @@ class Lake:
     """The tables in one directory."""
 
     def __init__(self, path: Path, step: Step[Any] = plainly) -> None:
-        self.path = path.absolute()
+        self.path = path.resolve()  # as Delta names its files, also below a link
         self.private = self.path / PRIVATE
         self.step = step
         self._handles: dict[str, DeltaTable] = {}
