@@ -10,7 +10,7 @@ import duckdb
 import pytest
 
 from holdfast.cli import pipeline_lake, pipeline_upkeep
-from holdfast.cli.at_lake import then
+from holdfast.cli.at_lake import open_shelf, then
 from holdfast.cli.output import ExitCode, Failure
 from holdfast.pipeline import certificate, failures, kind, questions, records, searching
 from holdfast.pipeline.backfill import to_rebuild
@@ -230,12 +230,24 @@ def test_a_value_that_cannot_be_shown_is_told_and_can_be_asked_for_as_text(lake:
     assert shelf_of(lake).ask(f"SELECT CAST({value} AS VARCHAR) AS found")[0] == ["found"]
 
 
-@pytest.mark.parametrize("words", [["show"], ["report"], ["sql", "FROM run"], ["search", "x"], ["trace", "x"]])
+@pytest.mark.parametrize(
+    "words", [["show"], ["report"], ["sql", "FROM run"], ["search", "x"], ["trace", "x"], ["backfill"]]
+)
 def test_a_lake_without_a_batch_says_so(tmp_path: Path, words: list[str]) -> None:
     Lake(tmp_path / "lake").create()  # which is all that a run leaves whose token is not good
     done = typed("pipeline", *words, "--lake", tmp_path / "lake")
     assert (done.returncode, done.stdout) == (ExitCode.NOT_FOUND, "")
     assert "there is no batch in this lake yet" in done.stderr
+
+
+def test_an_index_that_was_set_aside_is_begun_again_as_an_index(tmp_path: Path) -> None:
+    own = index(tmp_path / "own", "tea").lake
+    pipeline_upkeep.backfill(own.path, anew=True)
+    with pytest.raises(Failure, match="`holdfast pipeline index` makes the first"):
+        pipeline_lake.search(["tea"], own.path)
+    with pytest.raises(LakeOther, match="index of messages"):
+        kind.check_relays(own)
+    assert searching.search_messages(open_shelf(tmp_path / "own.until-1"), "tea", 20)
 
 
 SOURCES: dict[str, tuple[list[str], ExitCode, str]] = {

@@ -44,6 +44,15 @@ def open_shelf(path: Path, as_of: str | None = None) -> "Shelf":
     return Shelf(lake, tables_of(lake), None if as_of is None else then(as_of))
 
 
+def with_batch(shelf: "Shelf") -> "Shelf":
+    """The shelf of a lake with a batch; one without, which a run that failed early leaves, is refused."""
+    if not shelf.last_run().number:
+        makes = "index" if "search_posting" in shelf.tables else "run"
+        message = f"{shelf.lake.path}: there is no batch in this lake yet. `holdfast pipeline {makes}` makes the first."
+        raise Failure(ExitCode.NOT_FOUND, "no_batch", message)
+    return shelf
+
+
 def hidden(lake: "Lake") -> dict[str, str]:
     """Settings that keep Spark's temporary rows in the lake, where only the owner can read them."""
     room = lake.private / "spark"

@@ -7,7 +7,7 @@ import typer
 from rich.text import Text
 
 from holdfast.cli import output
-from holdfast.cli.at_lake import AsOfText, LakePath, explained, open_shelf, plain, print_rows
+from holdfast.cli.at_lake import AsOfText, LakePath, explained, open_shelf, plain, print_rows, with_batch
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
 from holdfast.store import files
 
@@ -31,7 +31,7 @@ def report(
     with explained():
         from holdfast.pipeline import report as reports
 
-        told = reports.gather(_with_batch(_with_fates(open_shelf(lake, as_of))))
+        told = reports.gather(with_batch(_with_fates(open_shelf(lake, as_of))))
         if as_json:
             print_json(plain(told))
             return
@@ -59,14 +59,6 @@ def _with_fates(shelf: "Shelf") -> "Shelf":
     return shelf
 
 
-def _with_batch(shelf: "Shelf") -> "Shelf":
-    """The shelf of a lake with a batch; one without, which a run that failed early leaves, is refused."""
-    if not shelf.last_run().number:
-        message = f"{shelf.lake.path}: there is no batch in this lake yet. `holdfast pipeline run` makes the first."
-        raise Failure(ExitCode.NOT_FOUND, "no_batch", message)
-    return shelf
-
-
 def show(
     lake: LakePath,
     table: Annotated[str | None, typer.Argument(help="A table; without one, all of them are listed.")] = None,
@@ -76,7 +68,7 @@ def show(
 ) -> None:
     """The tables of the lake, or the rows of one."""
     with explained():
-        shelf = _with_batch(open_shelf(lake, as_of))
+        shelf = with_batch(open_shelf(lake, as_of))
         if table is None:
             _list_tables(shelf, as_json=as_json)
             return
@@ -120,7 +112,7 @@ def sql(
 ) -> None:
     """Ask the lake; every table is there under its name, as the last complete batch left it."""
     with explained():
-        names, rows = _with_batch(open_shelf(lake, as_of)).ask(query)
+        names, rows = with_batch(open_shelf(lake, as_of)).ask(query)
     print_rows(names, rows, as_json=as_json)
 
 
@@ -137,7 +129,7 @@ def search(
     with explained():
         from holdfast.pipeline import searching
 
-        shelf, asked = _with_batch(open_shelf(lake, as_of)), " ".join(words)
+        shelf, asked = with_batch(open_shelf(lake, as_of)), " ".join(words)
         is_own = "search_posting" in shelf.tables
         found = (searching.search_messages if is_own else searching.search_metadata)(shelf, asked, limit)
     if as_json:
@@ -174,7 +166,7 @@ def trace(
     with explained():
         from holdfast.pipeline import archive
 
-        found = archive.trace(_with_batch(_with_fates(open_shelf(lake, as_of))), name)
+        found = archive.trace(with_batch(_with_fates(open_shelf(lake, as_of))), name)
     if found is None:
         raise Failure(
             ExitCode.NOT_FOUND,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.at_lake import LakePath, explained, hidden, open_shelf
+from holdfast.cli.at_lake import LakePath, explained, hidden, open_shelf, with_batch
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def backfill(
         if anew:
             _set_aside(shelf, as_json=as_json)
             return
-        computed = _computed(shelf)
+        computed = _computed(with_batch(shelf))
         unknown = [name for name in tables or () if name not in computed or not computed[name].is_stored]
         if unknown:
             message = f"there is no table {unknown[0]} that could be computed; `pipeline show` lists all"

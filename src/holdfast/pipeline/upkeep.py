@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.pipeline import kind
 from holdfast.pipeline.certificate import KEY_FILE
-from holdfast.pipeline.lake import PRIVATE, SMALL_FILES_MAX, VACUUM_HOURS, BatchUnderWay, Lake
+from holdfast.pipeline.lake import SMALL_FILES_MAX, VACUUM_HOURS, BatchUnderWay, Lake
 from holdfast.pipeline.shelf import Run, Shelf
 from holdfast.pipeline.table import Table, Writing
 from holdfast.store import files
@@ -49,7 +50,7 @@ def _is_begun(lake: Lake, table: Table, last: Run) -> bool:
 
 
 def set_aside(lake: Lake, shelf: Shelf) -> Path:
-    """Rename a lake, and begin an empty one in its place with the same key; returns the path of the old one.
+    """Rename a lake, and begin an empty one of its kind in its place with the same key; returns the path of the old one.
 
     A crash in the middle leaves no lake, or an empty one that will get a new key; the old one is whole.
     """
@@ -62,9 +63,12 @@ def set_aside(lake: Lake, shelf: Shelf) -> Path:
     kept = key.read_bytes() if key.exists() else None
     lake.path.rename(aside)
     files.sync_directory(lake.path.parent)
-    Lake(lake.path).create()
+    begun = Lake(lake.path)
+    begun.create()
+    if kind.is_own(Lake(aside)):
+        kind.make_own(begun)
     if kept is not None:
-        files.write_new(lake.path / PRIVATE / KEY_FILE, kept)
+        files.write_new(begun.private / KEY_FILE, kept)
     return aside
 
 
