@@ -207,6 +207,19 @@ def test_what_is_wrong_with_a_question_is_told_in_full(lake: Lake, name: str) ->
     assert (done.returncode, done.stdout, message in done.stderr) == (code, "", True), done.stderr
 
 
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["to people", "to programs"])
+def test_nothing_in_an_answer_or_a_failure_moves_the_cursor(lake: Lake, options: list[str]) -> None:
+    value = (
+        "'a' || chr(27) || chr(155) || chr(8238) || 'z'"  # escape, its one-character form, and a turn of the direction
+    )
+    for question in (f"SELECT {value} AS found", f"SELECT ({value})::INTEGER", f"SELECT error({value})"):
+        done = typed("pipeline", "sql", question, "--lake", lake.path, *options)
+        said = done.stdout + done.stderr
+        assert all(line.isprintable() for line in said.splitlines()), ascii(said)
+        if options and done.stdout:
+            assert json.loads(done.stdout)["rows"] == [{"found": "a\x1b\x9b\u202ez"}]
+
+
 def test_numbers_that_json_does_not_have_are_told_as_text(lake: Lake) -> None:
     done = typed(
         "pipeline", "sql", "SELECT 'nan'::DOUBLE AS none, [-1 / 0] AS few, 0.5 AS half", "--lake", lake.path, "--json"

@@ -1,6 +1,5 @@
 """`holdfast agents`: what coding agents are doing, here or, through a topic of the mesh, on other machines."""
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -209,7 +208,7 @@ def _event_in(message: "Message") -> AgentEvent | None:
 def _print_event(event: AgentEvent, *, as_json: bool, sender: str | None = None) -> None:
     told = msgspec.to_builtins(event) | ({} if sender is None else {"sender": sender})
     if as_json:
-        sys.stdout.write(json.dumps(told, ensure_ascii=False) + "\n")
+        print_json(told)
     else:
         who = f"{plain(event.agent)} {plain(event.session_id)[:SESSION_CHARACTERS]}"
         where = "" if sender is None else f"{plain(sender)}: "

@@ -15,6 +15,7 @@ from rich.table import Table
 from holdfast.store.world import iso_time
 
 _WORD_BEGINS = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_OBEYED = re.compile(r"[\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 WHOLE_CHARACTERS = 64  # of an id, a key or a time, which are never cut
 TEXT_CHARACTERS = 24  # of a text that is cut
@@ -45,11 +46,16 @@ class Failure(Exception):
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(value) + "\n")
 
 
 def print_list(rows: Sequence[dict[str, Any]]) -> None:
-    sys.stdout.write(json.dumps(rows, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_text(rows) + "\n")
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON in which nothing moves the cursor either: what JSON may leave as it is and a terminal obeys is escaped."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def plain(text: str) -> str:
@@ -89,9 +95,11 @@ def say_failure(kind: str, message: str, *, as_json: bool) -> None:
     """What went wrong; `kind` is the code of a refusal or the name of a fault, and a program reads all of them alike."""
     if as_json:
         code = _WORD_BEGINS.sub("_", kind).lower().replace("-", "_")
-        sys.stderr.write(json.dumps({"error": code, "message": message}, ensure_ascii=False) + "\n")
+        sys.stderr.write(json_text({"error": code, "message": message}) + "\n")
     else:
-        sys.stderr.write(f"holdfast: {message}\n")
+        # A database quotes the values that it could not read, and those may be anybody's.
+        lines = map(plain, message.replace("\t", " ").split("\n"))
+        sys.stderr.write("holdfast: " + "\n".join(lines) + "\n")
 
 
 def console(width: int | None = None) -> Console:

@@ -211,7 +211,7 @@ def verify(
     if as_json:
         print_json({"batch": last, "ok": not wrong, "wrong": wrong, "uncompared": uncompared})
     for one in [] if as_json else wrong:
-        console().print(f"✗ {one}")
+        console().print(output.plain(f"✗ {one}"))
     if wrong:
         raise typer.Exit(ExitCode.VIOLATION)
     if not as_json:

@@ -6,7 +6,6 @@ What that takes is loaded then: most commands only ask a daemon.
 """
 
 import getpass
-import json
 import os
 import socket
 import sys
@@ -15,7 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.at_home import find_home
-from holdfast.cli.output import ExitCode, Failure, plain
+from holdfast.cli.output import ExitCode, Failure, json_text, plain
 from holdfast.device.home import Home, InUse
 from holdfast.device.ipc_administration import Arguments, Done
 from holdfast.device.ipc_link import NoDaemon
@@ -124,7 +123,7 @@ def teller(*, as_json: bool) -> Tell:
     """Says on stderr what a command did beside what it was asked for, so that its output stays its own."""
 
     def tell(text: str) -> None:
-        sys.stderr.write((json.dumps({"note": text}, ensure_ascii=False) if as_json else f"holdfast: {text}") + "\n")
+        sys.stderr.write((json_text({"note": text}) if as_json else f"holdfast: {text}") + "\n")
 
     return tell
 
