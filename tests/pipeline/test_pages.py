@@ -11,7 +11,18 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pytest
 
-from holdfast.pipeline.pages import Gap, Page, Place, SourceError, check_dense, read_document, read_page
+from holdfast.pipeline.pages import (
+    Gap,
+    Head,
+    Page,
+    Place,
+    RangePruned,
+    SourceError,
+    check_dense,
+    read_document,
+    read_head,
+    read_page,
+)
 
 PLACE = Place("http://relay")
 CASES: dict[
@@ -50,15 +61,17 @@ def test_a_page_is_dense_or_refused(name: str) -> None:
 
 
 @contextmanager
-def saying(answer: bytes) -> Iterator[Place]:
-    """Somebody who answers everything with the same bytes, and is not asked twice."""
+def saying(*answers: bytes) -> Iterator[Place]:
+    """Somebody who gives these answers, one after the other, and is not asked again."""
     with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5)
 
         def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                connection.recv(65_536)
-                connection.sendall(answer)
+            for answer in answers:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65_536)
+                    connection.sendall(answer)
 
         thread = threading.Thread(target=serve)
         thread.start()
@@ -85,6 +98,27 @@ def page_of(field: Any) -> bytes:
     pa.ipc.new_stream(sink, pa.schema([field])).close()
     body = sink.getvalue().to_pybytes()
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+def pruned(anchor_seq: int) -> bytes:
+    return refusal(410, code="range-pruned", detail=f"pruned: ask after {anchor_seq}")
+
+
+def head_of(seq: int) -> bytes:
+    """An answer with an empty page of a log that ends there."""
+    sink = pa.BufferOutputStream()
+    pa.ipc.new_stream(sink, pa.schema([("seq", pa.int64())])).close()
+    told = {"Log-Id": "aa" * 16, "As-Of-Seq": seq, "Until": seq, "Next-After": seq, "Rows": 0}
+    headers = "".join(f"Holdfast-{name}: {value}\r\n" for name, value in told.items())
+    body: bytes = sink.getvalue().to_pybytes()
+    return f"HTTP/1.1 200 OK\r\n{headers}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def test_the_beginning_of_a_log_is_found_while_it_is_pruned() -> None:
+    with saying(pruned(10), pruned(20), head_of(30)) as place:
+        assert read_head(place) == Head(b"\xaa" * 16, 30, 20)
+    with saying(pruned(10), pruned(10)) as place, pytest.raises(RangePruned):
+        read_head(place)
 
 
 MARKED = {b"ARROW:extension:name": b"arrow.uuid", b"ARROW:extension:metadata": b"\x1b[2Jmark"}

@@ -127,13 +127,15 @@ class Head:
 
 def read_head(place: Place) -> Head:
     """The id, the end and the beginning of a place's log."""
-    try:
-        page = read_page(place, "history", 0, 0, ("seq",))
-        anchor_seq = 0
-    except RangePruned as pruned:
-        anchor_seq = pruned.anchor_seq
-        page = read_page(place, "history", anchor_seq, anchor_seq, ("seq",))
-    return Head(page.log_id, page.as_of_seq, anchor_seq)
+    anchor_seq = 0
+    while True:
+        try:
+            page = read_page(place, "history", anchor_seq, anchor_seq, ("seq",))
+            return Head(page.log_id, page.as_of_seq, anchor_seq)
+        except RangePruned as pruned:  # perhaps once more: a relay prunes while it is asked
+            if pruned.anchor_seq <= anchor_seq:
+                raise
+            anchor_seq = pruned.anchor_seq
 
 
 def read_pages(
