@@ -9,12 +9,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from holdfast.cli import pipeline_lake, pipeline_upkeep
+from holdfast.cli import pipeline, pipeline_lake, pipeline_upkeep
 from holdfast.cli.at_lake import open_shelf, then
 from holdfast.cli.output import ExitCode, Failure
-from holdfast.pipeline import certificate, failures, kind, questions, records, searching
+from holdfast.pipeline import balance, certificate, failures, kind, questions, records, searching
 from holdfast.pipeline.backfill import to_rebuild
 from holdfast.pipeline.lake import Lake, LakeMisnamed, LakeOther, TableTaken, VersionMissing
+from holdfast.pipeline.outcome import Outcome
 from holdfast.pipeline.questions import NoQuestion, NoValue
 from holdfast.pipeline.search.search_message import search_message
 from holdfast.pipeline.shelf import AsOf, Run, Shelf, Vacuumed
@@ -282,6 +283,16 @@ def test_an_alarm_that_cannot_be_run_is_refused_before_there_is_a_violation(tmp_
     options = ("--relay", "http://127.0.0.1:9", "--patience", "0", "--on-violation", ALARMS[name])
     done = typed("pipeline", "run", *options, "--lake", tmp_path / "lake")
     assert (done.returncode, "--on-violation is a command" in done.stderr) == (ExitCode.USAGE, True)
+
+
+def test_what_an_alarm_prints_is_not_among_what_a_program_reads(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    found = Outcome(1, 0, 0, balance.zero(), 1, 1, 1, True, [], {}, {})
+    for as_json in (True, False):
+        pipeline._follow(iter([found]), Lake(tmp_path), None, ["echo", "alarm"], as_json=as_json)
+        out, err = capfd.readouterr()
+        assert ("alarm" in out, "alarm" in err) == (not as_json, as_json)
 
 
 @pytest.mark.parametrize("name", SOURCES)

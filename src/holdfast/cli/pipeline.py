@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Read all histories into a lake, and prove that nothing was lost.", no_args_is_help=True)
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(s|m|h)?")
+_STDERR = 2
 _UNITS_S = {None: 1, "s": 1, "m": 60, "h": 3600}
 
 
@@ -181,7 +182,8 @@ def _follow(
         problem = None if relay is None else _told(relay, outcome)
         _say(outcome, seconds, problem, as_json=as_json)
         if outcome.new_violations and alarm:
-            subprocess.run(alarm, check=False)  # noqa: S603 - the user's own command
+            # Standard output is for JSON, if a program reads it.
+            subprocess.run(alarm, check=False, stdout=_STDERR if as_json else None)  # noqa: S603 - the user's own command
         violations, began_at = outcome.violations, time.monotonic()
     return violations
 
