@@ -33,6 +33,13 @@ def test_a_new_file_is_whole_and_its_owners_alone(folder: Path) -> None:
     assert _names(folder) == {"key"}
 
 
+def test_a_directory_in_the_place_of_a_file_is_no_failure_of_the_disk(folder: Path) -> None:
+    (folder / "report.html").mkdir()
+    with pytest.raises(faults.FileThere):
+        files.replace(folder / "report.html", b"page")
+    assert _names(folder) == {"report.html"}
+
+
 def test_a_file_that_is_there_is_never_replaced_by_a_new_one(folder: Path) -> None:
     files.write_new(folder / "key", b"first")
     with pytest.raises(faults.FileThere):

@@ -21,6 +21,7 @@ _MODE = 0o600
 
 _MEANINGS: dict[int | None, type[faults.Fault]] = {
     errno.EEXIST: faults.FileThere,
+    errno.EISDIR: faults.FileThere,
     errno.ENOENT: faults.FileMissing,
     errno.ENOTDIR: faults.DirectoryMissing,
     errno.EACCES: faults.NoAccess,
