@@ -264,6 +264,21 @@ def test_an_index_that_was_set_aside_is_begun_again_as_an_index(tmp_path: Path) 
     assert searching.search_messages(open_shelf(tmp_path / "own.until-1"), "tea", 20)
 
 
+def test_the_doctor_knows_an_index_that_is_well_from_one_that_is_not(tmp_path: Path) -> None:
+    own, seen = index(tmp_path / "own", "tea").lake, []
+    broken = row_of(records.BREACH, kind="rule_broken", key="search_posting", is_violation=True, detail="words")
+    add(own, records.BREACH, 1, [])
+    for number, held in ((2, []), (3, [broken])):
+        add(own, records.BREACH, number, held)
+        _record(own, number, "breach")
+        told = json.loads(typed("doctor", "--home", tmp_path / "none", "--lake", own.path, "--json").stdout)
+        seen += [(one["state"], one["what"], one["remedy"]) for one in told["findings"] if one["area"] == "lake"]
+    (well, said, _), (ill, found, remedy) = seen
+    assert (well, "no violation" in said) == ("ok", True)
+    assert (ill, found) == ("wrong", "rule_broken: search_posting: words.")
+    assert remedy.startswith("holdfast pipeline show breach --lake ")
+
+
 SOURCES: dict[str, tuple[list[str], ExitCode, str]] = {
     "a relay's address that is none": (["--relay", "nourl"], ExitCode.USAGE, "address_wrong"),
     "a port that is none": (["--relay", "http://127.0.0.1:x"], ExitCode.USAGE, "address_wrong"),

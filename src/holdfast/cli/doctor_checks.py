@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.cli import hook as hooks
 from holdfast.cli.check import inspect
-from holdfast.cli.lake_report import lake_report
+from holdfast.cli.lake_report import index_report, is_index, lake_report
 from holdfast.console import health as healths
 from holdfast.console.audit import LakeUnavailable
 from holdfast.device import holder, host, settings
@@ -344,14 +344,16 @@ def check_lake(patient: Patient) -> Iterator[Finding]:
     """Its last batch found no violation."""
     if patient.lake is None:
         return
+    lake, is_own = patient.lake.absolute(), is_index(patient.lake)
+    shows = f"holdfast pipeline {'show breach' if is_own else 'report'} --lake {patient.lake}"
     try:
-        told = asyncio.run(lake_report(patient.lake.absolute()))
+        told = asyncio.run(index_report(lake) if is_own else lake_report(lake))
     except LakeUnavailable as error:
-        remedy = f"holdfast pipeline report --lake {patient.lake} says more." if patient.lake.is_dir() else _NO_LAKE
+        remedy = f"{shows} says more." if lake.is_dir() else _NO_LAKE
         yield Finding(State.WRONG, str(error), remedy)
         return
     violations = [one for one in told["report"]["findings"] if one["is_violation"]]
-    remedy = f"holdfast pipeline report --lake {patient.lake} shows the rows; the histories say who and when."
+    remedy = f"{shows} shows the rows; the histories say who and when."
     yield from (Finding(State.WRONG, f"{one['kind']}: {one['key']}: {one['detail']}.", remedy) for one in violations)
     if not violations:
         yield Finding(State.OK, f"{patient.lake}: {len(told['certificates'])} certificates, no violation.")

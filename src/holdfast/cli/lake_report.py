@@ -17,15 +17,25 @@ async def lake_report(lake: Path) -> dict[str, Any]:
     """The report of a lake, and its latest certificates, the newest first."""
     if not lake.is_dir():
         raise LakeUnavailable(f"There is no lake at {lake}. `holdfast pipeline run --lake {lake}` makes one.")
-    sql = f"SELECT number, document, pubkey FROM certificate ORDER BY number DESC LIMIT {CERTIFICATES_SHOWN}"  # noqa: S608 - a number
     report = await _ask("report", "--lake", str(lake))
-    certificates = await _ask("sql", sql, "--lake", str(lake))
-    return {
-        "report": report,
-        "certificates": [
-            {**row, "hash": hashlib.sha256(row["document"].encode()).hexdigest()} for row in certificates["rows"]
-        ],
-    }
+    return {"report": report, "certificates": await _certificates(lake)}
+
+
+async def index_report(lake: Path) -> dict[str, Any]:
+    """The same of an owner's index, which has no balance, and nothing to compare."""
+    findings = await _ask("sql", "SELECT * FROM breach ORDER BY kind, key", "--lake", str(lake))
+    return {"report": {"findings": findings["rows"], "uncompared": []}, "certificates": await _certificates(lake)}
+
+
+def is_index(lake: Path) -> bool:
+    """Whether a lake is an owner's index of messages, as `holdfast.pipeline.kind` tells it, which takes long to load."""
+    return (lake / "search_posting").is_dir()
+
+
+async def _certificates(lake: Path) -> list[dict[str, Any]]:
+    sql = f"SELECT number, document, pubkey FROM certificate ORDER BY number DESC LIMIT {CERTIFICATES_SHOWN}"  # noqa: S608 - a number
+    found = await _ask("sql", sql, "--lake", str(lake))
+    return [{**row, "hash": hashlib.sha256(row["document"].encode()).hexdigest()} for row in found["rows"]]
 
 
 async def _ask(*arguments: str) -> Any:
