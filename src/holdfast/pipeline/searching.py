@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from holdfast.pipeline.search._words import PREFIX, WORD, composed
+from holdfast.pipeline.search._words import MARKS_MAX, PREFIX, WORD, composed
 from holdfast.pipeline.shelf import Shelf
 from holdfast.store import faults
 
@@ -19,8 +19,6 @@ LENGTH_WEIGHT = 0.75
 
 SNIPPET_CHARACTERS_MAX = 160
 SNIPPET_CHARACTERS_BEFORE = 40
-MARKS_MAX = 20
-"""So many characters before its place a snippet is cut at the earliest; who writes more marks on a letter gets it cut."""
 
 _JOINER = "\N{ZERO WIDTH JOINER}"
 _SKINS = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"  # the colours that follow a picture of a person
@@ -154,14 +152,14 @@ def _characters(line: str) -> Iterator[tuple[int, int]]:
     """Start and end of each group of characters that compose with each other: a letter with its marks, a syllable of its parts."""
     start = 0
     for end in range(1, len(line) + 1):
-        if end == len(line) or _is_apart(line[start:end], line[end]):
+        # What stands before a mark may be long, and need not be looked at: a mark is never apart.
+        if end == len(line) or (not unicodedata.combining(line[end]) and _is_apart(line[start:end], line[end])):
             yield start, end
             start = end
 
 
 def _is_apart(before: str, character: str) -> bool:
-    is_mark = unicodedata.combining(character) != 0
-    return not is_mark and composed(before + character) == composed(before) + composed(character)
+    return composed(before + character) == composed(before) + composed(character)
 
 
 def _words(line: str) -> Iterator[tuple[int, int]]:

@@ -1,11 +1,13 @@
 """What an owner can search, however the history of the device is cut into batches, against a slow twin."""
 
+import unicodedata
 from random import Random
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
+from holdfast.pipeline.search._words import MARKS_MAX, composed
 from holdfast.pipeline.searching import Snippet, snippet
 from holdfast.pipeline.table import load_search
 from holdfast.protocol import payload
@@ -157,3 +159,17 @@ FAMILY = "\U0001f468\U0001f3fd\u200d\U0001f469\u200d\U0001f466\ufe0f"  # one pic
 )
 def test_a_snippet_is_what_stands_around_the_first_match(text: str, terms: list[str], found: Snippet) -> None:
     assert snippet(text, terms) == found
+
+
+@pytest.mark.timeout(20)
+def test_a_letter_with_many_marks_holds_nobody_up() -> None:
+    text = "e" + "\u0301\u0323" * 100_000 + " tea"  # the marks in the order in which sorting them takes longest
+    assert snippet(text, ["tea"]) == Snippet("…tea", ((1, 4),))
+
+
+@pytest.mark.parametrize("marks", [1, MARKS_MAX, 5 * MARKS_MAX])
+def test_only_marks_past_a_limit_are_composed_apart(marks: int) -> None:
+    text = "o e" + "\u0301\u0323" * (marks // 2) + "\u0301" * (marks % 2) + " \u1112\u1161\u11ab"
+    whole = unicodedata.normalize("NFC", text)
+    assert (composed(text) == whole) == (marks <= MARKS_MAX)
+    assert composed(text)[:3] == whole[:3], "the letter itself is composed in any case"
