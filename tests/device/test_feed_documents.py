@@ -498,7 +498,8 @@ def test_a_recovered_home_fetches_again_what_it_lost(world: World, tmp_path: Pat
 def test_a_restored_home_counts_its_edits_anew(world: World) -> None:
     world.one.edit("list", "milk")
     (before,) = world.one.client.document("list").versions
-    asyncio.run(world.one.device.take_new_epoch())
+    device = world.one.device
+    device.do(partial(operations.renew_epoch, now=device.clock(), random=device.random))
     world.one.edit("list", "bread")
     (after,) = world.one.client.document("list").versions
     assert set(before.clock) < set(after.clock)
@@ -523,6 +524,47 @@ def test_what_is_written_in_a_home_that_went_back_in_time_is_not_taken_for_what_
         assert bodies(home) == ["third", "written since"]
         assert bodies(home, "new") == ["untouched"]
     assert world.one.entries(Kind.RESTORED)
+
+
+def test_nor_though_the_relay_of_its_messages_noticed_it_first(world: World) -> None:
+    """Then the relay of documents has nothing of the new epoch, and cannot show that the home went back in time."""
+    world.one.edit("list", "first")
+    world.meet()
+    copy = world.one.remember()
+    for body in ("second", "third"):
+        world.one.edit("list", body)
+    world.meet()
+    world.one.go_back(copy)
+    world.one.edit("list", "written since")
+    asyncio.run(world.one.device.take_new_epoch())
+    world.meet()
+    for home in (world.one, world.other):
+        assert bodies(home) == ["third", "written since"]
+
+
+def test_nor_though_another_relay_that_has_what_it_wrote_noticed_it_first(world: World, tmp_path: Path) -> None:
+    far = Town(tmp_path, "far")
+    for home in (world.one, world.other):
+        home.add(far)
+    world.one.edit("list", "first")
+    for town in (far, world.town):
+        world.one.meet(town)
+    copy = world.one.remember()
+    for body in ("second", "third"):
+        world.one.edit("list", body)
+    world.one.meet(far)
+    world.one.go_back(copy)
+    world.one.edit("list", "written since")
+    world.one.meet(world.town)  # which lacks what was forgotten
+    asyncio.run(world.one.device.take_new_epoch())
+    for _ in range(2):
+        for town in (far, world.town):
+            for home in (world.one, world.other):
+                home.meet(town)
+    for home in (world.one, world.other):
+        assert bodies(home) == ["third", "written since"]
+    far.check()
+    far.place.engine.close()
 
 
 @pytest.mark.parametrize(("forgotten", "since"), [(1, 1), (1, 2), (2, 2), (2, 3), (3, 2), (1, 9)])

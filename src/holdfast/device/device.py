@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.device import database, member_keys, operations
+from holdfast.device import database, feed_relays, member_keys, operations
 from holdfast.device.home import LOCK_WAIT_S, Home
 from holdfast.device.together import carry_out
 from holdfast.protocol import keys, ulid
@@ -58,8 +58,9 @@ class Device:
             return query(transaction)
 
     async def take_new_epoch(self) -> None:
-        """Go on as another sender, because the relay has sends of this epoch that the log does not know."""
-        self.epoch = await self.do_soon(lambda tx: operations.renew_epoch(tx, self.clock(), self.random))
+        """Go on as another sender, because a relay has sends or edits of this epoch that the log does not know."""
+        go_on = feed_relays.go_on_as_another
+        self.epoch = await self.do_soon(lambda tx: go_on(tx, self.clock(), self.random, self.pubkey))
 
     def take_key(self, secret: bytes) -> None:
         """Use this member key from now on; the earlier keys still open what was sealed to them."""

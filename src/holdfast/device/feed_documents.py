@@ -161,9 +161,9 @@ def is_ahead(transaction: Transaction, writer: Writer, arrived: Iterable[Arrived
     return False
 
 
-def unsent(transaction: Transaction, relay: str) -> list[bytes]:
-    """The ids of current edits made here that a relay is not known to have."""
-    return [event_id for (event_id,) in transaction.rows(SQL["unsent"], {"relay": relay})]
+def unsent(transaction: Transaction) -> list[bytes]:
+    """The ids of current edits made here that some relay is not known to have."""
+    return [event_id for (event_id,) in transaction.rows(SQL["unsent"])]
 
 
 def sign_anew(transaction: Transaction, now: int, random: Random, writer: Writer, event_id: bytes) -> Edited | None:

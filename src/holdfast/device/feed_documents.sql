@@ -7,11 +7,14 @@ SELECT clock FROM snapshot WHERE d = :d
 
 -- name: unsent
 SELECT event_id FROM snapshot
-WHERE is_own = 1 AND status = 'current'
-  AND NOT EXISTS (
-      SELECT 1 FROM sighting
-      WHERE sighting.relay = :relay AND sighting.event_id = snapshot.event_id AND sighting.state IN ('there', 'dominated')
-  )
+WHERE is_own = 1 AND status = 'current' AND EXISTS (
+    SELECT 1 FROM feed_relay
+    WHERE NOT EXISTS (
+        SELECT 1 FROM sighting
+        WHERE sighting.relay = feed_relay.relay AND sighting.event_id = snapshot.event_id
+          AND sighting.state IN ('there', 'dominated')
+    )
+)
 ORDER BY number
 
 -- name: known

@@ -227,8 +227,7 @@ class FeedLink:
         device, writer = self._device, Writer(author, self._device.pubkey)
         if device.look(lambda tx: feed_documents.is_ahead(tx, writer, arrived)):
             _log.error("sender_reset", relay=self.relay, epoch=device.epoch.hex(), what="documents")
-            go_on = partial(feed_relays.go_on_as_another, writer=writer, relay=self.relay)
-            device.epoch = await device.do_soon(lambda tx: go_on(tx, device.clock(), device.random))
+            await device.take_new_epoch()
 
     async def _shun_twins(self, author: Author, arrived: Sequence[Arrived]) -> None:
         """Fetch the state anew if edits share a clock: only the last of several successive ones is to be set apart."""

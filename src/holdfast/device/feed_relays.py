@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from holdfast.device import author as authors
 from holdfast.device import feed_documents, operations, sending
 from holdfast.device.author import Author
 from holdfast.device.feed_documents import FEED, Arrived, Edited, Writer
@@ -192,17 +193,19 @@ def claim(transaction: Transaction, now: int, sequences: Sequence[int]) -> list[
     return sending.claim_all(transaction, now, [(operation, operation.blob or b"") for operation in ready])
 
 
-def go_on_as_another(transaction: Transaction, now: int, random: Random, writer: Writer, relay: str) -> bytes:
+def go_on_as_another(transaction: Transaction, now: int, random: Random, device: str) -> bytes:
     """Take a new epoch, because a relay shows that this home went back in time; returns it.
 
-    Edits made since, which that relay does not have, are signed anew: they carry counters of edits that this home lost, and
-    would be mistaken for those.
+    Edits made since are signed anew: they carry counters of edits that this home lost, and would be mistaken for those. They
+    are among those that some relay does not have, and no other relay will show it again: in the new epoch none is ahead.
     """
     epoch = operations.renew_epoch(transaction, now, random)
-    for event_id in feed_documents.unsent(transaction, relay):
-        edited = feed_documents.sign_anew(transaction, now, random, writer, event_id)
-        if edited is not None:
-            offer_to_all(transaction, now, random, edited)
+    author = authors.load(transaction)
+    if author is not None:
+        for event_id in feed_documents.unsent(transaction):
+            edited = feed_documents.sign_anew(transaction, now, random, Writer(author, device), event_id)
+            if edited is not None:
+                offer_to_all(transaction, now, random, edited)
     return epoch
 
 
