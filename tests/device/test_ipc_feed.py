@@ -12,7 +12,7 @@ from holdfast.device.feed_client import FeedClient
 from holdfast.device.ipc_link import RequestRefused
 from holdfast.protocol import sealing
 from holdfast.protocol.payload import Payload, canonical_meta
-from holdfast.protocol.refusal import Refusal
+from holdfast.protocol.refusal import Refusal, Refused
 from tests.device.house import House, new_house
 from tests.people import Person, public_key, secret_of
 
@@ -103,6 +103,25 @@ def test_a_name_may_have_any_characters_that_can_be_seen(house: House, notes: Fe
         notes.put(name, "text")
         assert notes.document(name).name == name
         assert [version.body for version in notes.history(name)] == ["text"]
+
+
+@pytest.mark.parametrize("name", [".", "..", "...", "a/../b", "%2E", "?", "#"])
+def test_a_name_that_looks_like_a_step_of_a_path_is_a_name_like_any_other(notes: FeedClient, name: str) -> None:
+    notes.init()
+    notes.put(name, "milk")
+    assert notes.document(name).body == "milk"
+    assert [version.body for version in notes.history(name)] == ["milk"]
+
+
+@pytest.mark.parametrize("name", ["", "\udcff"])
+def test_a_name_that_no_document_can_have_is_refused(notes: FeedClient, name: str) -> None:
+    notes.init()
+    for ask in (notes.document, notes.history, notes.message, notes.trace, lambda name: notes.put(name, "milk")):
+        with pytest.raises(Refused) as caught:
+            ask(name)
+        assert caught.value.refusal is Refusal.MALFORMED
+    with pytest.raises(Refused):
+        notes.documents(after=name or "no document")
 
 
 def test_what_is_wrong_is_said_and_changes_nothing(house: House, notes: FeedClient) -> None:

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar, overload
-from urllib.parse import quote
 
 import msgspec
 
@@ -43,7 +42,7 @@ from holdfast.device.ipc_documents import (
     Topics,
     Version,
 )
-from holdfast.device.ipc_link import ANSWER_TIMEOUT_S, DaemonLost, Link, NoDaemon, RequestRefused, SendUnanswered
+from holdfast.device.ipc_link import ANSWER_TIMEOUT_S, DaemonLost, Link, NoDaemon, RequestRefused, SendUnanswered, part
 from holdfast.protocol import keys, ulid
 from holdfast.protocol.refusal import REFUSALS, Refusal, Refused
 from holdfast.protocol.tags import shown
@@ -155,7 +154,7 @@ class Client:
 
     def message(self, message: str) -> Message:
         """The message with this id."""
-        return self._link.ask("GET", f"/v1/inbox/{_part(message)}", Message)
+        return self._link.ask("GET", f"/v1/inbox/{part(message)}", Message)
 
     def mentions(self, *, after: int = 0, limit: int = PAGE_ROWS) -> InboxPage:
         """A page of the messages that mention this member."""
@@ -171,7 +170,7 @@ class Client:
 
     def trace(self, name: str) -> dict[str, Any]:
         """Every step that a message has reached, with its time; for sends of this home and for messages that it received."""
-        return self._link.ask("GET", f"/v1/trace/{_part(name)}", dict[str, Any])
+        return self._link.ask("GET", f"/v1/trace/{part(name)}", dict[str, Any])
 
     def outbox(
         self, *, status: str | None = None, to: str | None = None, after: int = -1, limit: int = PAGE_ROWS
@@ -182,7 +181,7 @@ class Client:
 
     def inspect(self, name: str) -> Inspection:
         """A row of the outbox, and the rows that it replaced and was replaced by."""
-        return self._link.ask("GET", f"/v1/outbox/{_part(name)}", Inspection)
+        return self._link.ask("GET", f"/v1/outbox/{part(name)}", Inspection)
 
     def requeue(
         self,
@@ -234,7 +233,7 @@ class Client:
 
     def administer(self, verb: str, arguments: ipc_administration.Arguments) -> ipc_administration.Done:
         """Have the daemon carry out an administration verb in its mesh."""
-        return self._link.ask("POST", f"/v1/administration/{_part(verb)}", ipc_administration.Done, body=arguments)
+        return self._link.ask("POST", f"/v1/administration/{part(verb)}", ipc_administration.Done, body=arguments)
 
     def events(self, *, after: int | str | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
         """All events from now on, or after a cursor or a position, without end and without a gap.
@@ -391,8 +390,3 @@ def _hex(key: str) -> str:
         return keys.read_npub(key)
     except Refused:
         return key.lower()
-
-
-def _part(text: str) -> str:
-    """A text quoted as one segment of a URL's path."""
-    return quote(text, safe="")

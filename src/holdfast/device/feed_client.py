@@ -6,13 +6,13 @@ with holdfast.FeedClient() as notes:
 """
 
 from collections.abc import Iterator, Sequence
-from urllib.parse import quote
 
 import msgspec
 
 from holdfast.device.client import Client
 from holdfast.device.feed_views import Document, DocumentVersion, Page
 from holdfast.device.ipc_feed import Added, AuthorView, Feed, Shared, Versions
+from holdfast.device.ipc_link import part
 from holdfast.protocol.history import Kind
 from holdfast.protocol.refusal import Refusal, Refused
 
@@ -72,7 +72,7 @@ class FeedClient(Client):
 
     def document(self, name: str) -> Document:
         """A document as it stands, by its name or id."""
-        return self._link.ask("GET", f"/v1/feed/documents/{quote(name, safe='')}", Document)
+        return self._link.ask("GET", f"/v1/feed/documents/{part(name)}", Document)
 
     def documents(
         self, *, after: str = "", limit: int = PAGE_ROWS, deleted: bool = False, conflicts: bool = False
@@ -83,7 +83,7 @@ class FeedClient(Client):
 
     def history(self, name: str) -> tuple[DocumentVersion, ...]:
         """The versions of a document that are kept, the newest first."""
-        return self._link.ask("GET", f"/v1/feed/history/{quote(name, safe='')}", Versions).versions
+        return self._link.ask("GET", f"/v1/feed/history/{part(name)}", Versions).versions
 
     def changes(self, *, after: int | str | None = None) -> Iterator[Change]:
         """Changes of documents from now on, or after a cursor or a position; each comes with the document as it is now."""
@@ -96,7 +96,7 @@ class FeedClient(Client):
     def _of_version(self, event_id: str) -> Document | None:
         """The document that a version belongs to; None if the version is no longer kept."""
         try:
-            return self._link.ask("GET", f"/v1/feed/versions/{event_id}", Document)
+            return self._link.ask("GET", f"/v1/feed/versions/{part(event_id)}", Document)
         except Refused as refused:
             if refused.refusal is not Refusal.NOT_FOUND:
                 raise

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import httpx2 as httpx
 import msgspec
@@ -142,19 +143,38 @@ def socket_of(home: Home) -> Path:
     return home.path / SOCKET_NAME
 
 
+def part(text: str) -> str:
+    """A text as one segment of a URL's path. Its dots are quoted too: `.` and `..` would be steps of the path."""
+    if not text:
+        raise Refused(Refusal.MALFORMED, "an id or a name has at least one character")
+    return quote(_utf8(text), safe="").replace(".", "%2E")
+
+
 def _parameters(query: Mapping[str, object]) -> dict[str, str]:
     texts = {True: "true", False: "false"}
     return {
-        name: texts[value] if isinstance(value, bool) else str(value)
+        name: texts[value] if isinstance(value, bool) else _utf8(str(value)).decode()
         for name, value in query.items()
         if value is not None
     }
 
 
 def _write(body: object) -> bytes:
-    try:
+    with _writable():
         return msgspec.json.encode(body)
-    except UnicodeEncodeError as error:  # from a command line that was not UTF-8
+
+
+def _utf8(text: str) -> bytes:
+    with _writable():
+        return text.encode()
+
+
+@contextmanager
+def _writable() -> Iterator[None]:
+    """Refuse text from a command line that was not UTF-8."""
+    try:
+        yield
+    except UnicodeEncodeError as error:
         raise Refused(Refusal.MALFORMED, "there is text that cannot be written as UTF-8") from error
 
 
