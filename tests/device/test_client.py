@@ -21,6 +21,7 @@ from holdfast.device.feed_client import FeedClient
 from holdfast.device.home import Home
 from holdfast.device.ipc import REQUESTS_MAX
 from holdfast.device.ipc_documents import Message
+from holdfast.device.ipc_events import STREAMS_MAX
 from holdfast.device.ipc_link import DaemonLost, HomeTooLong, NoDaemon, RequestRefused
 from holdfast.protocol import keys
 from holdfast.protocol.history import Kind
@@ -654,3 +655,48 @@ def test_a_running_client_goes_on_in_a_home_that_was_restored_to_before_the_mess
         worker.join(30)
     assert not worker.is_alive()
     client.close()
+
+
+def test_who_follows_documents_goes_on_when_the_daemon_is_back(tmp_path: Path) -> None:
+    home, found = Home(tmp_path / "home"), []
+    furnish(home)
+    with FeedClient(home=home.path) as notes:
+        with at_home(home):
+            notes.init()
+            for name in ("list", "plan"):
+                notes.put(name, "milk")
+            changes = notes.changes(after=0)
+            assert next(changes).document.name == "list"
+        # The client has read the next change already, and asks for its document while nobody answers.
+        following = threading.Thread(target=lambda: found.append(next(changes)), daemon=True)
+        following.start()
+        following.join(0.2)
+        with at_home(home):
+            following.join(30)
+    assert [change.document.name for change in found] == ["plan"]
+
+
+def test_events_go_on_though_the_daemon_is_busy_when_they_are_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "RECONNECT_WAIT_S", 0.05)
+    home, found = Home(tmp_path / "home"), []
+    furnish(home)
+    with Client(home=home.path) as client:
+        with at_home(home) as house:
+            house.sent()
+            events = (event.seq for event in client.events(after=0, kinds=("enqueued",)) if event.seq is not None)
+            before = [next(events) for _ in range(2)]
+        with at_home(home) as house, capture_logs() as logs, ExitStack() as others, house.client() as other:
+            for _ in range(STREAMS_MAX):
+                others.enter_context(other._link.stream("/v1/events", {}, {}))
+            following = threading.Thread(target=lambda: found.append(next(events)), daemon=True)
+            following.start()
+            while following.is_alive() and "the daemon refuses; this goes on" not in {log["event"] for log in logs}:
+                threading.Event().wait(0.01)
+            with pytest.raises(RequestRefused):  # who begins is told at once
+                next(other.events())
+            others.close()
+            house.sent()
+            following.join(30)
+    assert (before, found) == ([1, 3], [4]), logs

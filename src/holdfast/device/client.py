@@ -238,10 +238,12 @@ class Client:
     def events(self, *, after: int | str | None = None, kinds: Sequence[str] = ()) -> Iterator[Event]:
         """All events from now on, or after a cursor or a position, without end and without a gap.
 
-        A stream that breaks, because the daemon restarts, is opened again where it broke, as often as it takes. If the home
-        was restored to an earlier time, `other_log` is raised: its events do not follow the ones yielded so far.
+        A stream that breaks, because the daemon restarts, is opened again where it broke, as often as it takes, and though the
+        daemon is busy then. If the home was restored to an earlier time, `other_log` is raised: its events do not follow the
+        ones yielded so far.
         """
         cursor, wait_s = self.health().cursor if after is None else str(after), RECONNECT_WAIT_S
+        is_first = True
         while not self._stopped:
             try:
                 for event in self._stream(cursor, kinds):
@@ -249,6 +251,11 @@ class Client:
                     yield event
             except (NoDaemon, DaemonLost):
                 pass
+            except RequestRefused as refused:
+                if is_first or REFUSALS[refused.refusal].is_permanent:
+                    raise
+                warn("the daemon refuses; this goes on", reason=str(refused), again_in_s=wait_s)
+            is_first = False
             pause(self, wait_s)
             wait_s = min(2 * wait_s, RECONNECT_WAIT_MAX_S)
 

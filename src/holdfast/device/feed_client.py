@@ -6,11 +6,13 @@ with holdfast.FeedClient() as notes:
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
 from holdfast.device.client import Client
 from holdfast.device.feed_views import Document, DocumentVersion, Page
+from holdfast.device.handling import insist
 from holdfast.device.ipc_feed import Added, AuthorView, Feed, Shared, Versions
 from holdfast.device.ipc_link import part
 from holdfast.protocol.history import Kind
@@ -86,11 +88,15 @@ class FeedClient(Client):
         return self._link.ask("GET", f"/v1/feed/history/{part(name)}", Versions).versions
 
     def changes(self, *, after: int | str | None = None) -> Iterator[Change]:
-        """Changes of documents from now on, or after a cursor or a position; each comes with the document as it is now."""
+        """Changes of documents from now on, or after a cursor or a position; each comes with the document as it is now.
+
+        Like `events`, this goes on when the daemon is back.
+        """
         for event in self.events(after=after, kinds=(Kind.SNAPSHOT, Kind.COMPACTED)):
             if event.seq is None or event.cursor is None:
                 continue
-            if (found := self._of_version(event.data["event_id"])) is not None:
+            asked = partial(self._of_version, event.data["event_id"])
+            if (found := insist(self, asked, "the daemon is asked again")) is not None:
                 yield Change(seq=event.seq, cursor=event.cursor, outcome=event.data["reason"], document=found)
 
     def _of_version(self, event_id: str) -> Document | None:

@@ -87,22 +87,27 @@ class Handlers:
                     self._tell(partial(self._client.ack, message.id))
 
     def _tell(self, request: Callable[[], T]) -> T | None:
-        """The answer to a request, which is repeated until there is one; None if the client is stopped before.
+        """Tell the daemon what became of a message.
 
         An acknowledgement whose answer was lost is taken once. A failure may count twice then: better than another act.
         """
-        wait_s = TELL_WAIT_S
-        while True:
-            try:
-                return request()
-            except (NoDaemon, DaemonLost, RequestRefused) as trouble:
-                if isinstance(trouble, RequestRefused) and REFUSALS[trouble.refusal].is_permanent:
-                    raise
-                warn("the daemon is told again", reason=str(trouble), again_in_s=wait_s)
-            pause(self._client, wait_s)
-            if self._client.is_stopped:
-                return None
-            wait_s = min(2 * wait_s, TELL_WAIT_MAX_S)
+        return insist(self._client, request, "the daemon is told again")
+
+
+def insist(client: "Client", request: Callable[[], T], warning: str) -> T | None:
+    """The answer to a request, which is repeated until there is one; None if the client is stopped before."""
+    wait_s = TELL_WAIT_S
+    while True:
+        try:
+            return request()
+        except (NoDaemon, DaemonLost, RequestRefused) as trouble:
+            if isinstance(trouble, RequestRefused) and REFUSALS[trouble.refusal].is_permanent:
+                raise
+            warn(warning, reason=str(trouble), again_in_s=wait_s)
+        pause(client, wait_s)
+        if client.is_stopped:
+            return None
+        wait_s = min(2 * wait_s, TELL_WAIT_MAX_S)
 
 
 def warn(event: str, **about: object) -> None:
