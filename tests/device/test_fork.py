@@ -124,3 +124,37 @@ def test_a_backup_put_by_hand_over_a_log_that_died_is_not_mixed_with_it(path: Pa
         f"restored {path}: 1 entries, 1 of them in the outbox",
         "[b'before'] True",
     ]
+
+
+def test_a_forked_child_asks_on_connections_of_its_own_and_gets_no_answer_of_its_parent(path: Path) -> None:
+    said = _run(
+        """
+        import os, socket, sys, threading
+        from holdfast.device.ipc_link import Link
+
+        def answer(near, number):
+            while near.recv(65_536):
+                near.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 1\\r\\n\\r\\n%d" % number)
+
+        def take():
+            for number in range(1, 9):
+                threading.Thread(target=answer, args=(listener.accept()[0], number), daemon=True).start()
+
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(sys.argv[1])
+        listener.listen()
+        threading.Thread(target=take, daemon=True).start()
+        link = Link(path=sys.argv[1])
+        numbers = [link.ask("GET", "/", int)]
+        child = os.fork()
+        if child == 0:
+            number = link.ask("GET", "/", int)
+            link.close()
+            os._exit(number)
+        numbers.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        numbers.append(link.ask("GET", "/", int))
+        print(numbers)
+        """,
+        str(path),
+    )
+    assert said == "[1, 2, 1]"

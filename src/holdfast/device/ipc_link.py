@@ -80,17 +80,30 @@ class Link:
         if home is not None and path is not None:
             raise ValueError("give the home or the socket, not both")
         self.socket = Path(path) if path is not None else socket_of(Home.find() if home is None else Home(home))
-        timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
+        self._timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
+        self._inherited: list[httpx.Client] = []
+        self._begin()
+
+    def _begin(self) -> None:
         transport = UnixTransport(str(self.socket))
-        self._http = httpx.Client(transport=transport, timeout=timeout, base_url=_BASE, trust_env=False)
+        self._http = httpx.Client(transport=transport, timeout=self._timeout, base_url=_BASE, trust_env=False)
         self._streams: list[socket.socket] = []
+        self._process = os.getpid()
+
+    def _here(self) -> httpx.Client:
+        """The connections of this process. A forked child leaves its parent's alone: it would get the parent's answers."""
+        if self._process != os.getpid():
+            self._inherited.append(self._http)  # not closed: a thread that is not here may hold its lock
+            self._begin()
+        return self._http
 
     def close(self) -> None:
-        self._http.close()
+        self._here().close()
 
     def interrupt(self) -> None:
         """End every open stream. May be called from any thread."""
-        for stream in self._streams:
+        self._here()
+        for stream in tuple(self._streams):
             with suppress(OSError):
                 stream.shutdown(socket.SHUT_RDWR)
 
@@ -101,7 +114,7 @@ class Link:
         content = None if body is None else _write(body)
         headers = {} if body is None else {"content-type": "application/json"}
         with self._meaning():
-            response = self._http.request(
+            response = self._here().request(
                 method, path, content=content, headers=headers, params=_parameters(query or {})
             )
         _judge(response.status_code, response.content)
@@ -113,7 +126,7 @@ class Link:
         timeout = httpx.Timeout(SILENCE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         with (
             self._meaning(),
-            self._http.stream(
+            self._here().stream(
                 "GET", path, params=_parameters(query), headers=dict(headers), timeout=timeout
             ) as response,
         ):
