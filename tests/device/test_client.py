@@ -568,6 +568,23 @@ def test_what_could_not_be_read_is_handled_when_its_key_has_come(house: House, c
     assert not worker.is_alive()
 
 
+def test_a_client_that_runs_now_and_then_handles_what_it_had_to_leave_before(house: House, client: Client) -> None:
+    from holdfast.device import arrivals
+    from holdfast.protocol.payload import Payload
+
+    (stored,) = house.store(house.arrival(house.bob.message(house.me, b"sealed"), body=None))
+    house.store(house.arrival(house.carol.message(house.me, b"hers"), house.carol, b"hers"))
+    _receive(house, "his")
+    seen: list[str | None] = []
+    client.on_message(sender="bob")(lambda message: seen.append(message.body))
+    client.run(until_idle=True)
+    assert seen == ["his"]
+    house.do(lambda tx: arrivals.reopen(tx, house.facts, house.now, [(str(stored.id), Payload(body=b"opened"))]))
+    client.on_message(sender="carol")(lambda message: seen.append(message.body))
+    client.run(until_idle=True)
+    assert seen == ["his", "opened", "hers"]
+
+
 def test_a_running_client_handles_what_arrives_later(house: House, client: Client) -> None:
     seen: list[str | None] = []
     three = threading.Event()
