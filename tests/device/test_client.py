@@ -79,6 +79,18 @@ def test_a_refusal_is_raised_with_all_that_was_said(house: House, client: Client
     assert conflict.value.document["conflict"] == "outbox_pending_fingerprint_mismatch"
 
 
+@pytest.mark.parametrize("given", [float("nan"), float("inf"), b"bytes", {"deep": [b"bytes"]}, object(), "\udcff"])
+def test_what_would_arrive_as_something_else_is_refused_and_sends_nothing(
+    house: House, client: Client, given: Any
+) -> None:
+    before = house.rows("SELECT count(*) FROM operation_log")
+    for message, meta in ((given, None), ("hello", {"a": given})):
+        with pytest.raises(Refused) as caught:
+            client.send("bob", message, meta=meta)
+        assert caught.value.refusal is Refusal.MALFORMED
+    assert house.rows("SELECT count(*) FROM operation_log") == before
+
+
 class Swallower:
     """Stands before a daemon's socket, passes requests on, and keeps the first answers to itself."""
 

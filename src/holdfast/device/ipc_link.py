@@ -1,5 +1,6 @@
 """Requests and event streams over a daemon's Unix socket, and what their failures mean."""
 
+import json
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ ANSWER_TIMEOUT_S = 60.0  # long, because administration waits for the relay
 SILENCE_TIMEOUT_S = 40.0  # of an event stream, which sends a keep-alive every 15 seconds
 
 _BASE = "http://localhost"
+_NOT_IN_JSON = (bytes, bytearray, memoryview)
 
 T = TypeVar("T")
 
@@ -173,21 +175,18 @@ def _parameters(query: Mapping[str, object]) -> dict[str, str]:
 
 
 def _write(body: object) -> bytes:
-    with _writable():
-        return msgspec.json.encode(body)
+    """A body as JSON. Refuses what would arrive as something else: bytes as other text, a number that is none as null."""
+    try:
+        plain = msgspec.to_builtins(body, builtin_types=_NOT_IN_JSON)
+        return _utf8(json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Refused(Refusal.MALFORMED, f"this cannot be written as JSON: {error}") from error
 
 
 def _utf8(text: str) -> bytes:
-    with _writable():
-        return text.encode()
-
-
-@contextmanager
-def _writable() -> Iterator[None]:
-    """Refuse text from a command line that was not UTF-8."""
     try:
-        yield
-    except UnicodeEncodeError as error:
+        return text.encode()
+    except UnicodeEncodeError as error:  # from a command line that was not UTF-8
         raise Refused(Refusal.MALFORMED, "there is text that cannot be written as UTF-8") from error
 
 
