@@ -567,7 +567,7 @@ def test_nor_though_another_relay_that_has_what_it_wrote_noticed_it_first(world:
     far.place.engine.close()
 
 
-@pytest.mark.parametrize(("forgotten", "since"), [(1, 1), (1, 2), (2, 2), (2, 3), (3, 2), (1, 9)])
+@pytest.mark.parametrize(("forgotten", "since"), [(1, 1), (1, 2), (2, 2), (2, 3), (3, 2), (1, 9), (1, 15), (3, 30)])
 def test_nor_though_it_wrote_as_much_since_as_it_forgot(world: World, forgotten: int, since: int) -> None:
     """Then an edit that it forgot and one that it wrote since have one clock, and what came after knew of one of them only."""
     world.one.edit("list", "first")

@@ -5,6 +5,7 @@ known here, ignored if one of them dominates it, and a conflict otherwise. So no
 an edit that did not know of it.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -86,6 +87,11 @@ class _Standing(msgspec.Struct, frozen=True):
     @property
     def is_conflict(self) -> bool:
         return document.is_conflict(version.o for version in self.current)
+
+
+def object_id(d: str) -> bytes:
+    """The object id of a document's snapshots in the operation log."""
+    return hashlib.sha256(d.encode()).digest()
 
 
 def read_arrived(raw: bytes, author: str) -> Arrived:
@@ -303,7 +309,7 @@ def _without_twin(transaction: Transaction, author: Author, arrived: Arrived) ->
     same: dict[str, Value] = {"d": said.d, "clock": write_clock(said.clock), "event_id": arrived.event_id}
     twins = transaction.rows(SQL["twins"], same)
     is_full = len(said.clock.entries) == DEVICES_MAX  # no entry is left by which to set it apart
-    if not twins or is_full or _is_known(transaction, arrived):
+    if is_full or _is_known(transaction, arrived) or not (twins or _had_twin(transaction, arrived)):
         return [arrived]
     known = _standing(transaction, said.d).clocks
     both = (*(read_kept(raw) for raw, status in twins if status == CURRENT), arrived)
@@ -311,6 +317,16 @@ def _without_twin(transaction: Transaction, author: Author, arrived: Arrived) ->
     if any(clock == apart[-1].said.clock or dominates(clock, apart[-1].said.clock) for clock in known):
         return [arrived]  # both were set apart before
     return apart
+
+
+def _had_twin(transaction: Transaction, arrived: Arrived) -> bool:
+    """Whether another edit with this clock was made here that is trimmed already, but still waits for a relay."""
+    said = arrived.said
+    if not any(dominates(clock, said.clock) for clock in _standing(transaction, said.d).clocks):
+        return False
+    waiting = transaction.rows(SQL["waiting_of_document"], {"object_id": object_id(said.d)})
+    made = (read_kept(raw) for (raw,) in waiting)
+    return any(one.said.clock == said.clock and one.event_id != arrived.event_id for one in made)
 
 
 def _is_known(transaction: Transaction, arrived: Arrived) -> bool:

@@ -25,6 +25,11 @@ SELECT wanted.event_id FROM wanted JOIN snapshot ON snapshot.event_id = wanted.e
 SELECT event, status FROM snapshot
 WHERE d = :d AND clock = :clock AND status IN ('current', 'superseded') AND event_id <> :event_id
 
+-- name: waiting_of_document
+-- Versions of a document that wait for some relay: they may be trimmed here.
+SELECT blob FROM operation_log
+WHERE object_id = :object_id AND destination_kind = 'feed' AND status IN ('pending', 'inflight')
+
 -- name: keep_snapshot
 INSERT INTO snapshot (event_id, d, name, o, clock, created_at, known_at, is_own, status, event)
 VALUES (:event_id, :d, :name, :o, :clock, :created_at, :now, :is_own, 'current', :event)

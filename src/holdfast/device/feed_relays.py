@@ -4,7 +4,6 @@ A relay's position moves in the transaction that stores what came up to there, s
 lacks is written to the operation log, and is offered only after everything that the relay has was looked at.
 """
 
-import hashlib
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -150,7 +149,7 @@ def offer(transaction: Transaction, now: int, random: Random, relay: str, edited
         destination_ref=relay,
         client_message_id=ulid.mint(now, random(ulid.RANDOM_BYTES)),
     )
-    object_id = hashlib.sha256(edited.d.encode()).digest()
+    object_id = feed_documents.object_id(edited.d)
     operations.append_next(transaction, now, random, object_id, edited.event, address)
 
 
