@@ -212,6 +212,14 @@ def test_a_shared_key_is_used_only_when_somebody_says_so(house: House, notes: Fe
     assert notes.init().author == public_key(key)
 
 
+def test_a_shared_key_is_found_though_another_member_shares_very_many(house: House, notes: FeedClient) -> None:
+    key = secret_of("a person")
+    arrive(house, house.bob, key, house.me.secret)
+    for _ in range(authors.GRANTS_MAX):
+        arrive(house, house.carol, secret_of("another person"), house.me.secret)
+    assert notes.init("bob").author == public_key(key)
+
+
 def test_a_key_that_was_sealed_to_somebody_else_is_of_no_use(house: House, notes: FeedClient) -> None:
     arrive(house, house.bob, secret_of("a person"), house.carol.secret)
     with pytest.raises(RequestRefused) as caught:

@@ -14,7 +14,7 @@ import msgspec
 from holdfast.device.send import Prepared, Send, prepare
 from holdfast.protocol import document, keys, payload, sealing
 from holdfast.protocol.refusal import Refusal, Refused
-from holdfast.store.engine import Transaction
+from holdfast.store.engine import Transaction, Value
 from holdfast.store.statements import Statements
 from holdfast.store.world import Random
 
@@ -74,21 +74,21 @@ def make(transaction: Transaction, now: int, random: Random) -> Author:
 
 def take(transaction: Transaction, now: int, secrets: Sequence[bytes], member: str) -> Author:
     """Use the author's key that a member shared with one of these secrets; refuses if there is another author."""
-    for grant in grants(transaction):
-        if grant.member == member:
-            shared = _open(grant, secrets)
-            kept = keep(transaction, now, shared, member)
-            if kept.pubkey != grant.author:
-                detail = f"this home keeps the documents of {kept.pubkey}, and {grant.author} was shared"
-                raise Refused(Refusal.AUTHOR_PRESENT, detail)
-            return kept
+    for grant in grants(transaction, member):
+        shared = _open(grant, secrets)
+        kept = keep(transaction, now, shared, member)
+        if kept.pubkey != grant.author:
+            detail = f"this home keeps the documents of {kept.pubkey}, and {grant.author} was shared"
+            raise Refused(Refusal.AUTHOR_PRESENT, detail)
+        return kept
     raise Refused(Refusal.NOT_FOUND, "that member has shared no author key with this home")
 
 
-def grants(transaction: Transaction) -> list[Grant]:
-    """The keys that members have shared with this one, the newest of each."""
+def grants(transaction: Transaction, member: str | None = None) -> list[Grant]:
+    """The keys that members, or one of them, have shared with this one, the newest of each."""
     found: dict[str, Grant] = {}
-    rows = transaction.rows(_SQL["grants"], {"object_id": GRANT_OBJECT, "limit": GRANTS_MAX})
+    asked: dict[str, Value] = {"object_id": GRANT_OBJECT, "member": member, "limit": GRANTS_MAX}
+    rows = transaction.rows(_SQL["grants"], asked)
     for member, name, pubkey, meta in rows:
         try:
             shared = msgspec.convert(msgspec.json.decode(meta).get(GRANT_META), _Shared)
