@@ -272,6 +272,20 @@ def test_a_handler_that_keeps_failing_parks_the_message_at_the_fifth_attempt_and
     assert house.message(bad).applied_at is not None
 
 
+@pytest.mark.parametrize("said", ["no file \udcff", "x" * 2_000_000], ids=["not UTF-8", "long"])
+def test_a_handler_may_fail_with_words_that_no_request_can_carry(house: House, client: Client, said: str) -> None:
+    bad, good = _receive(house, "bad", "good")
+
+    @client.on_message
+    def act(message: Message) -> None:
+        if message.body == "bad":
+            raise RuntimeError(said)
+
+    client.run(until_idle=True)
+    assert str(house.message(bad).last_error).startswith(f"RuntimeError: {said[:8]}")
+    assert (house.message(bad).parked_at is not None, house.message(good).applied_at is not None) == (True, True)
+
+
 def test_a_message_that_somebody_else_applies_while_its_handler_fails_is_left_and_the_next_one_goes_on(
     house: House, client: Client
 ) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast.device.client import Client
 
 RETRY_WAIT_S = 0.1  # after a handler's first failure; doubles
+ERROR_CHARACTERS_MAX = 500  # as many as the daemon keeps
 TELL_WAIT_S = 0.5  # before the daemon is told again what became of a message; doubles up to the maximum
 TELL_WAIT_MAX_S = 5.0
 STOP_POLL_S = 0.1  # between two looks whether the client was stopped
@@ -75,7 +76,7 @@ class Handlers:
                 wanting[0](message)
             except Exception as error:  # a handler's failure must not end the others
                 warn("handler failed", message=message.id, error=repr(error))
-                fail = partial(self._client.fail, message.id, f"{type(error).__name__}: {error}")
+                fail = partial(self._client.fail, message.id, _told(error))
                 message = self._tell(fail) or message
                 if not _is_done_with(message):
                     pause(self._client, RETRY_WAIT_S * 2 ** (message.handler_attempts - 1))
@@ -122,6 +123,12 @@ def pause(client: "Client", wait_s: float) -> None:
     end_at = time.monotonic() + wait_s
     while not client.is_stopped and (left_s := end_at - time.monotonic()) > 0:
         time.sleep(min(left_s, STOP_POLL_S))
+
+
+def _told(error: Exception) -> str:
+    """An error as the daemon can take it: short, and UTF-8 though it names a file that is not."""
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS_MAX]
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _is_done_with(message: Message) -> bool:
