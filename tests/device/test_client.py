@@ -60,6 +60,15 @@ def test_where_no_daemon_is_it_says_so(tmp_path: Path) -> None:
         Client(home=tmp_path, socket=tmp_path / "x")
 
 
+def test_a_client_stays_with_its_home_when_the_program_changes_its_directory(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(house.device.home.path.parent)
+    with Client(home=house.device.home.path.name) as client, Client(socket=Path("home/daemon.sock")) as other:
+        monkeypatch.chdir(tmp_path.parent)
+        assert client.health().member == other.health().member == house.facts.member
+
+
 def test_a_send_is_in_the_log_when_it_returns(house: House, client: Client) -> None:
     sent = client.send("bob", "hello", meta={"a": 1}, priority="now", mentions=["carol"])
     row = house.item(sent.client_message_id)

@@ -81,7 +81,8 @@ class Link:
     ) -> None:
         if home is not None and path is not None:
             raise ValueError("give the home or the socket, not both")
-        self.socket = Path(path) if path is not None else socket_of(Home.find() if home is None else Home(home))
+        named = Path(path) if path is not None else socket_of(Home.find() if home is None else Home(home))
+        self.socket = named.absolute()  # connections are made again and again, and the program may change its directory
         self._timeout = httpx.Timeout(answer_timeout_s, connect=CONNECT_TIMEOUT_S)
         self._inherited: list[httpx.Client] = []
         self._begin()
