@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,6 +147,22 @@ def test_a_decision_on_what_is_no_longer_so_changes_nothing(world: World) -> Non
     asyncio.run(world.one.client.put("list", "jam", seen=[seen.id]))
     assert refusal(world.one, "new", "text", seen=[seen.id]) is Refusal.DOCUMENT_CHANGED
     asyncio.run(world.one.client.put("new", "text", seen=[]))
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [("list", 5), ("list", b"bytes"), ("list", "\udcff"), ("\udcff", "milk"), (5, "milk"), (None, "milk")],
+)
+def test_what_is_no_text_is_refused_and_changes_nothing(world: World, name: Any, body: Any) -> None:
+    world.one.edit("list", "milk")
+    before = world.one.rows("SELECT count(*) FROM operation_log")
+    assert refusal(world.one, name, body) is Refusal.MALFORMED
+    if name != "list":
+        for look in (world.one.client.document, world.one.client.history):
+            with pytest.raises(Refused):
+                look(name)
+    assert world.one.rows("SELECT count(*) FROM operation_log") == before
+    assert bodies(world.one) == ["milk"]
 
 
 def test_the_same_text_again_is_no_edit(world: World) -> None:

@@ -23,7 +23,7 @@ from holdfast.protocol.keys import AUX_BYTES, public_key
 from holdfast.protocol.payload import PAYLOAD_BYTES_MAX
 from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.protocol.snapshot import Operation
-from holdfast.protocol.tags import shown
+from holdfast.protocol.tags import check_type, shown
 
 DOCUMENT_KIND = 44_201  # a kind of the sync range
 NAME_CHARACTERS_MAX = 256
@@ -70,6 +70,7 @@ class Ruling(msgspec.Struct, frozen=True):
 
 def check_name(name: str) -> None:
     """Refuse a name that is not allowed for a document."""
+    check_type(name, str, "a document's name")
     if not 1 <= len(name) <= NAME_CHARACTERS_MAX:
         raise Refused(Refusal.MALFORMED, f"a document's name has 1 to {NAME_CHARACTERS_MAX} characters")
     if not name.isprintable() or name != name.strip():
@@ -80,8 +81,12 @@ def check_name(name: str) -> None:
 
 def document_id(secret: bytes, name: str) -> str:
     """The `d` tag of an author's document of this name."""
+    check_type(name, str, "a document's name")
     digest = HMAC(hashlib.sha256(_NAME_KEY + secret).digest(), SHA256())
-    digest.update(name.encode())
+    try:
+        digest.update(name.encode())
+    except UnicodeEncodeError as error:
+        raise Refused(Refusal.MALFORMED, f"name {shown(name)} is not valid Unicode") from error
     return digest.finalize().hex()
 
 
@@ -129,7 +134,9 @@ def sealing_key(secret: bytes) -> bytes:
 
 
 def seal_content(key: bytes, content: Content, nonce: bytes) -> str:
-    """The sealed content of a snapshot."""
+    """The sealed content of a snapshot. Refuses what no home could open."""
+    if content.body is not None:
+        check_type(content.body, str, "a document's text")
     try:
         plaintext = rfc8785.dumps(msgspec.to_builtins(content))
     except rfc8785.CanonicalizationError as error:
