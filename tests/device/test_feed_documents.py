@@ -468,6 +468,8 @@ def test_a_look_at_what_waits_does_not_read_what_was_ever_sent(world: World) -> 
     due = ("relay", "now", "wait_max", "limit")
     for name, parameters in (("waiting", due), ("next_attempt_at", due[:1]), ("count_waiting", due[:1])):
         assert "operation_log_lane" in plan(world.one, feed_relays._SQL[name], *parameters)
+    of_document = feed_documents.SQL["waiting_of_document"]
+    assert "operation_log_by_object" in plan(world.one, of_document, "object_id"), "nor all that waits for a relay"
 
 
 def test_a_page_of_documents_is_read_in_the_order_of_an_index(world: World) -> None:

@@ -26,9 +26,10 @@ SELECT event, status FROM snapshot
 WHERE d = :d AND clock = :clock AND status IN ('current', 'superseded') AND event_id <> :event_id
 
 -- name: waiting_of_document
--- Versions of a document that wait for some relay: they may be trimmed here.
+-- Versions of a document that wait for some relay: they may be trimmed here. The plus sign keeps SQLite from reading all that waits:
+-- a document has few rows, and a relay that is away for long has very many.
 SELECT blob FROM operation_log
-WHERE object_id = :object_id AND destination_kind = 'feed' AND status IN ('pending', 'inflight')
+WHERE object_id = :object_id AND +destination_kind = 'feed' AND status IN ('pending', 'inflight')
 
 -- name: keep_snapshot
 INSERT INTO snapshot (event_id, d, name, o, clock, created_at, known_at, is_own, status, event)
