@@ -302,9 +302,8 @@ class Client:
         With `until_idle` this waits only to acknowledge what was handled, and otherwise raises.
         """
         cursor: str | None = self.health().cursor
-        from_start = (
-            True  # since an earlier run, messages may have become readable, handlers come, or the home gone back
-        )
+        # Since an earlier run messages may have become readable, handlers come, or the home gone back.
+        from_start = True
         while not self._stopped:
             try:
                 # Asked before the inbox is read, so that no message falls between that and the stream.
