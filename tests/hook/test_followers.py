@@ -244,6 +244,45 @@ def test_what_an_adapter_never_had_is_kept_until_it_is_given_up_and_counted(
     assert sum(iter(lambda: office.do(lambda tx: agent_sessions.prune(tx, office.clock())), 0)) == 20
 
 
+def test_what_is_too_old_does_not_pile_up_before_an_adapter_that_is_gone(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    """An agent may tell more than one report a minute, which is how often such an adapter is asked."""
+    ear = Ear(office)
+    ear.troubles = [OSError("gone")] * 1_000
+    ears = follower(office, ear)
+    for number in range(100):
+        tell(office, number, ago=8 * DAY)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        await asyncio.sleep(1_800)
+        following.cancel()
+
+    play(scene)
+    assert ears.counts["given_up"] == 100
+
+
+def test_what_is_too_old_is_tried_though_the_adapter_was_away_with_the_relay(
+    office: Office, play: Callable[[Scene], None]
+) -> None:
+    ear, found_right = Ear(office), asyncio.Event()
+    ear.troubles = [OSError("no network")] * 40
+    ears = follower(office, ear, is_clock_right=found_right.is_set)
+    for number in range(100):
+        tell(office, number, ago=8 * DAY)
+
+    async def scene() -> None:
+        following = asyncio.create_task(ears.run())
+        await office.until(lambda: len(ear.tried) == 40)
+        found_right.set()
+        await office.until(lambda: len(ear.heard) == 99)
+        following.cancel()
+
+    play(scene)
+    assert ears.counts["given_up"] == 1
+
+
 def test_an_adapter_that_is_well_gets_what_it_waited_for_however_old_it_is(
     office: Office, play: Callable[[Scene], None]
 ) -> None:

@@ -2,7 +2,8 @@
 
 Nothing final is lost by an adapter that fails, hangs or dies with the whole process: what was not delivered is delivered
 again, until it is, or is too old and is given up: that is counted and said. So an adapter may get the same twice, under the
-same id. However old a report is, it is tried: the adapter may be well, and the clock wrong.
+same id. However old a report is, it is tried: the adapter may be well, and the clock wrong. Only one that has been asked in
+vain again and again goes without what is too old, so that this does not pile up.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ BATCH_EVENTS = 200  # read together
 WAITING_MAX = 1_000  # in memory; the rest stays in the database until there is room
 LOOK_S = 5.0  # without being woken
 ERROR_CHARACTERS_MAX = 500
+IN_VAIN_MAX = 20  # attempts in a row, after which what is too old is given up untried
 TOO_OLD = f"not delivered within {EVENT_RETENTION_DAYS} days"
 
 Deliver = Callable[[AgentEvent], Awaitable[None]]
@@ -62,7 +64,8 @@ class Follower:
         self._tried: Report | None = None  # what the adapter was given last
         self._attempts = 0  # to give it that
         self._failures = 0  # since it last took a report, or one was skipped: the next wait grows with them
-        self._error: str | None = None  # of the last of them, as it is on disk
+        self._in_vain = 0  # attempts since it last took a report, while the clock was known to be right
+        self._error: str | None = None  # of the last failure, as it is on disk
         self.counts = dict.fromkeys(("delivered", "coalesced", "failed", "given_up"), 0)
 
     @property
@@ -81,7 +84,7 @@ class Follower:
             self._woken.clear()
             await self._read(pacer)
             report, wait_s = pacer.next(self._clock())
-            if report is not None and report is self._tried and self._is_too_old(report):
+            if report is not None and self._is_over(report):
                 await self._give_up(pacer, report, TOO_OLD)
             elif report is not None:
                 await asyncio.sleep(await self._deliver(pacer, report))
@@ -107,6 +110,7 @@ class Follower:
         """Deliver a report once; returns the seconds to wait before the next attempt."""
         self._attempts = self._attempts + 1 if report is self._tried else 1
         self._tried = report
+        self._in_vain += self._is_clock_right()
         try:
             async with asyncio.timeout(self._adapter.timeout_s):
                 await self._adapter.deliver(report.event)
@@ -125,7 +129,7 @@ class Follower:
                 self._error = text
             return hook_wait(self._failures) / SECOND
         else:
-            self._failures, self._error = 0, None
+            self._failures, self._in_vain, self._error = 0, 0, None
             self.counts["delivered"] += 1
             pacer.settle(report, self._clock())
             await self._keep(pacer, delivered=1)
@@ -144,8 +148,10 @@ class Follower:
         pacer.settle(report, now)
         await self._keep(pacer, given_up=1, given_up_error=text, error=error, error_at=now)
 
-    def _is_too_old(self, report: Report) -> bool:
-        return self._is_clock_right() and report.told_at < agent_sessions.outdated(self._clock())
+    def _is_over(self, report: Report) -> bool:
+        """Whether a report is too old, and the adapter had its chance."""
+        had_its_chance = report is self._tried or self._in_vain >= IN_VAIN_MAX
+        return had_its_chance and self._is_clock_right() and report.told_at < agent_sessions.outdated(self._clock())
 
     async def _keep(self, pacer: Pacer, **more: int | str | None) -> None:
         name, position = self._adapter.name, pacer.settled
