@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.device import operations, outbox, recover, requeue
+from holdfast.device import operations, outbox, recover, requeue, scheduled
 from holdfast.device.forks import Fork
 from holdfast.device.ipc_documents import Patch
 from holdfast.device.operations import Address
@@ -375,6 +375,21 @@ def test_what_a_recovered_log_no_longer_knows_the_beginning_of_is_in_doubt(desk:
         desk.do(lambda tx, statement=statement: tx.run(recover._SQL[statement]))  # type: ignore[misc]
     desk.do(lambda tx: operations.renew_epoch(tx, desk.now, desk.random))
     assert _doubt(desk, item) == Doubt(item.client_message_id, None, 0, is_older_than_epoch=True)
+
+
+def test_what_was_scheduled_before_the_log_was_copied_is_in_doubt_though_it_was_released_since(desk: Desk) -> None:
+    """The original may have released and sent it, too."""
+    desk.send(client_message_id="before", not_before=START + 10)
+    desk.do(lambda tx: operations.renew_epoch(tx, desk.now, desk.random))
+    desk.send(client_message_id="after", not_before=START + 10)
+    desk.now = START + 20
+    desk.do(lambda tx: scheduled.release(tx, desk.facts, desk.now, desk.random))
+    assert _doubt(desk, desk.item("before")) == Doubt("before", None, 0, is_older_than_epoch=True)
+    assert _doubt(desk, desk.item("after")) is None
+    refused = _requeue(desk, desk.item("before"))
+    assert isinstance(refused, Refused)
+    assert refused.refusal is Refusal.REQUEUE_UNCONFIRMED
+    _requeued(desk, desk.item("after"))
 
 
 @pytest.mark.parametrize("make", [_tried, Desk.refuse], ids=["pending", "dead"])

@@ -22,6 +22,7 @@ SCHEMA = Schema(
             for name in (
                 *("operation_log", "topic_key", "directory", "inbox", "lane", "outbox", "feed", "hook_entry"),
                 *("listing", "console", "inbox_digest", "given_up", "relayed", "unfired", "restored", "topic_key_id"),
+                "scheduled_epoch",
             )
         ),
     ),

@@ -9,12 +9,15 @@ WHERE sequence = :sequence AND status = :was
 UPDATE operation_log SET superseded_by = :superseded_by WHERE sequence = :sequence
 
 -- name: older_than_epoch
--- Whether the log was restored, copied or recovered, and so took a new epoch, since this operation was enqueued. A history that
--- began anew does not tell.
+-- Whether the log was restored, copied or recovered, and so took a new epoch, since this operation was enqueued or, if that was
+-- earlier, scheduled. A history that began anew does not tell.
 SELECT 1 FROM device
 WHERE NOT EXISTS (
     SELECT 1 FROM history AS entry
     WHERE entry.client_message_id = :client_message_id AND entry.kind = 'enqueued' AND entry.epoch = device.epoch
+) OR EXISTS (
+    SELECT 1 FROM scheduled_send
+    WHERE scheduled_send.client_message_id = :client_message_id AND scheduled_send.epoch IS DISTINCT FROM device.epoch
 )
 
 -- name: receivers

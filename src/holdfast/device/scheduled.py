@@ -56,6 +56,7 @@ def keep(transaction: Transaction, now: int, not_before: int, content: Payload, 
             "expires_at": address.expires_at,
             "accepted_at": now,
             "not_before": not_before,
+            "epoch": operations.epoch(transaction),
         },
     )
 

@@ -1,9 +1,9 @@
 -- name: keep
 INSERT INTO scheduled_send
     (client_message_id, request_fingerprint, request, destination_kind, destination_ref, object_id, meta, body, priority,
-     reply_to, mentions, expires_at, accepted_at, not_before)
+     reply_to, mentions, expires_at, accepted_at, not_before, epoch)
 VALUES (:client_message_id, :request_fingerprint, :request, :destination_kind, :destination_ref, :object_id, :meta, :body,
-        :priority, :reply_to, :mentions, :expires_at, :accepted_at, :not_before)
+        :priority, :reply_to, :mentions, :expires_at, :accepted_at, :not_before, :epoch)
 
 -- name: due
 SELECT client_message_id, request_fingerprint, request, destination_kind, destination_ref, object_id, meta, body, priority,
