@@ -158,3 +158,39 @@ def test_a_forked_child_asks_on_connections_of_its_own_and_gets_no_answer_of_its
         str(path),
     )
     assert said == "[1, 2, 1]"
+
+
+def test_a_forked_child_may_leave_the_stream_that_its_parent_reads(path: Path) -> None:
+    said = _run(
+        """
+        import os, socket, sys, threading
+        from holdfast.device.ipc_link import Link
+
+        def take():
+            while True:
+                near, _ = listener.accept()
+                near.recv(65_536)
+                near.sendall(b"HTTP/1.1 200 OK\\r\\n\\r\\nfirst\\n")
+                go.wait()
+                near.sendall(b"second\\n")
+                near.close()
+
+        listener, go = socket.socket(socket.AF_UNIX), threading.Event()
+        listener.bind(sys.argv[1])
+        listener.listen()
+        threading.Thread(target=take, daemon=True).start()
+        link = Link(path=sys.argv[1])
+        with link.stream("/", {}, {}) as lines:
+            found = [next(lines)]
+            child = os.fork()
+            if child == 0:
+                link.interrupt()
+                sys.exit(7)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            go.set()
+            found += lines
+        print(found)
+        """,
+        str(path),
+    )
+    assert said.splitlines() == ["7", "['first', 'second']"]

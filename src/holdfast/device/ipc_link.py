@@ -136,11 +136,12 @@ class Link:
             if response.status_code != 200:
                 _judge(response.status_code, response.read())
             waiting: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
-            self._streams.append(waiting)
+            streams = self._streams  # of this process: a forked child, which has its own, may leave this, too
+            streams.append(waiting)
             try:
                 yield response.iter_lines()
             finally:
-                self._streams.remove(waiting)
+                streams.remove(waiting)
 
     @contextmanager
     def _meaning(self) -> Iterator[None]:
