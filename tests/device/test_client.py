@@ -752,3 +752,13 @@ def test_events_go_on_though_the_daemon_is_busy_when_they_are_asked_for_again(
             house.sent()
             following.join(30)
     assert (before, found) == ([1, 3], [4]), logs
+
+
+@pytest.mark.parametrize("separator", ["\x85", "\u2028", "\u2029"])
+def test_events_say_what_a_relay_says_whatever_is_in_it(house: House, client: Client, separator: str) -> None:
+    said = f"it closed the connection (4000 a{separator}b)"
+    house.loop.call_soon_threadsafe(house.service.daemon._disconnected, said)
+    while client.health().last_error != said:
+        threading.Event().wait(0.01)
+    told = next(client.events(after=0))
+    assert (told.kind, told.data["detail"]) == ("disconnected", said)

@@ -139,7 +139,7 @@ class Link:
             streams = self._streams  # of this process: a forked child, which has its own, may leave this, too
             streams.append(waiting)
             try:
-                yield response.iter_lines()
+                yield _lines(response.iter_text())
             finally:
                 streams.remove(waiting)
 
@@ -165,6 +165,14 @@ def part(text: str) -> str:
     if not text:
         raise Refused(Refusal.MALFORMED, "an id or a name has at least one character")
     return quote(_utf8(text), safe="").replace(".", "%2E")
+
+
+def _lines(texts: Iterator[str]) -> Iterator[str]:
+    """The lines of a stream. Only a line feed ends one: other ends that Unicode knows may be in what somebody said."""
+    rest = ""
+    for text in texts:
+        *lines, rest = (rest + text).split("\n")
+        yield from lines
 
 
 def _parameters(query: Mapping[str, object]) -> dict[str, str]:
