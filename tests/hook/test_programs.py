@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 import pytest
 import uvloop
+from structlog.testing import capture_logs
 
 from holdfast.hook import programs
 from holdfast.hook.agent_settings import Programs
@@ -157,6 +158,17 @@ def test_one_that_is_at_work_when_the_daemon_ends_is_ended_and_written_down(is_w
         os.kill(int((home / "child").read_text()), 0)
     if is_writable:
         assert [line["error"] for line in audit(home)] == ["it was ended with the daemon"]
+
+
+def test_one_that_has_acted_is_not_run_again_because_that_cannot_be_written_down(home: Path) -> None:
+    (home / "agent-handlers.jsonl").mkdir()
+    program(home, "acts", "echo")
+    program(home, "fails", "exit 3")
+    with capture_logs() as logs:
+        acted, failed = run(home, "acts", "fails")
+    assert acted is None
+    assert isinstance(failed, Failed)
+    assert sorted(one["program"] for one in logs) == ["acts", "fails"]
 
 
 def test_one_that_does_not_listen_is_none_the_worse_for_it(home: Path) -> None:

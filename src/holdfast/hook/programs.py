@@ -11,6 +11,7 @@ import signal
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from holdfast.hook import json_lines
 from holdfast.hook.agent_settings import Programs
@@ -25,6 +26,8 @@ LAST_WORDS_S = 1.0  # for what a program wrote before it ended
 READ_BYTES = 65_536  # of what a program writes, at once
 
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER")
+
+_log = structlog.get_logger(__name__)
 
 
 class FolderUnreadable(faults.Fault):
@@ -79,8 +82,7 @@ class Runner:
             try:
                 code, kept, error = await self._run(name, msgspec.json.encode(event) + b"\n")
             except asyncio.CancelledError:
-                with contextlib.suppress(OSError):  # whatever the audit log has against it, the daemon is to end
-                    self._note(name, event, began, error="it was ended with the daemon")
+                self._note(name, event, began, error="it was ended with the daemon")
                 raise
         self._note(name, event, began, code, kept, error)
         if code != 0:
@@ -95,6 +97,7 @@ class Runner:
         kept: "Kept | None" = None,
         error: str = "",
     ) -> None:
+        """Write down a run. Whatever the audit log has against that, the program has acted, and the daemon may have to end."""
         run = Run(
             at=began,
             program=name,
@@ -106,7 +109,11 @@ class Runner:
             is_cut=kept is not None and kept.is_cut,
             error=error,
         )
-        json_lines.append(self._audit, run)
+        try:
+            json_lines.append(self._audit, run)
+        except OSError as trouble:
+            detail = f"{trouble}; {error or f'it ended with {code}'}"
+            _log.error("a run of a program is not written down", program=name, id=event.id, detail=detail)
 
     async def _run(self, name: str, said: bytes) -> "tuple[int | None, Kept, str]":
         kept = Kept(self._settings.output_bytes_max)
