@@ -1,5 +1,6 @@
 """When there is too little room: it is said, sends are refused, nothing that was accepted is touched, and it passes."""
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,12 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from holdfast.cli.hook_process import posting
 from holdfast.device import daemon
 from holdfast.device.home import Home
 from holdfast.device.settings import DiskSettings, OutboxSettings, Settings
+from holdfast.protocol.agent_event import AgentEvent, AgentKind
+from holdfast.protocol.refusal import Refusal, Refused
 from holdfast.store.settings import SettingsInvalid
 from tests.device.house import House, at_home, furnish, new_house
 from tests.relay.running import Answered
@@ -89,6 +93,30 @@ def test_it_is_said_then_sends_are_refused_then_nothing_new_is_begun_and_all_of_
         until("outbox_pressure_normal")
         assert _send(house, "three").startswith("202")
         assert house.rows("SELECT count(*) FROM operation_log WHERE destination_kind = 'dm'") == [(3,)]
+
+
+def test_what_agents_tell_a_topic_waits_for_room_like_every_send(tmp_path: Path) -> None:
+    disk = Disk()
+    with _tight(tmp_path / "home", disk) as house:
+        post = posting(house.service.daemon)
+
+        async def told(text: str) -> None:
+            await post(
+                "@news", AgentEvent(id=text, kind=AgentKind.PROMPT, agent="claude", session_id="s", at=7, text=text)
+            )
+
+        def tell(text: str) -> None:
+            asyncio.run_coroutine_threadsafe(told(text), house.loop).result(30)
+
+        tell("one")
+        disk.free = RESERVE // 20
+        with pytest.raises(Refused) as refused:
+            tell("two")
+        assert refused.value.refusal is Refusal.INSUFFICIENT_STORAGE
+        tell("one")
+        disk.free = 10**12
+        tell("two")
+        assert house.rows("SELECT count(*) FROM operation_log WHERE destination_kind = 'topic'") == [(2,)]
 
 
 @pytest.mark.parametrize(

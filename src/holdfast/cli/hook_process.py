@@ -158,9 +158,8 @@ def posting(daemon: Daemon) -> Post:
         except Refused as refused:  # whatever is wrong with it will be wrong again
             raise Undeliverable(str(refused)) from refused
         device, facts = daemon.device, daemon.facts
-        answer = await daemon.do(
-            lambda tx: send.accept(tx, facts, daemon.directory, device.clock(), device.random, prepared)
-        )
+        no_room = daemon.room.for_send()
+        answer = await daemon.do(send.Taking(facts, daemon.directory, device.clock, device.random, prepared, no_room))
         if answer.refusal in HOPELESS:
             raise Undeliverable(str(answer.body))
         if answer.refusal is not None:
