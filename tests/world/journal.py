@@ -23,6 +23,7 @@ class Asked:
     at: int
     statuses: list[int] = field(default_factory=list)
     accepted_at: int | None = None  # true time of the first yes
+    refused_at: int | None = None  # and of the last refusal as a conflict
     expires_at: int | None = None  # when nobody wants it any more
     not_before: int | None = None  # when it is to leave
     cancelled_at: int | None = None  # true time at which its sender was told that it never will

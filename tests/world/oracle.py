@@ -309,13 +309,31 @@ def _subscriber_missing(found: Evidence, journal: Journal) -> Iterator[str]:
 
 
 def _same_request_refused(found: Evidence, journal: Journal) -> Iterator[str]:
-    """Except where a home went back, forgot the request, and then took another one under its id."""
+    """Except where a home went back, forgot the request, and then took another one under its id.
+
+    And except where it had retired the id before it refused, and then forgot that.
+    """
     for asked in journal.asked.values():
         row = found.homes[asked.home].by_id.get(asked.client_message_id)
         if _lost_to_a_restore(asked.home, asked, journal) and _may_be_anothers(asked, journal):
             continue
+        if _was_retired_and_forgotten(asked, journal):
+            continue
         if row is not None and row.status in ("pending", "inflight", "done") and 409 in asked.statuses:
             yield f"{asked.home} refused a repetition of {asked.client_message_id}, which it has"
+
+
+def _was_retired_and_forgotten(asked: Asked, journal: Journal) -> bool:
+    """Whether an operator had a request sent anew before it was last refused, and its home went back over both after that."""
+    refused_at = asked.refused_at or 0
+    retired = [
+        one
+        for (home, _), asks in journal.requeued.items()
+        for one in asks
+        if (home, one.client_message_id) == (asked.home, asked.client_message_id) and one.at <= refused_at
+    ]
+    back = [one for one in journal.restored if one.machine == asked.home and refused_at <= one.at]
+    return any(one.made_at <= ask.told_at for one in back for ask in retired)
 
 
 def _may_be_anothers(asked: Asked, journal: Journal) -> bool:

@@ -207,6 +207,8 @@ class App:
             asked.statuses.append(answer[0])
             if answer[0] < 300 and asked.accepted_at is None:
                 asked.accepted_at = self.world.loop.now()
+            if answer[0] == 409:
+                asked.refused_at = self.world.loop.now()
         self.world.told("asked", asked.client_message_id, None if answer is None else answer[0])
 
     async def _take_back(self) -> None:

@@ -241,6 +241,30 @@ def test_a_repetition_may_be_refused_only_where_another_request_has_its_id_by_th
 
 
 @pytest.mark.parametrize(
+    ("retired", "refused_at", "restored", "found"),
+    [
+        pytest.param((450, 451), 500, (WENT_BACK,), 0, id="its home had retired it, and then forgot that"),
+        pytest.param((450, 451), 500, (), 1, id="its home forgot nothing"),
+        pytest.param((450, 451), 500, (replace(WENT_BACK, machine="cy"),), 1, id="another home went back"),
+        pytest.param((450, 451), WENT_BACK.at + 1, (WENT_BACK,), 1, id="it was refused after that, too"),
+        pytest.param((510, 511), 500, (WENT_BACK,), 1, id="it was retired later"),
+        pytest.param((100, 101), 500, (WENT_BACK,), 1, id="the backup knows that it was retired"),
+        pytest.param(None, 500, (WENT_BACK,), 1, id="it was not retired"),
+    ],
+)
+def test_a_repetition_may_be_refused_where_its_home_had_retired_the_id_and_then_forgot_that(
+    retired: tuple[int, int] | None, refused_at: int, restored: tuple[Restored, ...], found: int
+) -> None:
+    asks = [] if retired is None else [replace(RETIRED, client_message_id="bo-23", at=retired[0], told_at=retired[1])]
+    journal = Journal(
+        asked={("bo", "bo-23"): replace(ASKED, refused_at=refused_at)},
+        restored=list(restored),
+        requeued={("bo", "row-23"): asks},
+    )
+    assert len(list(NO_CONFLICT(_evidence([_accepted(1, 23)]), journal))) == found
+
+
+@pytest.mark.parametrize(
     ("retired", "restored", "is_excused"),
     [
         pytest.param("bo-23", (WENT_BACK,), True, id="its home forgot that its first id was retired"),
