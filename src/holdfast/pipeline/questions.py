@@ -1,8 +1,7 @@
 """How DuckDB is asked about a lake: its connections, the files of a table as SQL or as a dataset, and the check of a user's SQL."""
 
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,9 @@ from holdfast.store import faults
 
 # DuckDB parses a query with a PIVOT into several statements and calls it MULTI.
 _QUESTIONS = (StatementType.SELECT, StatementType.EXPLAIN, StatementType.MULTI)
-_WRITES = re.compile(r"^\s*(explain\b.*\bcopy|copy|create|insert)\b", re.IGNORECASE | re.DOTALL)
+_MAKING = {b"create", b"insert"}
+"""Words that write, where a statement may be more than a question."""
+_COPY = b"copy"  # can write from inside a question, too
 _SPILLED = "duckdb"
 QUESTION_CHARACTERS_SHOWN = 80
 
@@ -80,10 +81,24 @@ def told_apart(found: Any) -> Any:
 
 
 def check_question(sql: str) -> None:
-    """Refuse SQL that is not one question, to say so in plain words. What keeps it from writing is the walled connection."""
-    kinds = [one.type for one in duckdb.extract_statements(sql.encode("utf-8", "replace").decode())]
-    if len(kinds) != 1 or kinds[0] not in _QUESTIONS or _WRITES.search(sql):
+    """Refuse SQL that is not one question, to say so in plain words.
+
+    What keeps it from files is the walled connection. Only the directory that DuckDB spills into is open to COPY even there.
+    """
+    readable = sql.encode("utf-8", "replace").decode()
+    kinds = [one.type for one in duckdb.extract_statements(readable)]
+    wrong = {_COPY} if kinds == [StatementType.SELECT] else {_COPY, *_MAKING}
+    if len(kinds) != 1 or kinds[0] not in _QUESTIONS or not wrong.isdisjoint(_keywords(readable)):
         raise NoQuestion(repr(sql[:QUESTION_CHARACTERS_SHOWN]))
+
+
+def _keywords(sql: str) -> Iterator[bytes]:
+    """The words of a statement that are neither names in quotes, nor values, nor comments; in lower case."""
+    raw, tokens = sql.encode(), duckdb.tokenize(sql)
+    ends = [place for place, _ in tokens[1:]] + [len(raw)]  # places in bytes
+    for (place, kind), end in zip(tokens, ends, strict=True):
+        if kind == duckdb.token_type.keyword:
+            yield raw[place:end].strip().lower()
 
 
 def relation(table: Table, paths: Sequence[Path], *, is_other: bool = False) -> str:
