@@ -1,10 +1,13 @@
 """Somebody else commits to a table between two batches: the next one says so, once, and tells no relay that it may prune by that."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -208,3 +211,20 @@ def test_upkeep_and_tables_computed_anew_are_changes_by_nobody_else(
     assert (outcome.number, outcome.violations, _changed(lake)) == (BATCHES + 1, 0, [])
     Runner(lambda: spark, Lake(lake), TOYS).backfill(["listed"])
     assert _changed(lake) == []
+
+
+def test_a_log_that_cannot_be_read_for_a_moment_is_no_change_for_good(
+    spark: SparkSession, place: Place, source: Source, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(root: Path, version: int) -> list[dict[str, Any]]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(root))
+
+    _delete(lake, "daily")
+    with monkeypatch.context() as patched:
+        patched.setattr("holdfast.pipeline.lake.actions", fail)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            _standing(lake, source)
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            lakes.run(spark, lake, place, tables=TOYS)
+    told = lakes.run(spark, lake, place, tables=TOYS)
+    assert (_changed(lake), told.kept[source.origin].seq) == ([f"daily/{VERSION + 1}"], source.head.seq)

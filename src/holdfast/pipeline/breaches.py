@@ -22,7 +22,8 @@ from holdfast.pipeline.table import Table
 BREACHES_PER_TABLE_MAX = 100
 """How many rows that break one table's rule are reported in one batch."""
 
-_UNREADABLE = (OSError, DeltaError, VersionMissing, msgspec.DecodeError)
+_UNREADABLE = (FileNotFoundError, DeltaError, VersionMissing, msgspec.DecodeError)
+"""What shows that a log is not whole. That a disk fails, or that too many files are open, ends the run: a finding would stay for good."""
 
 _Change = tuple[int, str]
 """The version of a table that is not as a batch made it, and what is wrong with it."""
