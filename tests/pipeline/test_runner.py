@@ -2,9 +2,10 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -15,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from holdfast.cli import at_lake
 from holdfast.cli.output import Failure
-from holdfast.pipeline import few, plan, records, taking, upkeep
+from holdfast.pipeline import few, pages, plan, records, taking, upkeep
 from holdfast.pipeline.checkpoint import consumer_of, move
 from holdfast.pipeline.digest import of_files
 from holdfast.pipeline.inputs import entries
@@ -105,6 +106,33 @@ def test_a_row_that_breaks_a_rule_is_told_once(spark: SparkSession, place: Place
     assert lakes.run(spark, lake_path, place, tables=tables).violations == 1
     ((kind, key),) = lakes.findings(lake_path, tables)
     assert (kind, key) == ("invariant", 'listed/{"seq":4,"kind":"accepted","known":0}')
+
+
+@pytest.mark.parametrize("killed", [None, "commit certificate"])
+def test_a_violation_is_still_new_to_the_run_after_one_whose_relay_went_away(
+    spark: SparkSession, place: Place, lake_path: Path, monkeypatch: pytest.MonkeyPatch, killed: str | None
+) -> None:
+    """Otherwise nobody would be alarmed: the run that found it ends without an outcome."""
+
+    def away(*asked: object, **more: object) -> Iterator[pages.Page]:
+        raise pages.Unreachable("it does not answer")
+
+    def step(name: str, action: Callable[[], Any]) -> Any:
+        result = action()
+        if name == "commit breach":
+            monkeypatch.setattr(pages, "read_pages", away)
+        return result
+
+    tables = {**TOYS, "listed": replace(TOYS["listed"], invariant=lambda listed: listed.where("seq = 4"))}
+    sources = plan.find_sources(place, [])
+    if killed is not None:
+        with pytest.raises(Killed):
+            lakes.run(spark, lake_path, place, sources=sources, tables=tables, step=Steps(killed, after=True))
+        monkeypatch.setattr(pages, "read_pages", away)
+    with pytest.raises(pages.Unreachable):
+        lakes.run(spark, lake_path, place, sources=sources, tables=tables, step=step)
+    monkeypatch.undo()
+    assert lakes.run(spark, lake_path, place, tables=tables).new_violations == 1
 
 
 @pytest.mark.parametrize("missing", [0, 3, 11])

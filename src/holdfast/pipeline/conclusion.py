@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.pipeline import balance, certificate, few, outcome, proof, records
+from holdfast.pipeline import balance, breaches, certificate, few, outcome, proof, records
 from holdfast.pipeline.certificate import Certificate, Facts
 from holdfast.pipeline.digest import Digest, of_files_by_tasks
 from holdfast.pipeline.findings import Findings
@@ -32,15 +32,19 @@ class Conclusion:
     owed: frozenset[str]  # histories that have to be compared in full again
 
     def write(self, sources: Sequence[Source]) -> Outcome:
-        """Certify the batch and record it as complete."""
+        """Certify the batch and record it as complete.
+
+        The sources are asked before that: if one is away, the run that goes on with this batch tells what is new in it.
+        """
         heads = self._heads()
         findings = self.shelf.findings(self.inputs.versions)
         count, new = findings.count(), findings.new_violations(self.shelf.findings(self.last.versions))
         facts = self._facts(heads, findings)
+        now = _run(facts.number, facts.at, heads, self.inputs.versions)
+        changed = breaches.foreign_commits(self.shelf)  # the files that it builds on were compared when it began
+        doubts = outcome.in_doubt(self.shelf, findings, now, sources, changed)
         self._write_certificate(facts)
         _write_run(self.shelf.lake, self.agreed, facts.at, heads, self.inputs.versions)
-        marks = {head["origin"]: Mark(**head) for head in heads}
-        doubts = outcome.in_doubt(self.shelf, findings, marks, sources)
         return Outcome(
             number=facts.number,
             at=facts.at,
@@ -52,7 +56,7 @@ class Conclusion:
             is_full=self.agreed.full,
             uncompared=facts.uncompared,
             in_doubt=doubts,
-            kept=proof.kept(marks, facts.uncompared, doubts),
+            kept=proof.kept(now.marks, facts.uncompared, doubts),
         )
 
     def uncompared(self) -> list[str]:
@@ -144,16 +148,20 @@ def complete(shelf: Shelf, agreed: Plan, certified: Certificate, last: Run, sour
     if handle is None:
         raise RuntimeError("a certificate comes from its table")
     versions = {**certified.said["versions"], records.CERTIFICATE.name: handle.version()}
-    known = shelf.findings(last.versions)
-    _write_run(shelf.lake, agreed, certified.said["at"], certified.heads, versions)
-    now = shelf.last_run()
-    return replace(
+    now = _run(agreed.number, certified.said["at"], certified.heads, versions)
+    found = replace(
         outcome.standing(shelf, now, certified, sources),
-        new_violations=shelf.findings(now.versions).new_violations(known),
+        new_violations=shelf.findings(versions).new_violations(shelf.findings(last.versions)),
         entries=agreed.entries,
         is_full=agreed.full,
         is_new=True,
     )
+    _write_run(shelf.lake, agreed, now.at, certified.heads, versions)
+    return found
+
+
+def _run(number: int, at: int, heads: Sequence[Mapping[str, Any]], versions: Mapping[str, int]) -> Run:
+    return Run(number, at, {head["origin"]: Mark(**head) for head in heads}, versions)
 
 
 def _write_run(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.pipeline import breaches, plan, proof, records
 from holdfast.pipeline.certificate import Certificate
@@ -32,10 +33,10 @@ class Outcome:
 
 
 def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[Source]) -> Outcome:
-    """The outcome of the last complete batch, for a run that makes none."""
+    """The outcome of the last complete batch, for a run that makes none; or of one that is about to be complete."""
     findings = shelf.findings(last.versions)
     count = findings.count()
-    doubts = in_doubt(shelf, findings, last.marks, sources)
+    doubts = in_doubt(shelf, findings, last, sources, breaches.changed_tables(shelf))
     return Outcome(
         number=last.number,
         at=last.at,
@@ -52,25 +53,31 @@ def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[
     )
 
 
-def in_doubt(shelf: Shelf, findings: Findings, marks: Mapping[str, Mark], sources: Sequence[Source]) -> dict[str, int]:
-    """For each history with entries in doubt, the last position before them.
+def in_doubt(
+    shelf: Shelf,
+    findings: Findings,
+    last: Run,
+    sources: Sequence[Source],
+    changed: Sequence[Mapping[str, Any]],
+) -> dict[str, int]:
+    """For each history with entries in doubt after a batch, the last position before them.
 
     Whether a log is cut off or rewritten is asked of it as it is now: its source must not be told to prune by what was true at the
-    time of the batch, and no longer be kept from it once the log is whole again. Tables that were changed since count, too.
+    time of the batch, and no longer be kept from it once the log is whole again. Tables that were `changed` since count, too.
     """
-    losses = plan.make_plan(0, sources, marks, shelf.chain_at, full=False).losses
-    changed = [{**row, "table": records.BREACH.name} for row in breaches.changed_tables(shelf)]
-    return proof.in_doubt([*findings.first_of_each(), *changed], losses, _left(shelf, marks), marks)
+    losses = plan.make_plan(0, sources, last.marks, shelf.chain_at, full=False).losses
+    told = [*findings.first_of_each(), *({**row, "table": records.BREACH.name} for row in changed)]
+    return proof.in_doubt(told, losses, _left(shelf, last), last.marks)
 
 
-def _left(shelf: Shelf, marks: Mapping[str, Mark]) -> dict[tuple[str, bytes], int]:
+def _left(shelf: Shelf, last: Run) -> dict[tuple[str, bytes], int]:
     """Where restores left the logs that the lake does not read any more."""
     if EXTENT not in shelf.tables:
         return {}
     sql = "SELECT origin, log_id, valid_until FROM {rows} WHERE valid_until IS NOT NULL"
-    rows = shelf.query(EXTENT, shelf.last_run().versions.get(EXTENT), sql)
+    rows = shelf.query(EXTENT, last.versions.get(EXTENT), sql)
     return {
         (row["origin"], row["log_id"]): row["valid_until"]
         for row in rows
-        if row["origin"] in marks and marks[row["origin"]].log_id != row["log_id"]
+        if row["origin"] in last.marks and last.marks[row["origin"]].log_id != row["log_id"]
     }

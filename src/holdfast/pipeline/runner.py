@@ -95,8 +95,8 @@ class Runner:
 
     def kept(self, sources: Sequence[Source]) -> Mapping[str, Mark]:
         """Up to where a source may prune each history, because the lake has it."""
-        last = self.last_run()
-        doubts = outcome.in_doubt(self._shelf, self._shelf.findings(last.versions), last.marks, sources)
+        last, changed = self.last_run(), breaches.changed_tables(self._shelf)
+        doubts = outcome.in_doubt(self._shelf, self._shelf.findings(last.versions), last, sources, changed)
         return proof.kept(last.marks, self._shelf.uncompared(last.number), doubts)
 
     def has_read(self, sources: Sequence[Source]) -> bool:
