@@ -166,6 +166,15 @@ def test_the_report_tells_what_it_can_and_never_that_there_was_nothing(vacuumed:
     assert (now["removed"], now["violations"], now["findings_removed"], len(now["latency"])) == ([], 4, 0, 1)
 
 
+def test_the_report_reads_the_last_certificate_however_many_there_are(
+    made: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shelf, "certificates", None)  # those of a year of batches take gigabytes
+    told = {batch: report.gather(shown(made, str(batch)))["certificate"] for batch in (1, 2, 3)}
+    monkeypatch.undo()
+    assert list(told.values()) == [one.hash for one in shown(made, "3").certificates()]
+
+
 def test_a_trace_tells_the_entries_though_what_was_open_is_gone(
     vacuumed: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:

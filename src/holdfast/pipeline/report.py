@@ -20,8 +20,8 @@ _LABEL_HEIGHT = 12  # of one line of a label, so that equal quantiles do not hid
 def gather(shelf: Shelf) -> dict[str, Any]:
     """The data of the report."""
     last = shelf.last_run()
-    certificates = shelf.certificates(last.number)
-    said = certificates[-1].said if certificates else None
+    certified = shelf.certificate(last.number)
+    said = None if certified is None else certified.said
     removed = shelf.removed(last.versions)
     versions = {name: version for name, version in last.versions.items() if name not in removed}
     findings = shelf.findings(versions)
@@ -31,11 +31,11 @@ def gather(shelf: Shelf) -> dict[str, Any]:
         "batch": last.number,
         "at": last.at,
         "scope": said["scope"] if said else None,
-        "uncompared": certificates[-1].uncompared if certificates else [],
+        "uncompared": [] if certified is None else certified.uncompared,
         "balance": said["balance"] if said else balance.zero(),
         "balance_holds": said["balance_holds"] if said else True,
-        "certificate": certificates[-1].hash if certificates else None,
-        "pubkey": certificates[-1].pubkey if certificates else None,
+        "certificate": None if certified is None else certified.hash,
+        "pubkey": None if certified is None else certified.pubkey,
         "logs": said["heads"] if said else [],
         "devices": said["devices"] if said else [],
         "violations": count.violations,
