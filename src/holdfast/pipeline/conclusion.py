@@ -150,7 +150,7 @@ def complete(shelf: Shelf, agreed: Plan, certified: Certificate, last: Run, sour
     versions = {**certified.said["versions"], records.CERTIFICATE.name: handle.version()}
     now = _run(agreed.number, certified.said["at"], certified.heads, versions)
     found = replace(
-        outcome.standing(shelf, now, certified, sources),
+        outcome.standing(shelf, now, certified, sources, breaches.foreign_commits(shelf)),
         new_violations=shelf.findings(versions).new_violations(shelf.findings(last.versions)),
         entries=agreed.entries,
         is_full=agreed.full,

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.pipeline import breaches, plan, proof, records
+from holdfast.pipeline import plan, proof, records
 from holdfast.pipeline.certificate import Certificate
 from holdfast.pipeline.findings import Findings
 from holdfast.pipeline.plan import Mark, Source
@@ -32,11 +32,13 @@ class Outcome:
     is_new: bool = True
 
 
-def standing(shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[Source]) -> Outcome:
+def standing(
+    shelf: Shelf, last: Run, certified: Certificate, sources: Sequence[Source], changed: Sequence[Mapping[str, Any]]
+) -> Outcome:
     """The outcome of the last complete batch, for a run that makes none; or of one that is about to be complete."""
     findings = shelf.findings(last.versions)
     count = findings.count()
-    doubts = in_doubt(shelf, findings, last, sources, breaches.changed_tables(shelf))
+    doubts = in_doubt(shelf, findings, last, sources, changed)
     return Outcome(
         number=last.number,
         at=last.at,

@@ -121,9 +121,10 @@ class Runner:
             return None
         certified = self._shelf.certificate(last.number)
         certificate.lake_key(self._lake.private, certified)  # refuses a key that others may read
-        if certified is None or breaches.new(self._shelf, last, made.losses, breaches.changed_tables(self._shelf)):
+        changed = breaches.changed_tables(self._shelf)
+        if certified is None or breaches.new(self._shelf, last, made.losses, changed):
             return None
-        return outcome.standing(self._shelf, last, certified, sources)
+        return outcome.standing(self._shelf, last, certified, sources, changed)
 
     def run_batch(self, sources: Sequence[Source], *, full: bool, rebuild: Collection[str] = ()) -> Outcome:
         """Run the next batch, or resume the one that was interrupted; the tables in `rebuild` and all made of them are first computed anew."""
