@@ -166,6 +166,21 @@ def test_a_log_that_was_cut_off_and_has_grown_again_is_a_violation_and_not_read_
     assert [mark.seq for one in (outcome, again) for mark in one.kept.values()] == [0, 0]
 
 
+def test_of_a_log_that_was_cut_off_and_has_grown_again_not_as_far_nothing_is_kept(
+    spark: SparkSession, older: Path, tmp_path: Path
+) -> None:
+    with running(older) as relay:
+        _send_later(relay)
+        runner, sources = _runner(spark, relay, tmp_path)
+        (outcome,) = watch.once(runner, sources, full=True)
+        send(relay, 1)
+        (grown,) = watch.once(runner, plan.renewed(sources), full=False)
+    assert _kinds_and_positions(tmp_path) == [("log_rewritten", str(READ)), ("log_truncated", str(READ))]
+    assert (outcome.violations, grown.violations) == (1, 2)
+    kept = [mark.seq for one in (outcome, grown) for mark in one.kept.values()]
+    assert kept == [0, 0], "the lake has other entries there than those that the relay would prune"
+
+
 def test_every_tells_of_a_log_that_has_grown_again_once(spark: SparkSession, older: Path, tmp_path: Path) -> None:
     class Enough(Exception):
         pass

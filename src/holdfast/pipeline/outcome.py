@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from holdfast.pipeline import plan, proof, records
@@ -67,7 +68,7 @@ def in_doubt(
     Whether a log is cut off or rewritten is asked of it as it is now: its source must not be told to prune by what was true at the
     time of the batch, and no longer be kept from it once the log is whole again. Tables that were `changed` since count, too.
     """
-    losses = plan.make_plan(0, sources, last.marks, shelf.chain_at, full=False).losses
+    losses = plan.make_plan(0, sources, last.marks, partial(shelf.chain_at, last), full=False).losses
     told = [*findings.first_of_each(), *({**row, "table": records.BREACH.name} for row in changed)]
     return proof.in_doubt(told, losses, _left(shelf, last), last.marks)
 

@@ -196,11 +196,19 @@ def _range(source: Source, mark: Mark | None, lake_chain: LakeChain) -> tuple[Ra
         return _first_range(source)
     if mark.log_id != head.log_id:
         return _restored_range(source, mark, lake_chain)
-    if head.seq < mark.seq:
-        detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
-        # The key is what was lost, not where the log ends: a log that grows afterwards is no new finding.
-        return _nothing(mark), [_loss(source, "log_truncated", f"{mark.seq}", detail, head.seq)]
-    return _range_behind(source, mark)
+    return _truncated(source, mark, lake_chain) if head.seq < mark.seq else _range_behind(source, mark)
+
+
+def _truncated(source: Source, mark: Mark, lake_chain: LakeChain) -> tuple[Range, list[Loss]]:
+    """Nothing is read of a log that ends before the lake's position. Its position is the last up to which it is the lake's."""
+    head = source.head
+    detail = f"the log ends at {head.seq}, and the lake has its entries up to {mark.seq}"
+    chain, last = _chain_at(source, head.seq), head.seq
+    if chain is not None and chain != lake_chain(mark.origin, mark.log_id, head.seq):
+        # It has grown since it was cut off. Where the two part is not known.
+        last = head.anchor_seq
+    # The key is what was lost, not where the log ends: a log that grows afterwards is no new finding.
+    return _nothing(mark), [_loss(source, "log_truncated", f"{mark.seq}", detail, last)]
 
 
 def _nothing(mark: Mark) -> Range:

@@ -15,7 +15,7 @@ from holdfast.pipeline.records import BREACH
 
 _LOST_AFTER = {
     "log_rewritten": 0,
-    "log_truncated": 1,  # its position is the last that is left
+    "log_truncated": 1,  # its position is the last up to which the log is the lake's
 }
 """By kind of a loss: how many positions after its own the first doubtful entry lies."""
 

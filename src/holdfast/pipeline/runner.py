@@ -179,7 +179,7 @@ class Runner:
             last.number + 1,
             sources,
             last.marks,
-            self._shelf.chain_at,
+            partial(self._shelf.chain_at, last),
             full=full,
             entries_max=self._batch_entries_max,
             uncompared=self._shelf.uncompared(last.number),

@@ -251,10 +251,10 @@ class Shelf:
         is_other = handle is not None and not has_columns_of(handle, table)
         return Files(paths, partial(questions.relation, table, is_other=is_other))
 
-    def chain_at(self, origin: str, log_id: bytes, seq: int) -> bytes | None:
-        """The chain of one entry; None if the lake does not have it."""
+    def chain_at(self, last: Run, origin: str, log_id: bytes, seq: int) -> bytes | None:
+        """The chain of one entry; None if the lake does not have it after a batch."""
         sql = "SELECT chain FROM {rows} WHERE origin = $1 AND log_id = $2 AND seq = $3"
-        rows = self.query("history", self.last_run().versions.get("history"), sql, [origin, log_id, seq])
+        rows = self.query("history", last.versions.get("history"), sql, [origin, log_id, seq])
         return rows[0]["chain"] if rows else None
 
     def look_up(self, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
