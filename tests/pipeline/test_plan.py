@@ -2,7 +2,7 @@
 
 import itertools
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from holdfast.pipeline import checkpoint, pages, plan, watch
 from holdfast.pipeline.conclusion import Conclusion
 from holdfast.pipeline.inputs import Inputs
 from holdfast.pipeline.lake import Lake
+from holdfast.pipeline.outcome import Outcome
 from holdfast.pipeline.pages import Head, Place
 from holdfast.pipeline.plan import Mark, OtherHistory, Plan, Source, SourceTwice
 from holdfast.pipeline.runner import Runner
@@ -474,6 +475,36 @@ def test_every_notices_a_log_that_became_shorter_though_no_entry_waits(
         standing = runner.standing([replace(source, head=replace(source.head, seq=seq)) for source in sources])
         assert standing is not None, "which is told once"
         assert (standing.violations, standing.new_violations) == (1, 0)
+
+
+def test_every_looks_at_a_lake_that_waits_for_its_log_no_more_often_than_it_would_run(
+    spark: SparkSession, relay: RunningRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[float] = []
+    slept: list[float] = []
+    runner, sources = _runner(spark, relay, tmp_path, entries_max=1000)
+    standing = runner.standing
+
+    def look(sources: Sequence[Source]) -> Outcome | None:
+        looked.append(sum(slept))
+        return standing(sources)
+
+    class Enough(Exception):
+        pass
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if sum(slept) > 200:
+            raise Enough
+
+    batches = watch.every(runner, sources, 60.0, watch.World(clock=lambda: float(sum(slept)), sleep=sleep))
+    assert next(batches).entries == 10
+    monkeypatch.setattr(pages, "read_head", lambda place: replace(sources[0].head, seq=7))
+    assert next(batches).new_violations == 1
+    monkeypatch.setattr(runner, "standing", look)
+    with pytest.raises(Enough):
+        next(batches)
+    assert looked == [120, 180]
 
 
 def _send_later(relay: RunningRelay, count: int = 1) -> None:

@@ -43,18 +43,18 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
     while True:
         sources = plan.renewed(sources)
         is_much = plan.waiting_entries(sources, runner.last_run().marks) >= ENTRIES_WAITED_FOR
-        if (is_much or world.clock() - began_at >= every_s) and _is_anything(runner, sources):
+        if (is_much or world.clock() - began_at >= every_s) and _may_be_anything(runner, sources):
             began_at = world.clock()
-            yield runner.run_batch(sources, full=False)
-        else:
-            world.sleep(POLL_S)
+            if runner.standing(sources) is None:
+                yield runner.run_batch(sources, full=False)
+                continue
+        world.sleep(POLL_S)
 
 
-def _is_anything(runner: Runner, sources: Sequence[Source]) -> bool:
-    """Whether a batch would read, compare or find something; that a log cannot be read any further is found only once."""
+def _may_be_anything(runner: Runner, sources: Sequence[Source]) -> bool:
+    """Whether a batch may read, compare or find something; that a log cannot be read any further is found only once."""
     marks, uncompared = runner.last_run().marks, runner.uncompared()
-    is_odd = any(_is_elsewhere(source, marks.get(source.origin)) or source.origin in uncompared for source in sources)
-    return is_odd and runner.standing(sources) is None
+    return any(_is_elsewhere(source, marks.get(source.origin)) or source.origin in uncompared for source in sources)
 
 
 def _is_elsewhere(source: Source, mark: Mark | None) -> bool:
