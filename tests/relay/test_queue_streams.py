@@ -5,6 +5,7 @@ import json
 import socket as sockets
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from holdfast.relay.settings import Limits, QueueSettings, Settings
 from holdfast.relay.stream import Streams
 from tests.people import MESH, Person, public_key, raw, secret_of
 from tests.relay.place import Place, Whose
-from tests.relay.queue_client import Friends, connected, eventually, following, ids
+from tests.relay.queue_client import Friends, QueueClient, connected, eventually, following, ids
 from tests.relay.queue_world import Reader, World
 from tests.relay.running import RunningRelay, running
 
@@ -139,6 +140,42 @@ def test_who_vanishes_before_the_answer_takes_up_no_place(tmp_path: Path) -> Non
         assert relay.metric("holdfast_queue_streams") == relay.metric("holdfast_feed_subscriptions") == 0
         with following(relay, friends.bob) as client:
             client.live()
+
+
+FAREWELL = b"\x88\x82" + bytes(4) + b"\x03\xe8"  # a close frame with 1000
+
+
+@pytest.mark.parametrize("farewell", [FAREWELL, b""], ids=["with a close frame", "without a word"])
+def test_acknowledgements_count_though_who_sent_them_left_before_the_answers(friends: Friends, farewell: bytes) -> None:
+    """All that were read, and not only the first, whose answer nobody hears."""
+    friends.send(20)
+    with connected(friends.relay, friends.bob) as client:
+        client.open(friends.mesh)
+        said = [json.dumps(["QUEUE", "q", "ACK", [message.seq]]).encode() for message in client.until_live()]
+        frames = b"".join(bytes((0x81, 0x80 | len(text))) + bytes(4) + text for text in said)
+        client.socket.socket.sendall(frames + farewell)
+        client.socket.socket.shutdown(sockets.SHUT_RDWR)
+    eventually(lambda: friends.relay.metric("holdfast_websockets") == 0)
+    with following(friends.relay, friends.bob) as client:
+        assert client.until_live() == []
+
+
+def test_acknowledgements_count_though_who_sent_them_is_cut_off_because_it_does_not_read(tmp_path: Path) -> None:
+    with running(tmp_path / "relay", NO_POLL + "[limits]\nsend_timeout_s = 3.0\n") as relay:
+        friends = Friends(relay)
+        sent = friends.send(180, b"x" * 29_000)
+        with relay.websocket(max_queue=1, max_size=None) as slow:
+            slow.socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 65_536)
+            client = QueueClient(slow, relay.challenges[slow], relay.url)
+            client.authenticate(friends.bob.secret)
+            client.open(friends.mesh)
+            got = client.messages(20)
+            time.sleep(1.5)  # until the relay is stuck in the middle of a message, and its answers behind that
+            for message in got:
+                client.say("QUEUE", "q", "ACK", [message.seq])
+            eventually(lambda: relay.metric("holdfast_websockets") == 0)
+        with following(relay, friends.bob) as client:
+            assert client.status["pending_count"] == len(sent) - len(got)
 
 
 def test_where_both_connections_may_stay_each_sees_all_and_the_first_acknowledgement_closes(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_a_binary_frame_ends_it_after_the_answers() -> None:
     run(test())
 
 
-def test_one_who_is_gone_leaves_nothing_behind() -> None:
+def test_one_who_is_gone_leaves_nothing_behind_and_what_it_said_still_counts() -> None:
     async def test() -> None:
         peer, desk = Peer(), Desk()
         desk.open.clear()
@@ -215,9 +215,11 @@ def test_one_who_is_gone_leaves_nothing_behind() -> None:
         peer.say(*map(event, range(1, 5)))  # these wait behind the first
         await settle()
         peer.is_gone = True
+        peer.leave(1006)
         desk.open.set()
         await serving
         assert (peer.heard, peer.frames.taken) == ([], 0)
+        assert sum(desk.batches) == 5, "what was read is carried out"
 
     run(test())
 

@@ -84,10 +84,11 @@ class Session:
         self._changed = asyncio.Event()
         self._held: dict[Lane, str] = {}  # by lane: the client_message_id of the postponed event that it waits for
         self._end: Refusal | None = None  # the reason, if we close the connection
+        self._is_closed = False  # by us
         self._is_over = False
 
     async def run(self, receive: Receive) -> None:
-        """Serve until either side ends the connection. What was read is still answered, if the client is there."""
+        """Serve until either side ends the connection. What was read is still carried out if the client has left."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._reading.begin(tasks)
@@ -183,10 +184,16 @@ class Session:
             self._held.setdefault(*place)
 
     async def _close(self, refusal: Refusal) -> None:
+        self._is_closed = True
         await self._send(close_message(refusal))
 
     async def _say(self, frame: tuple[Any, ...]) -> None:
-        await self._send({"type": "websocket.send", "text": msgspec.json.encode(frame).decode()})
+        """Send a frame. A client that has left hears nothing, but what it said before still counts."""
+        try:
+            await self._send({"type": "websocket.send", "text": msgspec.json.encode(frame).decode()})
+        except ClientDisconnected:
+            if self._is_closed:
+                raise
 
 
 def read_frame(raw: bytes) -> _Item:
