@@ -374,6 +374,20 @@ def test_a_deletion_that_was_pruned_is_still_known_when_it_is_offered_again(plac
     assert place.dump() == before
 
 
+def test_a_pruned_deletion_that_is_offered_again_takes_no_part_of_its_authors_pace(tmp_path: Path) -> None:
+    limits = Limits(messages_burst=12, messages_per_s=0.000_001)
+    settings = Settings(limits=limits, feed=FeedSettings(open=True, tombstones_max=1))
+    with a_place(tmp_path, settings) as place:
+        author = Author(now_s=place.now // SECOND)
+        events = [author.snapshot(name, o="del") for name in "abcdefghij"]
+        place.expect(201, *events)
+        assert swept(place) == (0, 9)
+        place.now += HOUR  # or they would be free as what was counted a moment ago
+        place.expect(200, *events)
+        place.expect(201, author.snapshot("one"), author.snapshot("two"))
+        place.refused(Refusal.RATE_LIMITED, author.snapshot("three"))
+
+
 def test_what_was_pruned_twice_still_knows_what_it_knew_the_first_time(place: Place, author: Author) -> None:
     place.expect(201, author.snapshot("one", {"A": 5}, o="del"), *deleted(author, "two", "three"))
     swept(place)

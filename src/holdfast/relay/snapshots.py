@@ -148,16 +148,19 @@ class Intake:
         self._admitted = set() if self._feed.open else load_admitted(transaction, offers)
         self._head_seq = history.head(transaction).seq
         self._refused: dict[bytes, Answer] = {}
-        for event_id, offer in {offer.event_id: offer for offer in offers if offer.event_id not in self._known}.items():
+        new = {offer.event_id: offer for offer in offers if offer.event_id not in self._known}
+        self._remembered = load_remembered(transaction, new.values())
+        for event_id, offer in new.items():
+            if event_id in self._remembered:
+                continue  # a repetition, as it seems, which costs nothing
             try:
                 self._check(offer)
             except Refused as refused:
                 self._refused[event_id] = refusal_answer(refused, offer.event.id)
 
     def _documents(self, offers: Sequence[SnapshotOffer]) -> list[Document]:
-        """The documents to look at: a refusal stands without, unless it is for something that a pruned one remembers."""
-        remembered = load_remembered(self._transaction, [offer for offer in offers if offer.event_id in self._refused])
-        settled = self._known.keys() | self._refused.keys() - remembered
+        """The documents to look at: what is known or refused needs none."""
+        settled = self._known.keys() | self._refused.keys()
         return sorted({offer.document for offer in offers if offer.event_id not in settled})
 
     def _load(self, documents: Sequence[Document]) -> None:
@@ -175,6 +178,8 @@ class Intake:
         if offer.event_id in self._refused:
             return self._refused[offer.event_id]
         try:
+            if offer.event_id in self._remembered:
+                self._check(offer)  # it is no repetition after all
             taken = self._judge(offer)
         except Refused as refused:
             return refusal_answer(refused, offer.event.id)
