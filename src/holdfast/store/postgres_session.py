@@ -129,7 +129,9 @@ def _check(connection: "psycopg.Connection[Row]", where: str) -> None:
 
 def _refuse_standby(connection: "psycopg.Connection[Row]", where: str) -> None:
     """A standby takes no writes, and may not have yet what a relay that reads there has said yes to."""
-    if connection.info.parameter_status("in_hot_standby") == "on":
+    # Asked, because a pooler may repeat to everybody what the server told it long ago.
+    ((is_standby,),) = connection.execute("SELECT pg_is_in_recovery()").fetchall()
+    if is_standby:
         raise faults.ServerUnfit(where, "it is a standby and takes no writes; name its primary")
 
 
