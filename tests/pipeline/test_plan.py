@@ -414,7 +414,7 @@ def test_a_lake_that_catches_up_says_so_and_the_batch_that_has_finds_what_is_wro
         for number in range(1, 4):
             outcome = lakes.run(spark, lake, place, full=False, entries_max=4, tables=tables)
             kinds = [kind for kind, _ in lakes.findings(lake, tables)]
-            certified = lakes.shelf_of(lake, tables).certificates(number)[-1].said
+            certified = lakes.shelf_of(lake, tables).certificates(None, number)[-1].said
             assert outcome.uncompared == certified["uncompared"]
             said.append((outcome.is_full, certified["uncompared"], kinds, list(outcome.kept)))
             here = replace(source, head=replace(source.head, seq=min(4 * number, source.head.seq)))
@@ -505,6 +505,37 @@ def test_every_looks_at_a_lake_that_waits_for_its_log_no_more_often_than_it_woul
     with pytest.raises(Enough):
         next(batches)
     assert looked == [120, 180]
+
+
+def test_every_looks_at_entries_that_it_cannot_read_no_more_often_however_many_they_are(
+    spark: SparkSession, relay: RunningRelay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, sources = _runner(spark, relay, tmp_path, entries_max=1000)
+    looked, slept, waiting = list[float](), list[float](), [10]
+
+    class Enough(Exception):
+        pass
+
+    def look(sources: Sequence[Source]) -> Outcome | None:
+        looked.append(sum(slept))
+        return standing
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if sum(slept) == 30:
+            waiting[0] += 5
+        if sum(slept) > 100:
+            raise Enough
+
+    standing = runner.run_batch(sources, full=False)
+    monkeypatch.setattr(runner, "standing", look)
+    monkeypatch.setattr(watch, "ENTRIES_WAITED_FOR", 5)
+    monkeypatch.setattr(plan, "waiting_entries", lambda sources, marks: waiting[0])
+    monkeypatch.setattr(watch, "_may_be_anything", lambda runner, sources: True)
+    batches = watch.every(runner, sources, 60.0, watch.World(clock=lambda: float(sum(slept)), sleep=sleep))
+    with pytest.raises(Enough):
+        next(batches)
+    assert looked == [0, 30, 90], "at once, when enough came since, and when the time had passed"
 
 
 def _send_later(relay: RunningRelay, count: int = 1) -> None:

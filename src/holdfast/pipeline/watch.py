@@ -40,14 +40,20 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
     """Run a batch whenever there is work for one, and either many entries wait or `every_s` have passed."""
     runner.open()
     began_at = world.clock() - every_s
+    unreadable = (
+        0  # entries that waited when the lake could read none of them: of a log that was rewritten, for instance
+    )
     while True:
         sources = plan.renewed(sources)
-        is_much = plan.waiting_entries(sources, runner.last_run().marks) >= ENTRIES_WAITED_FOR
-        if (is_much or world.clock() - began_at >= every_s) and _may_be_anything(runner, sources):
+        waiting = plan.waiting_entries(sources, runner.last_run().marks)
+        is_due = waiting - unreadable >= ENTRIES_WAITED_FOR or world.clock() - began_at >= every_s
+        if is_due and _may_be_anything(runner, sources):
             began_at = world.clock()
             if runner.standing(sources) is None:
+                unreadable = 0
                 yield runner.run_batch(sources, full=False)
                 continue
+            unreadable = waiting
         world.sleep(POLL_S)
 
 
