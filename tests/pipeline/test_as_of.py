@@ -172,7 +172,7 @@ def test_the_report_reads_the_last_certificate_however_many_there_are(
     monkeypatch.setattr(Shelf, "certificates", None)  # those of a year of batches take gigabytes
     told = {batch: report.gather(shown(made, str(batch)))["certificate"] for batch in (1, 2, 3)}
     monkeypatch.undo()
-    assert list(told.values()) == [one.hash for one in shown(made, "3").certificates()]
+    assert list(told.values()) == [one.hash for one in shown(made, "3").certificates(None, 3)]
 
 
 def test_a_trace_tells_the_entries_though_what_was_open_is_gone(

@@ -434,7 +434,7 @@ def test_a_table_whose_function_changed_is_computed_anew_and_with_it_what_is_mad
 
 def test_a_lake_that_is_set_aside_begins_again_with_its_key(spark: SparkSession, place: Place, lake_path: Path) -> None:
     lakes.run(spark, lake_path, place, tables=TOYS)
-    before, key = lakes.contents(lake_path, TOYS), lakes.shelf_of(lake_path, TOYS).certificates()[0].pubkey
+    before, key = lakes.contents(lake_path, TOYS), lakes.shelf_of(lake_path, TOYS).certificates(None, 1)[0].pubkey
     aside = upkeep.set_aside(Lake(lake_path), lakes.shelf_of(lake_path, TOYS))
     assert aside.name == "lake.until-1"
     assert lakes.shelf_of(lake_path, TOYS).last_run().number == 0

@@ -124,17 +124,17 @@ class Shelf:
             reached |= {one.origin: (one.log_id, one.until) for one in read}
         return steps
 
-    def runs(self, until: int) -> list[dict[str, Any]]:
-        """The rows of `run` up to a batch, in order."""
-        return self._recorded(records.RUN, f"SELECT * FROM {{rows}} WHERE number <= {until} ORDER BY number")  # noqa: S608 - a number
+    def runs(self, after: int | None, until: int) -> list[dict[str, Any]]:
+        """The rows of `run` of some batches, in order."""
+        return self._recorded(records.RUN, f"SELECT * FROM {{rows}} {_of_batches(after, until)}")  # noqa: S608 - numbers
 
-    def certificates(self, until: int | None = None) -> list[Certificate]:
-        """All certificates, or those up to a batch, in order."""
-        return self._certificates("ORDER BY number" if until is None else f"WHERE number <= {until} ORDER BY number")
+    def certificates(self, after: int | None, until: int) -> list[Certificate]:
+        """The certificates of some batches, in order."""
+        return self._certificates(_of_batches(after, until))
 
-    def beside_certificates(self, until: int) -> list[dict[str, Any]]:
-        """The number and the time that the table has beside each certificate up to a batch, in order."""
-        sql = f'SELECT number, "at" FROM {{rows}} WHERE number <= {until} ORDER BY number'  # noqa: S608 - a number
+    def beside_certificates(self, after: int | None, until: int) -> list[dict[str, Any]]:
+        """The number and the time that the table has beside each certificate of some batches, in order."""
+        sql = f'SELECT number, "at" FROM {{rows}} {_of_batches(after, until)}'  # noqa: S608 - numbers
         return self._recorded(records.CERTIFICATE, sql)
 
     def certificate(self, until: int) -> Certificate | None:
@@ -321,6 +321,12 @@ class Shelf:
     def _answer(self, source: str, sql: str, values: Sequence[Any]) -> list[dict[str, Any]]:
         whole = sql.replace("{rows}", source)
         return questions.rows_of(self.connection.sql(whole, params=list(values) or None).to_arrow_table())
+
+
+def _of_batches(after: int | None, until: int) -> str:
+    """The part of a question that takes the rows of some batches; of all up to one, however low a damaged number is, if `after` is None."""
+    lower = "" if after is None else f"number > {after} AND "
+    return f"WHERE {lower}number <= {until} ORDER BY number"
 
 
 def _joined(known: Sequence[Range], read: Sequence[Range]) -> tuple[Range, ...]:

@@ -1,6 +1,7 @@
 """Does the lake still hold what its certificates say? Answered from the rows, without Spark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,59 +17,101 @@ from holdfast.pipeline.shelf import Run, Shelf
 
 _UNREADABLE = (OSError, pa.ArrowException, duckdb.Error, DeltaError, VersionMissing)
 
+BATCHES_TOGETHER = 5_000
+"""Certificates of so many batches are in memory at once: a lake that runs every minute has half a million a year."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is written down about consecutive batches."""
+
+    begins: int  # the place of the first certificate among all, from 1
+    certificates: list[Certificate]
+    beside: list[dict[str, Any]]  # the number and the time in the row of each certificate
+    runs: list[dict[str, Any]]
+
+    def numbered(self) -> list[tuple[int, Certificate]]:
+        return list(enumerate(self.certificates, start=self.begins))
+
 
 def verify(shelf: Shelf, pubkey: str | None = None) -> list[str]:
     """Every difference between the lake and its certificates, one line each; an empty list means that there is none."""
     try:
         last = shelf.last_run()
-        certificates, runs = shelf.certificates(last.number), shelf.runs(last.number)
-        beside = shelf.beside_certificates(last.number)
+        certified = shelf.certificate(last.number)
+        if certified is None:
+            return ["there is no certificate"]
+        unsigned = _unsigned(shelf, last, pubkey)
+        if unsigned:  # then it does not matter what they say
+            return unsigned
+        wrong = _written_down(shelf, last)
     except _UNREADABLE as error:
         return [f"the certificates, or the batches that they are of, cannot be read: {_first_line(error)}"]
-    if not certificates:
-        return ["there is no certificate"]
-    unsigned = _signatures(certificates, pubkey)
-    if unsigned:  # then it does not matter what they say
-        return unsigned
-    wrong = _order(certificates, last) + _beside(certificates, beside)
-    return wrong + _runs(certificates, runs) + _contents(shelf, certificates[-1])
+    return wrong + _contents(shelf, certified)
 
 
-def _signatures(certificates: list[Certificate], pubkey: str | None) -> list[str]:
-    expected = pubkey or certificates[0].pubkey
-    wrong = [
-        f"certificate {number} is not signed by its key"
-        for number, one in _numbered(certificates)
-        if not one.is_signed()
-    ]
-    return wrong + [
-        f"certificate {number} is of the key {one.pubkey}, not {expected}"
-        for number, one in _numbered(certificates)
-        if one.pubkey != expected
-    ]
+def _parts(shelf: Shelf, last: Run) -> Iterator[Part]:
+    """Everything that is written down up to the last batch, in order."""
+    begins = 1
+    for after in range(0, last.number, BATCHES_TOGETHER):
+        batches = after or None, min(after + BATCHES_TOGETHER, last.number)
+        part = Part(begins, shelf.certificates(*batches), shelf.beside_certificates(*batches), shelf.runs(*batches))
+        yield part
+        begins += len(part.certificates)
 
 
-def _order(certificates: list[Certificate], last: Run) -> list[str]:
-    """Whether each certificate names the one before it, and the last one is of the last batch."""
+def _unsigned(shelf: Shelf, last: Run, pubkey: str | None) -> list[str]:
+    """Certificates that their key has not signed, or that are of another key than the named one, or than the first."""
+    unsigned: list[str] = []
+    others: list[str] = []
+    for part in _parts(shelf, last):
+        for number, one in part.numbered():
+            pubkey = pubkey or one.pubkey
+            if not one.is_signed():
+                unsigned.append(f"certificate {number} is not signed by its key")
+            if one.pubkey != pubkey:
+                others.append(f"certificate {number} is of the key {one.pubkey}, not {pubkey}")
+    return unsigned + others
+
+
+def _written_down(shelf: Shelf, last: Run) -> list[str]:
+    """Whether the certificates follow each other, and the rows beside them and in `run` are as certified."""
+    order: list[str] = []
+    beside: list[str] = []
+    runs: list[str] = []
+    previous: Certificate | None = None
+    batches: list[int] = []
+    certificates = 0
+    for part in _parts(shelf, last):
+        order += _order(part, previous)
+        beside += _beside(part)
+        runs += _runs(part)
+        previous = part.certificates[-1] if part.certificates else previous
+        batches += [row["number"] for row in part.runs]
+        certificates += len(part.certificates)
+    if previous is not None and previous.said["batch"] != last.number:
+        order.append(f"the last batch is {last.number}, the last certificate is of batch {previous.said['batch']}")
+    if batches != list(range(1, certificates + 1)):
+        runs.insert(0, f"{certificates} batches are certified, and `run` has {len(batches)}, or others than these")
+    return order + beside + runs
+
+
+def _order(part: Part, previous: Certificate | None) -> list[str]:
+    """Whether each certificate is of its batch, and names the one before it."""
     wrong = []
-    previous: str | None = None
-    for number, one in _numbered(certificates):
+    for number, one in part.numbered():
         if one.said["batch"] != number:
             wrong.append(f"certificate {number} is of batch {one.said['batch']}")
-        if one.said["previous"] != previous:
+        if one.said["previous"] != (None if previous is None else previous.hash):
             wrong.append(f"certificate {number} does not follow the one before it")
-        previous = one.hash
-    if certificates[-1].said["batch"] != last.number:
-        wrong.append(
-            f"the last batch is {last.number}, the last certificate is of batch {certificates[-1].said['batch']}"
-        )
+        previous = one
     return wrong
 
 
-def _beside(certificates: list[Certificate], rows: list[dict[str, Any]]) -> list[str]:
+def _beside(part: Part) -> list[str]:
     """Whether the number and the time beside each certificate are those in it."""
     wrong = []
-    for (number, one), row in zip(_numbered(certificates), rows, strict=True):
+    for (number, one), row in zip(part.numbered(), part.beside, strict=True):
         told = {"number": one.said["batch"], "at": records.as_time(one.said["at"])}
         wrong += [
             f"certificate {number}: its {name} in `certificate` is not what was certified"
@@ -78,14 +121,11 @@ def _beside(certificates: list[Certificate], rows: list[dict[str, Any]]) -> list
     return wrong
 
 
-def _runs(certificates: list[Certificate], runs: list[dict[str, Any]]) -> list[str]:
-    """Whether `run` has one row for every batch, as it was certified."""
-    numbers = [row["number"] for row in runs]
+def _runs(part: Part) -> list[str]:
+    """Whether the rows of `run` are as they were certified."""
     wrong = []
-    if numbers != list(range(1, len(certificates) + 1)):
-        wrong.append(f"{len(certificates)} batches are certified, and `run` has {len(numbers)}, or others than these")
-    of_batch = {one.said["batch"]: one for one in certificates}
-    for row in runs:
+    of_batch = {one.said["batch"]: one for one in part.certificates}
+    for row in part.runs:
         if row["number"] in of_batch:
             told = _certified_run(of_batch[row["number"]], row["versions"])
             wrong += [
@@ -158,10 +198,6 @@ def _balance(shelf: Shelf, said: Mapping[str, Any]) -> list[str]:
         return [f"the balance cannot be counted: {_first_line(error)}"]
     wrong = [] if found == said["balance"] else [f"the balance is {found}, certified is {said['balance']}"]
     return wrong if balance.holds(found) == said["balance_holds"] else [*wrong, "the balance does not hold"]
-
-
-def _numbered(certificates: list[Certificate]) -> list[tuple[int, Certificate]]:
-    return list(enumerate(certificates, start=1))
 
 
 def _first_line(error: Exception) -> str:
