@@ -472,6 +472,7 @@ FAILURES: dict[str, tuple[list[str], int, str]] = {
         "a member's name has 1 to 64",
     ),
     "no invitation": (["NEW", "mesh", "join", "please"], 2, "an invitation starts with"),
+    "an invitation of nothing": (["NEW", "mesh", "join", "-"], 2, "there is nothing in it"),
     "an invitation with a typing error": (
         ["NEW", "mesh", "join", "TYPO"],
         2,

@@ -60,6 +60,8 @@ def write(invitation: Invitation) -> str:
 def read(text: str) -> Invitation:
     """Read an invitation; but for space around it, any text that `write` would not have written is refused."""
     text = text.strip()
+    if not text:
+        raise InvalidInvitation("there is nothing in it")
     if len(text) > TEXT_CHARACTERS_MAX:
         raise InvalidInvitation(f"it has {len(text)} characters, an invitation at most {TEXT_CHARACTERS_MAX}")
     if not text.startswith(PREFIX):
