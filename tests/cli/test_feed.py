@@ -89,6 +89,20 @@ def test_two_homes_edit_one_persons_notes(ann: Person, ben: Person) -> None:
         assert [(one["is_home"], one["live"], one["waiting"]) for one in status["relays"]] == [(True, True, 0)]
 
 
+def test_a_document_leaves_a_terminal_that_knows_few_letters_as_it_was(ann: Person) -> None:
+    text = "früh ☕\n"
+    with ann.daemon():
+        ann.run("feed", "init")
+        ann.run("feed", "put", "note", text)
+        environment = {**ann.environment, "PYTHONIOENCODING": "latin-1"}
+        plain = subprocess.run(ann.command("feed", "get", "note"), env=environment, capture_output=True, check=True)
+        assert plain.stdout == text.encode()  # as `feed put NAME -` reads it
+        told = subprocess.run(
+            ann.command("feed", "get", "note", "--json"), env=environment, capture_output=True, check=True
+        )
+        assert json.loads(told.stdout)["body"] == text
+
+
 def test_a_share_that_a_daemon_took_before_it_vanished_can_be_repeated_as_the_command_says(tmp_path: Path) -> None:
     ann = Person(tmp_path / "ann")
     ann.home.mkdir()

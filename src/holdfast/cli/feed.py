@@ -155,7 +155,7 @@ def get(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         print_json(msgspec.to_builtins(found))
     elif found.status == "ok" and found.body is not None:
-        sys.stdout.write(found.body if found.body.endswith("\n") else f"{found.body}\n")
+        _print_text(found.body if found.body.endswith("\n") else f"{found.body}\n")
     if found.status == "conflict":
         detail = f"document {found.name or found.id} has {len(found.versions)} versions side by side"
         advice = "See holdfast feed conflicts, then holdfast feed resolve."
@@ -266,6 +266,14 @@ def _text(given: str) -> str:
     except UnicodeDecodeError as error:
         message = f"the text must be UTF-8, and its byte {error.start} is not. Nothing was changed."
         raise Failure(ExitCode.USAGE, "usage", message) from error
+
+
+def _print_text(text: str) -> None:
+    """A document's text: for a terminal in its letters, for a file or a program as the bytes that it has."""
+    if sys.stdout.isatty():
+        sys.stdout.write(text)
+    else:
+        sys.stdout.buffer.write(text.encode())
 
 
 def _print_edited(document: "Document", as_json: bool) -> None:

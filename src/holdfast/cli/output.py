@@ -1,5 +1,6 @@
 """What commands print: tables for people on a terminal, JSON for programs, and how they end."""
 
+import codecs
 import json
 import re
 import sys
@@ -55,7 +56,10 @@ def print_list(rows: Sequence[dict[str, Any]]) -> None:
 
 def json_text(value: Any) -> str:
     """A value as JSON in which nothing moves the cursor either: what JSON may leave as it is and a terminal obeys is escaped."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=False))
+    has_all_letters = (
+        codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    )  # elsewhere a letter would become a ?
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=not has_all_letters))
 
 
 def plain(text: str) -> str:
