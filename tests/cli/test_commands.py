@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -167,3 +168,27 @@ def test_a_reader_that_stops_early_is_no_error_message(filled: Path) -> None:
     command = f"{sys.executable} -m holdfast.cli log list {filled} --limit 2000 --json | head -c 10"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["<&- >&- 2>&-", ">&-", "<&-", "2>&-"])
+def test_a_command_whose_streams_are_closed_does_its_work_and_says_so_by_its_exit_code(
+    filled: Path, closed: str
+) -> None:
+    def ends(*words: object) -> "subprocess.CompletedProcess[str]":
+        line = shlex.join([sys.executable, "-m", "holdfast.cli", *map(str, words)])
+        return subprocess.run(["/bin/sh", "-c", f"{line} {closed}"], capture_output=True, text=True, check=False)
+
+    done = ends("log", "list", filled)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ends("log", "list", filled, "--json").returncode == 0
+    refused = ends("log", "show", filled, 99)
+    assert refused.returncode == 3
+    assert "Traceback" not in refused.stderr
+
+
+def test_what_was_to_come_from_a_closed_input_is_not_taken_for_empty(tmp_path: Path) -> None:
+    for words in ("send bob -", "feed put note -", "mesh join -"):
+        line = f"{sys.executable} -m holdfast.cli {words} <&-"
+        environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path)}
+        done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, text=True, check=False, env=environment)
+        assert (done.returncode, done.stderr) == (2, "holdfast: - reads standard input, which is closed here.\n")

@@ -102,7 +102,7 @@ def _passphrase(file: Path | None, *, is_new: bool) -> str:
         passphrase = _in_file(file)
     elif VARIABLE in os.environ:
         passphrase = os.environ[VARIABLE]
-    elif sys.stdin.isatty():
+    elif sys.stdin is not None and sys.stdin.isatty():
         passphrase = _asked(is_new)
     else:
         raise Failure(ExitCode.USAGE, "usage", f"no passphrase: name a file that has it, or set {VARIABLE}.")

@@ -23,6 +23,7 @@ from holdfast.cli.output import (
     print_list,
     print_table,
     show_time,
+    standard_input,
 )
 from holdfast.protocol.refusal import Refusal
 
@@ -260,7 +261,7 @@ def _daemon() -> "Iterator[FeedClient]":
 
 def _text(given: str) -> str:
     """A document's text; its bytes as they are, whatever the terminal's language."""
-    raw = sys.stdin.buffer.read() if given == "-" else os.fsencode(given)
+    raw = standard_input().buffer.read() if given == "-" else os.fsencode(given)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -1,7 +1,6 @@
 """`holdfast mesh`: make a mesh, let others in, join one, look at it."""
 
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ import typer
 
 from holdfast.cli import session as sessions
 from holdfast.cli.at_home import find_home
-from holdfast.cli.output import AsJson, console, plain, print_json, print_table, show_time
+from holdfast.cli.output import AsJson, console, plain, print_json, print_table, show_time, standard_input
 from holdfast.device import invitation, mesh
 from holdfast.device.device import Device, at_work
 from holdfast.device.home import Membership
@@ -79,7 +78,7 @@ def join(
 ) -> None:
     """Join the mesh that an invitation is for."""
     with sessions.failures(find_home()):
-        invited = invitation.read(sys.stdin.readline() if invite == "-" else invite)
+        invited = invitation.read(standard_input().readline() if invite == "-" else invite)
 
     async def enter(device: Device, client: RelayClient, called: str) -> Membership:
         return await mesh.join(device, client, invited, called)
@@ -118,7 +117,7 @@ def withdraw(
 ) -> None:
     """Make an invitation void that nobody has used yet."""
     with sessions.failures(find_home()):
-        void = invitation.read(sys.stdin.readline() if invite == "-" else invite)
+        void = invitation.read(standard_input().readline() if invite == "-" else invite)
 
     withdrawn = sessions.administer("withdraw", WithdrawArguments(key=void.key), as_json=as_json)
     if as_json:

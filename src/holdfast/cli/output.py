@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.cells import cell_len
@@ -44,6 +44,13 @@ class Failure(Exception):
         super().__init__(message)
         self.code = code
         self.kind = kind
+
+
+def standard_input() -> TextIO:
+    """What `-` reads; where it is closed, nothing was given, not even an empty text."""
+    if sys.stdin is None:
+        raise Failure(ExitCode.USAGE, "usage", "- reads standard input, which is closed here.")
+    return sys.stdin
 
 
 def print_json(value: Mapping[str, Any]) -> None:

@@ -1,14 +1,13 @@
 """`holdfast send`: a message to a member or a topic, on disk when the command ends."""
 
 import os
-import sys
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 from holdfast.cli import asking
-from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json
+from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, standard_input
 from holdfast.device.ipc_link import SendUnanswered
 from holdfast.protocol.fingerprint import Priority
 
@@ -61,7 +60,7 @@ def send(
 
 def _body(text: str) -> str:
     """The message; its bytes as they are, whatever the terminal's language."""
-    raw = sys.stdin.buffer.read() if text == "-" else os.fsencode(text)
+    raw = standard_input().buffer.read() if text == "-" else os.fsencode(text)
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
