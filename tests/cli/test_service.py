@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 
 from holdfast.cli.daemon_service import service_file
+from holdfast.device import holder
+from holdfast.device.holder import Holder
 from holdfast.device.home import Home
 from holdfast.device.ipc_link import NoDaemon
 from tests.cli.person import PATIENCE_S, Person
+from tests.terminal import typed
 
 MANAGER = Path("/lib/systemd/systemd")
 _AS_BOOTED = f"mount -t tmpfs none /run/systemd && mkdir /run/systemd/system && exec {MANAGER} --user"
@@ -150,6 +153,15 @@ def _answers(person: Person) -> int | None:
             return client.health().pid
     except NoDaemon:
         return None
+
+
+def test_the_number_of_a_daemon_that_died_keeps_nobody_from_a_service(ann: Person, tmp_path: Path) -> None:
+    holder.note(Home(ann.home), Holder(pid=os.getpid(), since=1, socket=str(ann.home / "daemon.sock")))
+    assert "worker: none: no daemon runs in this home\n" in ann.says("hook", "status")
+    places = {"HOME": "user", "XDG_CONFIG_HOME": "config", "PATH": "nowhere"}
+    environment = ann.environment | {name: str(tmp_path / place) for name, place in places.items()}
+    done = typed("daemon", "install-service", "--persistent", environment=environment)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_where_there_is_no_service_manager_the_unit_is_written_and_that_is_said(ann: Person, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def watch(
 
 def _watch_here(home: Home, *, as_json: bool) -> None:
     """Print reports from the database itself, without asking the daemon that writes them."""
-    if not as_json and holder.find(home) is None:
+    if not as_json and holder.working(home) is None:
         teller(as_json=False)("no daemon runs in this home; what agents tell is shown when one does.")
     engine = database.opened(home.path / DATABASE_NAME, wall_clock)
     try:

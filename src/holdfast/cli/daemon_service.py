@@ -133,7 +133,7 @@ def uninstall_service(home: AtHome = None, no_stop: NoStop = False, as_json: AsJ
 
 def _check_free(home: Home) -> None:
     """Refuse to start a service where somebody's daemon works: it would fail, and the daemon would answer in its place."""
-    running = holder.find(home)
+    running = holder.working(home)
     if running is not None:
         message = f"a daemon works in {home.path}: process {running.pid}. Stop it with `holdfast daemon down` first."
         raise Failure(ExitCode.UNAVAILABLE, "daemon_running", message)

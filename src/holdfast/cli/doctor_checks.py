@@ -202,7 +202,7 @@ _STATES = {"ok": State.OK, "waiting": State.NOTE, "dead": State.WRONG}
 def _without_daemon(patient: Patient, error: Exception) -> Finding:
     """None was started, one died, one hangs, or something else answers."""
     home = patient.home
-    running = holder.find(home) if _is_held(home) else None
+    running = holder.working(home)
     if running is not None:
         why = f" ({error})" if isinstance(error, NotUnderstood) else ""
         what = f"The daemon is process {running.pid}, and does not answer at {running.socket}{why}."
@@ -218,15 +218,6 @@ def _without_daemon(patient: Patient, error: Exception) -> Finding:
         what = f"{home.path / 'daemon.sock'} is what a daemon left that died."
         return Finding(State.AWAY, what, "holdfast daemon up starts another; holdfast daemon logs says why it died.")
     return Finding(State.AWAY, f"No daemon runs in {home.path}.", error.remedy)
-
-
-def _is_held(home: Home) -> bool:
-    """Whether somebody works here, or we may not look: the number of a daemon that died may be another process's by now."""
-    try:
-        with home.entered(wait_s=0.0):
-            return False
-    except faults.Fault:
-        return True
 
 
 def check_relay(patient: Patient) -> Iterator[Finding]:

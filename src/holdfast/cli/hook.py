@@ -356,4 +356,4 @@ def _installed(agent: str | None) -> list[doctor.Installed]:
 
 
 def _is_daemon_up(home: Path) -> bool:
-    return holder.find(Home(home)) is not None
+    return holder.working(Home(home)) is not None

@@ -40,6 +40,16 @@ def find(home: Home) -> Holder | None:
     return None
 
 
+def working(home: Home) -> Holder | None:
+    """The daemon that works here, or that we may not look for: the number of one that died may be another process's by now."""
+    found = find(home)
+    with suppress(faults.Fault):
+        if found is not None:
+            with home.entered(wait_s=0.0):
+                return None
+    return found
+
+
 def is_alive(pid: int) -> bool:
     """Whether a process with this id exists."""
     try:
