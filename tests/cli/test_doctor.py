@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -100,6 +102,21 @@ def test_a_file_that_makes_a_home_useless_is_found(well: Person, name: str) -> N
     finally:
         path.write_bytes(before) if before is not None else path.unlink()
     assert [said in one.what for one in found] == [True], found
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may open everything")
+def test_what_this_user_may_not_open_is_named(well: Person) -> None:
+    without = [f"--{which}=-dac_override,-dac_read_search" for which in ("bounding-set", "inh-caps")]
+    command = [*(["setpriv", *without] if os.geteuid() == 0 else []), *well.command("doctor", "--json")]
+    database = Home(well.home).database
+    database.chmod(0o000)
+    try:
+        done = subprocess.run(command, env=well.environment, capture_output=True, text=True, check=False)
+    finally:
+        database.chmod(0o600)
+    assert (done.returncode, done.stderr) == (4, "")
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["area"] == "modes"]
+    assert found["what"] == f"{database}: this user may not read or write it, or it is read-only (Permission denied)."
 
 
 def test_a_home_that_was_copied_from_another_machine_is_found(well: Person) -> None:

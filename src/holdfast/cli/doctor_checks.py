@@ -6,6 +6,7 @@ console's overview, the pipeline's report.
 
 import asyncio
 import importlib.util
+import os
 import stat
 import sys
 import tempfile
@@ -152,12 +153,19 @@ def check_home(patient: Patient) -> Iterator[Finding]:
 
 
 def check_modes(patient: Patient) -> Iterator[Finding]:
-    """Nobody else can open what is secret, here or at the relay."""
-    found = [*patient.home.exposed(), *_exposed_keys(patient.relay_data)]
+    """You can open what is yours, and nobody else what is secret, here or at the relay."""
+    found = [*patient.home.exposed(), *_exposed_keys(patient.relay_data), *_closed(patient.home)]
     for one in found:
         yield Finding(State.WRONG, f"{one.where}: {one.what} ({one.detail}).", one.remedy)
     if not found and patient.home.exists():
         yield Finding(State.OK, "Only you can open what is secret here.")
+
+
+def _closed(home: Home) -> Iterator[faults.Fault]:
+    """What belongs to another user, as after a command under sudo: no daemon starts with it."""
+    for path in (home.path, home.database, home.path / "hooks.db", home.path / "lock"):
+        if home.exists() and path.exists() and not os.access(path, os.R_OK | os.W_OK):
+            yield faults.NoAccess(str(path), "Permission denied")
 
 
 def _exposed_keys(data: Path | None) -> Iterator[faults.Fault]:
