@@ -16,6 +16,7 @@ from holdfast.store import history
 from holdfast.store.sqlite import SqliteEngine
 from holdfast.store.world import wall_clock
 from tests.relay import scene
+from tests.relay.running import running
 from tests.terminal import typed
 
 DAY = 86_400_000_000
@@ -120,3 +121,13 @@ def test_a_failure_is_one_clear_message_and_its_exit_code(failing: Path) -> None
             said = _holdfast(*(word.replace("DIR", str(failing)) for word in arguments), code=code)
         assert message in said, name
         assert sorted(path.name for path in failing.iterdir() if path.name != "new") == before, name
+
+
+def test_a_relay_that_gets_another_key_for_its_database_says_so(tmp_path: Path) -> None:
+    data = tmp_path / "relay"
+    with running(data) as relay:
+        assert "relay key made" not in relay.log_file.read_text()
+    (data / "relay.key").rename(tmp_path / "relay.key")
+    with running(data) as relay:
+        (warned,) = [line for line in relay.log_file.read_text().splitlines() if "relay key made" in line]
+    assert (json.loads(warned)["level"], json.loads(warned)["path"]) == ("warning", str(data / "relay.key"))

@@ -65,10 +65,16 @@ def with_console(relay: Relay, service: Service, lake: Path | None) -> RelayCons
 def open_in(data: Path, chosen: Settings) -> tuple[Engine, Relay]:
     """The relay of a data directory; a new one gets its keys."""
     is_new = not (data / identity.OPERATOR_KEY).exists()
+    is_other = (data / identity.DATABASE).exists() and not (data / identity.RELAY_KEY).exists()
     found = identity.Identity.load(data, os.urandom, chosen.operators)
     if is_new:
         path = str((data / identity.OPERATOR_KEY).absolute())
         _log.warning("operator key made: whoever has it runs this relay", path=path, pubkey=found.operators[0])
+    if is_other:
+        path = str((data / identity.RELAY_KEY).absolute())
+        _log.warning(
+            "relay key made for an older database: homes refuse this relay until the old key is back", path=path
+        )
     engine = engine_at(relay_store.where(data, chosen))
     try:
         if engine.is_shared:
