@@ -4,8 +4,10 @@ import http.client
 import json
 import re
 import shlex
+import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import pytest
 import typer
 
 from holdfast.cli.app import COMMANDS, assembled
+from holdfast.cli.output import ExitCode
 from tests import ports
 from tests.cli.person import Person, founder
 from tests.proxy import proxy_to
@@ -149,6 +152,19 @@ def _anchors(page: Path) -> set[str]:
     """The headings of a page, as links name them."""
     headings = re.findall(r"^#+ (.*)$", FENCED.sub("", page.read_text()), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_unit_of_a_relay_is_what_systemd_takes(tmp_path: Path) -> None:
+    (shown,) = re.findall(
+        r"^```ini\n(.*?)^```", (ROOT / "docs" / "operations.md").read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert f"RestartPreventExitStatus={ExitCode.USAGE.value}\n" in shown
+    unit = tmp_path / "holdfast-relay-test.service"
+    unit.write_text(shown.replace("/opt/holdfast/bin/holdfast", f"{sys.executable} -m holdfast.cli"))
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd is not here to be asked")
+    asked = subprocess.run(["systemd-analyze", "verify", str(unit)], capture_output=True, text=True, check=False)
+    assert (asked.returncode, asked.stderr) == (0, "")
 
 
 def test_two_machines_meet_by_the_commands_that_the_guide_shows(
