@@ -131,6 +131,10 @@ def test_an_invitation_lets_one_in_once(person: Callable[[str], Person], alice: 
     person("mallory").run("mesh", "join", invitation_of(alice), "--as", "mallory")  # whose home came to no harm
 
 
+def test_an_invitation_that_only_this_machine_can_use_says_so(alice: Person, relay: RunningRelay) -> None:
+    assert f"It is for this machine: nobody else reaches {relay.url}\n" in alice.run("mesh", "invite").stderr
+
+
 def test_an_invitation_that_expired_or_never_was_lets_nobody_in(person: Callable[[str], Person], alice: Person) -> None:
     text = _invitation_that_expires(alice)
     assert "expired" in person("bob").fails(4, "mesh", "join", text)

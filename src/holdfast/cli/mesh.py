@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -20,6 +21,7 @@ from holdfast.protocol.schedule import HOUR
 from holdfast.relay.identity import read_key
 from holdfast.store.world import wall_clock
 from holdfast.wire.client import RelayClient, relay_url
+from holdfast.wire.network import is_loopback
 
 app = typer.Typer(help="Make a mesh, let others in, join one.", no_args_is_help=True)
 
@@ -107,6 +109,9 @@ def invite(
     else:
         print(made["invite"])
         note = f"this invitation lets one new {role} join, until {show_time(expires_at)}. Send it by a private way"
+        where = invitation.read(made["invite"]).relay
+        if is_loopback(urlsplit(where).hostname or ""):
+            note += f". It is for this machine: nobody else reaches {where}"
         sessions.teller(as_json=False)(note)
 
 
