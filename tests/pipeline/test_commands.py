@@ -23,6 +23,7 @@ from holdfast.cli.output import ExitCode
 from holdfast.pipeline import checkpoint
 from holdfast.pipeline.lake import Lake
 from holdfast.pipeline.plan import Mark
+from holdfast.protocol import keys
 from holdfast.relay.database import open_relay
 from tests.console.window import entered, public_console
 from tests.pipeline import lakes
@@ -103,6 +104,15 @@ def ask(name: str, lake: Path, *options: str) -> Any:
 
 def test_verify_finds_every_row_as_certified_without_java(lake: Path) -> None:
     assert ask("verify", lake) == {"batch": 1, "ok": True, "wrong": [], "uncompared": []}
+
+
+def test_verify_takes_a_key_in_both_spellings_and_a_misspelt_one_is_no_violation(lake: Path) -> None:
+    (row,) = ask("sql", lake, "SELECT DISTINCT pubkey FROM certificate")["rows"]
+    for key in (row["pubkey"], keys.npub(row["pubkey"])):
+        assert ask("verify", lake, "--pubkey", key)["ok"] is True
+    for name, code in ((row["pubkey"].upper(), ExitCode.USAGE), (keys.public_key(b"\x01" * 32), ExitCode.VIOLATION)):
+        told = subprocess.run(command("verify", lake, "--pubkey", name), capture_output=True, text=True)
+        assert told.returncode == code, told.stderr
 
 
 @pytest.fixture(scope="module")

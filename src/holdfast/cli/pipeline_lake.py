@@ -9,6 +9,8 @@ from rich.text import Text
 from holdfast.cli import output
 from holdfast.cli.at_lake import AsOfText, LakePath, explained, open_shelf, plain, print_rows, with_batch
 from holdfast.cli.output import AsJson, ExitCode, Failure, console, print_json, print_table, show_time
+from holdfast.protocol import keys
+from holdfast.protocol.refusal import Refused
 from holdfast.store import files
 
 if TYPE_CHECKING:
@@ -188,10 +190,19 @@ def trace(
     _say_removed(found["removed"])
 
 
+def _public_key(text: str) -> str:
+    """A key in hex; a text that is none is a slip of the pen, and no violation."""
+    try:
+        return text if keys.is_public_key(text) else keys.read_npub(text)
+    except Refused as refused:
+        message = f"--pubkey takes a public key, hex in small letters or npub1…: {refused.detail}."
+        raise Failure(ExitCode.USAGE, "usage", message) from refused
+
+
 def verify(
     lake: LakePath,
     pubkey: Annotated[
-        str | None, typer.Option(help="The key that must have signed; else the first certificate's.")
+        str | None, typer.Option(help="The key that must have signed, hex or npub; else the first certificate's.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -199,11 +210,12 @@ def verify(
 
     Also lists the histories that were not compared yet with what is there now: `run` does that once it has caught up.
     """
+    signer = None if pubkey is None else _public_key(pubkey)
     with explained():
         from holdfast.pipeline.verify import verify as check
 
         shelf = open_shelf(lake)
-        wrong = check(shelf, pubkey)
+        wrong = check(shelf, signer)
         last = shelf.last_run().number
         uncompared = (
             None if wrong else shelf.uncompared(last)
