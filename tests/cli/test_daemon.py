@@ -122,6 +122,15 @@ def test_a_second_start_says_who_has_the_home(ann: Person) -> None:
         assert json.loads(ann.fails(5, "daemon", "up", "--json"))["error"] == "daemon_failed"
 
 
+def test_a_daemon_that_finds_its_database_damaged_says_which_file_that_is(ann: Person) -> None:
+    database = ann.home / "device.db"
+    whole = database.read_bytes()
+    database.write_bytes(whole[:8192] + b"\x77" * 4096 + whole[12288:])
+    assert ann.fails(4, "daemon", "up").startswith(f"holdfast: {database}: the file is damaged (")
+    assert "\n  The rule: " in ann.run("check", database, code=4).stdout
+    database.write_bytes(whole)
+
+
 def test_a_daemon_goes_up_and_down_in_the_background(ann: Person) -> None:
     started = ann.json("daemon", "up")
     assert started == {"socket": str(ann.home / "daemon.sock")}

@@ -39,7 +39,7 @@ def check(
         )
     else:
         for finding in findings:
-            console().print(f"✗ {finding.check}: {finding.found}\n  {finding.rule}")
+            console().print(f"✗ {finding.check}: {finding.found}\n  The rule: {finding.rule}")
         if not findings:
             chain = ", and every entry is in its chain" if history.verify in _SCHEMAS[program].walks else ""
             console().print(f"✓ {path}: every rule of a {program} holds{chain}")

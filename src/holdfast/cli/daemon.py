@@ -265,15 +265,15 @@ def _start(home: Home, port: int | None) -> dict[str, Any]:
 
 
 def _did_not_start(code: int, log: Path, before: int) -> Failure:
-    """Why, in its own words: the last line that it wrote."""
+    """Why, in its own words: what it wrote last, which a damaged file makes several lines."""
     with log.open("rb") as file:
         file.seek(before)
-        said = file.read().decode(errors="replace").strip().splitlines()
-    reason = (
-        said[-1].removeprefix("holdfast: ")
-        if said
-        else f"it ended with code {code} and said nothing; `holdfast daemon run` says why"
-    )
+        said = file.read().decode(errors="replace").strip()
+    _, is_told, reason = f"\n{said}".rpartition("\nholdfast: ")
+    if not is_told:
+        reason = (said.splitlines() or [f"it ended with code {code} and said nothing; `holdfast daemon run` says why"])[
+            -1
+        ]
     return Failure(ExitCode(code) if code in set(ExitCode) and code else ExitCode.ERROR, "daemon_failed", reason)
 
 

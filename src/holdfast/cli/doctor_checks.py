@@ -183,7 +183,9 @@ def check_rules(patient: Patient) -> Iterator[Finding]:
     for place in places if patient.is_thorough else []:
         if place.exists():
             _, broken = inspect(place)
-            yield from (Finding(State.WRONG, f"{place}: {one.check}: {one.found}.", one.rule) for one in broken)
+            yield from (
+                Finding(State.WRONG, f"{place}: {one.check}: {one.found}.", f"The rule: {one.rule}") for one in broken
+            )
             if not broken:
                 yield Finding(State.OK, f"{place} keeps every rule.")
 
