@@ -52,7 +52,8 @@ def _checked(packed: bytes) -> str:
 
 
 WRONG = {
-    "nothing": ("", "starts with holdfast1."),
+    "nothing": ("", "there is nothing in it"),
+    "something else": ("please", "starts with holdfast1."),
     "of another version": (write(ONE).replace("holdfast1", "holdfast2"), "newer Holdfast"),
     "the prefix alone": (PREFIX, "checksum"),
     "far too long": (PREFIX + "A" * 3000, "characters"),
