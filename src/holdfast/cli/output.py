@@ -63,10 +63,9 @@ def print_list(rows: Sequence[dict[str, Any]]) -> None:
 
 def json_text(value: Any) -> str:
     """A value as JSON in which nothing moves the cursor either: what JSON may leave as it is and a terminal obeys is escaped."""
-    has_all_letters = (
-        codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
-    )  # elsewhere a letter would become a ?
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=not has_all_letters))
+    # Elsewhere a letter that the stream does not know would become a question mark.
+    is_utf8 = codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value, ensure_ascii=not is_utf8))
 
 
 def plain(text: str) -> str:
