@@ -133,14 +133,16 @@ def test_a_stray_row_of_which_the_history_does_not_tell_does_not_cost_the_histor
         "DELETE FROM history WHERE seq = 7",
         "UPDATE history SET mesh = 'other' WHERE seq = 7",
         "DELETE FROM operation_log WHERE sequence = 7",
+        "DELETE FROM history_head",
     ],
-    ids=["an entry is lost", "an entry is changed", "a row that it tells of is lost"],
+    ids=["an entry is lost", "an entry is changed", "a row that it tells of is lost", "where it ends is lost"],
 )
 def test_a_history_that_proves_nothing_any_more_begins_anew(home: Home, damage: str) -> None:
     with closing(SqliteEngine(home.database)) as engine, engine.write() as transaction:
         transaction.run(damage)
     done = recover.recover(home, wall_clock, os.urandom)
     assert (done.history_is_whole, done.findings, _enqueued(home)) == (False, (), 0)
+    assert opened(home)[2] == []
 
 
 def test_a_file_that_is_no_database_any_more_leaves_an_empty_log(home: Home) -> None:

@@ -3,7 +3,9 @@
 DELETE FROM history
 
 -- name: begin_behind_them
-UPDATE history_head SET anchor_seq = seq, anchor_chain = chain
+-- Behind the first position at least, even if the head is lost with all that it counted: a history that begins with the first
+-- would have to explain every row.
+UPDATE history_head SET seq = max(seq, 1), anchor_seq = max(seq, 1), anchor_chain = chain
 
 -- name: forget_positions
 -- Snapshots from relays may be lost, so the whole state of each relay is fetched again.
