@@ -69,7 +69,10 @@ class DiskFailed(Fault):
 
 class Corrupt(Fault):
     what = "the file is damaged"
-    remedy = "Do not write to it. Keep a copy, run `holdfast check` on it, and restore a backup."
+    remedy = (
+        "Do not write to it. Keep a copy, run `holdfast check` on it, and restore a backup. Of a home without one, "
+        "`holdfast daemon recover` saves what can still be read."
+    )
     fatal = True
 
 
