@@ -81,9 +81,10 @@ def run(
         opened, is_full = Lake(lake), full is not False
         opened.check_name()
         kind.check_relays(opened)
-        with _held(opened, plan.find_sources(places[0], places[1:])) as sources:
-            settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb)
-            with _progress(as_json) as tell:
+        with _progress(as_json) as tell:
+            tell(f"waiting for {relay}, {patience_s:g} s at most")
+            with _held(opened, plan.find_sources(places[0], places[1:])) as sources:
+                settings = session.SessionSettings(master=master, remote=remote, memory_mb=memory_mb)
                 runner = _runner(opened, settings, load(), tell, None if every_s else (sources, is_full))
                 outcomes = _outcomes(runner, sources, every_s, full=is_full)
                 violations = _follow(outcomes, opened, sources[0], alarm, as_json=as_json)
@@ -112,11 +113,12 @@ def index(
 
         opened = Lake(lake)
         opened.check_name()
-        found = plan.find_devices([_place(_socket(one), None, patience_s) for one in device])
-        with _held(opened, found) as sources:
-            opened.check_private()
-            kind.make_own(opened)
-            with _progress(as_json) as tell:
+        places = [_place(_socket(one), None, patience_s) for one in device]
+        with _progress(as_json) as tell:
+            tell(f"waiting for {', '.join(device)}, {patience_s:g} s at most")
+            with _held(opened, plan.find_devices(places)) as sources:
+                opened.check_private()
+                kind.make_own(opened)
                 settings = session.SessionSettings(memory_mb=memory_mb, more=hidden(opened))
                 runner = _runner(opened, settings, load_search(), tell, None if every_s else (sources, False))
                 outcomes = _outcomes(runner, sources, every_s, full=False)
@@ -260,9 +262,8 @@ def _progress(as_json: bool) -> Iterator[Callable[[str], None]]:
     if as_json or not sys.stdout.isatty():
         yield lambda what: None
         return
-    with Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console(), transient=True
-    ) as shown:
+    what = TextColumn("{task.description}", markup=False)  # an address may have brackets
+    with Progress(SpinnerColumn(), what, TimeElapsedColumn(), console=console(), transient=True) as shown:
         task = shown.add_task("", total=None)
         yield lambda what: shown.update(task, description=what)
 
