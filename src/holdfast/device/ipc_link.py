@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 class NoDaemon(faults.Fault):
     what = "no daemon answers in this home"
-    remedy = "Start one with `holdfast daemon up`, or in the foreground with `holdfast daemon run`."
+    remedy = "Start one with `holdfast daemon up`. If one was here, `holdfast daemon logs` says how it ended."
     temporary = True
 
 
