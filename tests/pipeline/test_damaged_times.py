@@ -92,7 +92,10 @@ def test_who_sent_at_no_time_sent_in_the_first_minute_of_that_day(spark: SparkSe
     assert (told["day"], told["minute"], told["sent_bytes"]) == (date(1970, 1, 1), datetime(1970, 1, 1, tzinfo=UTC), 5)
 
 
-@pytest.mark.parametrize("at", [2**62, -(2**62), -(2**63)])
+@pytest.mark.parametrize(
+    "at",
+    [-(2**63), pytest.param(2**62, marks=pytest.mark.long), pytest.param(-(2**62), marks=pytest.mark.long)],
+)
 def test_an_entry_of_no_time_is_told_and_the_lake_goes_on(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], at: int
 ) -> None:
