@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,17 @@ def verify(shelf: Shelf, pubkey: str | None = None) -> list[str]:
     return wrong + _contents(shelf, certified)
 
 
+def _spans(last: Run) -> Iterator[tuple[int | None, int]]:
+    """The batches up to the last one, some at a time: after which, and until which."""
+    for after in range(0, last.number, BATCHES_TOGETHER):
+        yield after or None, min(after + BATCHES_TOGETHER, last.number)
+
+
 def _parts(shelf: Shelf, last: Run) -> Iterator[Part]:
     """Everything that is written down up to the last batch, in order."""
     begins = 1
-    for after in range(0, last.number, BATCHES_TOGETHER):
-        batches = after or None, min(after + BATCHES_TOGETHER, last.number)
-        part = Part(begins, shelf.certificates(*batches), shelf.beside_certificates(*batches), shelf.runs(*batches))
+    for span in _spans(last):
+        part = Part(begins, shelf.certificates(*span), shelf.beside_certificates(*span), shelf.runs(*span))
         yield part
         begins += len(part.certificates)
 
@@ -64,13 +70,13 @@ def _unsigned(shelf: Shelf, last: Run, pubkey: str | None) -> list[str]:
     """Certificates that their key has not signed, or that are of another key than the named one, or than the first."""
     unsigned: list[str] = []
     others: list[str] = []
-    for part in _parts(shelf, last):
-        for number, one in part.numbered():
-            pubkey = pubkey or one.pubkey
-            if not one.is_signed():
-                unsigned.append(f"certificate {number} is not signed by its key")
-            if one.pubkey != pubkey:
-                others.append(f"certificate {number} is of the key {one.pubkey}, not {pubkey}")
+    certificates = chain.from_iterable(shelf.certificates(*span) for span in _spans(last))
+    for number, one in enumerate(certificates, start=1):
+        pubkey = pubkey or one.pubkey
+        if not one.is_signed():
+            unsigned.append(f"certificate {number} is not signed by its key")
+        if one.pubkey != pubkey:
+            others.append(f"certificate {number} is of the key {one.pubkey}, not {pubkey}")
     return unsigned + others
 
 

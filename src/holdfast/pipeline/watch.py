@@ -40,9 +40,8 @@ def every(runner: Runner, sources: Sequence[Source], every_s: float, world: Worl
     """Run a batch whenever there is work for one, and either many entries wait or `every_s` have passed."""
     runner.open()
     began_at = world.clock() - every_s
-    unreadable = (
-        0  # entries that waited when the lake could read none of them: of a log that was rewritten, for instance
-    )
+    # How many entries waited when the lake could read none of them, as of a log that was rewritten.
+    unreadable = 0
     while True:
         sources = plan.renewed(sources)
         waiting = plan.waiting_entries(sources, runner.last_run().marks)
