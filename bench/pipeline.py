@@ -338,6 +338,8 @@ def _source(found: dict[str, Any] | None) -> list[str]:
     told = f"Reading {found['rows']:,} entries{of_live} to nowhere, rows a second: {speeds}. "
     prepared = f"A prepared Arrow file reads at {found['prepared_ratio']} of Parquet's speed, "
     warm = f"{told}{prepared}a relay that runs on the same cores at {found['live_ratio']}. That is once Java is warm, the best of several reads."
+    if "at" in found:
+        warm += f" Measured {found['at']}."
     if "first" not in found:
         return [warm]
     first = found["first"]

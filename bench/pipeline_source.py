@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 import pyarrow as pa  # type: ignore[import-untyped]  # the package ships no types
 import pyarrow.compute as pc  # type: ignore[import-untyped]  # likewise
 
+from bench import results
 from holdfast.pipeline import pages
 from holdfast.pipeline.pages import Place
 from holdfast.pipeline.session import SessionSettings, open_session
@@ -59,7 +60,8 @@ def compare(relay: Place) -> dict[str, Any]:
     fastest = {name: max(speeds) for name, speeds in rounds.items()}
     ratios = {f"{name}_ratio": round(fastest[name] / fastest["parquet"], 2) for name in ("prepared", "live")}
     told = {f"{name}_rows_per_s": round(speed) for name, speed in fastest.items()}
-    return {"rows": rows, "live_rows": live_rows, **told, **ratios, "rounds": rounds, "first": first}
+    about = {"rows": rows, "live_rows": live_rows, "at": results.now()}
+    return {**about, **told, **ratios, "rounds": rounds, "first": first}
 
 
 def _firsts(ways: dict[str, tuple[str, str | None, int]]) -> dict[str, Any]:
